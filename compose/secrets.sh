@@ -75,9 +75,11 @@ done
 
 password postgres_owner_password
 password postgres_app_password
+password postgres_curators_password
 password postgres_pipelines_password
 postgres_url imem postgres_owner_password | put postgres_admin_url
 postgres_url imem_app postgres_app_password | put postgres_url
+postgres_url imem_curators postgres_curators_password | put postgres_curator_url
 postgres_url imem_pipelines postgres_pipelines_password | put postgres_pipeline_url
 
 password neo4j_password

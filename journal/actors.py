@@ -31,6 +31,11 @@ class Actor:
         """Return the actor that the settings name."""
         return cls(settings.actor, settings.role, settings.may_import and settings.role is not Role.AGENT)
 
+    @property
+    def states_for_others(self) -> bool:
+        """Whether it may state more than an agent's own facts, for which the database wants a curator's login."""
+        return self.may_import or AUTHORIZATION.get((self.role, ResourceType.JOURNAL, Action.APPEND)) is Scope.ALL
+
     def importing(self, source: str) -> Actor:
         """Return the actor of an import from *source*, with the caller's role and import right."""
         return replace(self, id=f"import:{source}")

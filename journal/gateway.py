@@ -20,7 +20,7 @@ from opentelemetry.trace import SpanKind
 from imem.journal.actors import Action, Actor, Resource, ResourceType, allowed, denial
 from imem.journal.audit import context_of
 from imem.journal.deadline import Deadline
-from imem.journal.errors import ImemError, PostgresUnavailable
+from imem.journal.errors import ImemError, PermissionDenied, PostgresUnavailable
 from imem.journal.events.entry import AppendStatus, JournalEntry, Receipt, Tier
 from imem.journal.events.group_commit import BATCH_LINES, GroupCommit, touched
 from imem.journal.notifications.wakeups import applier_interval_s
@@ -150,10 +150,13 @@ class Gateway:
         """Raise the denial if the role does not allow *action*; a denial row that cannot be written changes nothing."""
         if allowed(actor, resource, action):
             return
+        await self._audit_denial(actor, resource, action, deadline)
+        raise denial(actor, resource, action)
+
+    async def _audit_denial(self, actor: Actor, resource: Resource, action: Action, deadline: Deadline) -> None:
         row = _audit_row(actor, resource, action, authorized=False, outcome="denied")
         with suppress(ImemError):
             await self.database.named("audit", row, deadline=deadline)
-        raise denial(actor, resource, action)
 
     def may(self, resource: Resource, action: Action) -> bool:
         """Return whether the actor may do *action* to *resource*, without an audit row; filters what a result shows."""
@@ -210,18 +213,18 @@ class Gateway:
         wait_visible: Deadline | None,
     ) -> list[Receipt]:
         actions = {action} | ({Action.IMPORT} if any(entry.known_at is not None for entry in entries) else set())
+        key = entries[0].key if len(entries) == 1 else None
+        resource = Resource(ResourceType.JOURNAL, key, actor.id if owner is None else owner)
         for wanted in sorted(actions - {Action.IMPORT}) + sorted(actions & {Action.IMPORT}):
-            await self.authorize_and_execute(
-                Resource(
-                    ResourceType.JOURNAL,
-                    entries[0].key if len(entries) == 1 else None,
-                    actor.id if owner is None else owner,
-                ),
-                wanted, _no_operation, deadline=deadline, actor=actor,
-            )  # fmt: skip
+            await self.authorize_and_execute(resource, wanted, _no_operation, deadline=deadline, actor=actor)
         receipts: list[Receipt] = []
         for batch in batches(entries):
-            receipts += await self._append_batch(batch, actor, action, lock_epoch, deadline)
+            try:
+                receipts += await self._append_batch(batch, actor, action, lock_epoch, deadline)
+            except PermissionDenied:
+                # By Postgres: the process is logged in under a role that may not state that.
+                await self._audit_denial(actor, resource, action, deadline)
+                raise
             await self.publish_wakeup(sorted({entry.tier for entry in batch}))
         if wait_visible is None:
             return receipts

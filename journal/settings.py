@@ -93,6 +93,10 @@ class Settings(BaseSettings):
     cache_dir: Path = Field(default_factory=_cache_home, description="Folder of fetched jars; may be shared.")
 
     postgres_url: SecretStr | None = Field(None, description="postgresql:// URL of the application's role.")
+    postgres_curator_url: SecretStr | None = Field(
+        None,
+        description="URL of the curators' role, used by whoever imports, or states facts as a person or for others.",
+    )
     postgres_pipeline_url: SecretStr | None = Field(
         None, description="URL of the pipelines' role, used by the workers and by `imem rebuild` only."
     )

@@ -14,7 +14,7 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
 from imem.journal.settings import Settings
-from imem.local.servers.postgres import APPLICATION, DATABASE, OWNER, PIPELINES, make_role
+from imem.local.servers.postgres import APPLICATION, CURATORS, DATABASE, OWNER, PIPELINES, make_role
 from imem.local.servers.valkey import ROLES
 
 POSTGRES = "pgvector/pgvector:0.8.1-pg15"
@@ -45,7 +45,7 @@ class Containers:
         with psycopg.connect(
             f"postgresql://{OWNER}:{self._password}@{address}/{DATABASE}", autocommit=True
         ) as connection:
-            for role in (APPLICATION, PIPELINES):
+            for role in (APPLICATION, CURATORS, PIPELINES):
                 make_role(connection, role, self._password)
         return address
 
@@ -60,6 +60,7 @@ class Containers:
         self.settings = self.settings.model_copy(
             update={
                 "postgres_url": SecretStr(f"postgresql://{APPLICATION}:{password}@{postgres}/{DATABASE}"),
+                "postgres_curator_url": SecretStr(f"postgresql://{CURATORS}:{password}@{postgres}/{DATABASE}"),
                 "postgres_pipeline_url": SecretStr(f"postgresql://{PIPELINES}:{password}@{postgres}/{DATABASE}"),
                 "postgres_admin_url": SecretStr(f"postgresql://{OWNER}:{password}@{postgres}/{DATABASE}"),
                 "neo4j_url": f"bolt://{graph}",

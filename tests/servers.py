@@ -37,9 +37,19 @@ def as_pipelines(settings: Settings, url: str) -> str:
     return with_database(settings.postgres_pipeline_url.get_secret_value(), urlsplit(url).path.removeprefix("/"))
 
 
+def as_curators(settings: Settings, url: str) -> str:
+    """Return the URL of the database that *url* names for the curators' role, which imports and people log in as."""
+    assert settings.postgres_curator_url is not None
+    return with_database(settings.postgres_curator_url.get_secret_value(), urlsplit(url).path.removeprefix("/"))
+
+
 def in_database(settings: Settings, url: str) -> dict[str, SecretStr]:
-    """Return the settings by which application and workers use the database that *url* names."""
-    return {"postgres_url": SecretStr(url), "postgres_pipeline_url": SecretStr(as_pipelines(settings, url))}
+    """Return the settings by which application, curators and workers use the database that *url* names."""
+    return {
+        "postgres_url": SecretStr(url),
+        "postgres_curator_url": SecretStr(as_curators(settings, url)),
+        "postgres_pipeline_url": SecretStr(as_pipelines(settings, url)),
+    }
 
 
 @contextmanager
@@ -50,13 +60,20 @@ def migrated_template(settings: Settings) -> Iterator[str]:
     assert settings.postgres_pipeline_url is not None
     name = f"template_{uuid4().hex[:8]}"
     admin = settings.postgres_admin_url.get_secret_value()
-    application, pipelines = (
-        urlsplit(url.get_secret_value()).username for url in (settings.postgres_url, settings.postgres_pipeline_url)
+    assert settings.postgres_curator_url is not None
+    application, curators, pipelines = (
+        urlsplit(url.get_secret_value()).username
+        for url in (settings.postgres_url, settings.postgres_curator_url, settings.postgres_pipeline_url)
     )
     with psycopg.connect(admin, autocommit=True) as conn:
         conn.execute(composed.SQL("CREATE DATABASE {}").format(composed.Identifier(name)))
         try:
-            migrate(with_database(admin, name), application_role=application, pipeline_role=pipelines)
+            migrate(
+                with_database(admin, name),
+                application_role=application,
+                curator_role=curators,
+                pipeline_role=pipelines,
+            )
             yield name
         finally:
             conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))

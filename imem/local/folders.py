@@ -249,11 +249,11 @@ class Secrets:
     passwords: Mapping[str, str]
 
     NAMES = (
-        *("postgres_owner", "postgres_app", "postgres_pipelines"),
+        *("postgres_owner", "postgres_app", "postgres_curators", "postgres_pipelines"),
         *("neo4j", "valkey_working", "valkey_durable", "valkey_cache"),
     )
 
-    ADDED = ("postgres_pipelines",)
+    ADDED = ("postgres_curators", "postgres_pipelines")
     """Those that the file of an earlier version lacks."""
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ import imem.journal.postgres.migrations
 import imem.kg.migrations
 from imem.journal.errors import SettingsError
 from imem.journal.settings import Settings
-from imem.services.stores import CREATE_PIPELINE_ROLE, no_pipeline_role
+from imem.services.stores import CREATE_CURATOR_ROLE, CREATE_PIPELINE_ROLE, no_pipeline_role
 
 
 def migrate(settings: Settings) -> list[str]:
@@ -16,7 +16,7 @@ def migrate(settings: Settings) -> list[str]:
     Apply what is missing in Postgres, then in Neo4j; return the names of the files applied.
 
     Raises:
-        SettingsError: the URL of Postgres' owner or of the pipelines' role is not known, or that is the application's.
+        SettingsError: the URL of Postgres' owner or of the pipelines' role is not known, or one role has two parts.
         SchemaError: a file was changed after it was applied, or a store is newer than this program.
         StoreUnavailable: a server cannot be reached; retryable, and what was applied stays.
     """
@@ -26,18 +26,29 @@ def migrate(settings: Settings) -> list[str]:
         )
     if settings.postgres_pipeline_url is None:
         raise no_pipeline_role()
-    owner, application, pipelines = (
-        unquote(urlsplit(url.get_secret_value()).username or "")
-        for url in (settings.postgres_admin_url, settings.postgres_url, settings.postgres_pipeline_url)
+    owner, application, pipelines, curators = (
+        unquote(urlsplit(url.get_secret_value()).username or "") if url is not None else ""
+        for url in (
+            settings.postgres_admin_url,
+            settings.postgres_url,
+            settings.postgres_pipeline_url,
+            settings.postgres_curator_url,
+        )
     )
     if application == pipelines != owner:
         raise SettingsError(
             "IMEM_POSTGRES_PIPELINE_URL and IMEM_POSTGRES_URL name the same role: agents could write their own scores.",
             mend=CREATE_PIPELINE_ROLE,
         )
+    if settings.postgres_curator_url is not None and application == curators != owner:
+        raise SettingsError(
+            "IMEM_POSTGRES_CURATOR_URL and IMEM_POSTGRES_URL name the same role: agents could settle their own claims.",
+            mend=CREATE_CURATOR_ROLE,
+        )
     done = imem.journal.postgres.migrations.migrate(
         settings.postgres_admin_url.get_secret_value(),
         application_role=application if application not in {"", owner} else None,
+        curator_role=curators if curators not in {"", owner, pipelines} else None,
         pipeline_role=pipelines if pipelines not in {"", owner} else None,
     )
     if settings.neo4j_url is not None:

@@ -22,7 +22,7 @@ from imem.local.process import ProcessIdentity
 
 VERSION = 1
 SERVERS: Mapping[str, tuple[str, ...]] = {
-    "postgres_url": ("postgres_pipeline_url", "postgres_admin_url"),
+    "postgres_url": ("postgres_curator_url", "postgres_pipeline_url", "postgres_admin_url"),
     "neo4j_url": ("neo4j_user", "neo4j_password"),
     "valkey_working_url": (),
     "valkey_durable_url": (),
@@ -40,6 +40,7 @@ SECRET = frozenset(
         "webhook_url",
         "webhook_secret",
         "postgres_url",
+        "postgres_curator_url",
         "postgres_pipeline_url",
         "postgres_admin_url",
         "neo4j_password",

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from imem.kg.engine import Graph
 
 
-CREATE_PIPELINE_ROLE = (
-    "As a superuser: CREATE ROLE imem_pipelines LOGIN PASSWORD '…'; set IMEM_POSTGRES_PIPELINE_URL to its URL, then run"
+_CREATE_ROLE = (
+    "As a superuser: CREATE ROLE imem_{role}s LOGIN PASSWORD '…'; set IMEM_POSTGRES_{variable}_URL to its URL, then run"
     " `imem migrate`, which gives it its rights."
 )
+CREATE_PIPELINE_ROLE = _CREATE_ROLE.format(role="pipeline", variable="PIPELINE")
+CREATE_CURATOR_ROLE = _CREATE_ROLE.format(role="curator", variable="CURATOR")
 
 
 @dataclass(slots=True)
@@ -147,7 +149,7 @@ class Stores:
         by_default(settings.log_level)
         register_metrics(settings)
         wakeup_publisher = WakeupPublisher(secret(settings, "valkey_durable_url"))
-        url = pipeline_url(settings) if pipelines else secret(settings, "postgres_url")
+        url = pipeline_url(settings) if pipelines else journal_url(settings)
         database = Database(url, size=settings.postgres_pool_size, slow_ms=settings.slow_query_ms)
         listener = VisibilitySubscriber(secret(settings, "valkey_durable_url"))
         gateway = Gateway(
@@ -187,6 +189,30 @@ def valkeys_of(settings: Settings) -> dict[str, str]:
     """Return the addresses of the Valkeys that *settings* name, by their roles."""
     urls = {role: getattr(settings, f"valkey_{role}_url") for role in ("working", "durable", "cache")}
     return {role: url.get_secret_value() for role, url in urls.items() if url is not None}
+
+
+def journal_url(settings: Settings) -> str:
+    """
+    Return the URL under which the actor of *settings* reads and states facts.
+
+    That is the curators' for an actor who may state more than an agent's own, where it is set, else the application's,
+    whose login the database refuses what is for curators.
+
+    Raises:
+        SettingsError: the application's URL is not set, or the curators' names another database.
+    """
+    application, curators = secret(settings, "postgres_url"), settings.postgres_curator_url
+    if curators is None or not Actor.from_settings(settings).states_for_others:
+        return application
+    if _database_of(curators.get_secret_value()) != _database_of(application):
+        raise SettingsError("IMEM_POSTGRES_CURATOR_URL and IMEM_POSTGRES_URL name two databases.")
+    return curators.get_secret_value()
+
+
+def _database_of(url: str) -> tuple[str, str]:
+    """Return server and name of the database of *url*, without who logs in and how."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2], parts.path
 
 
 def pipeline_url(settings: Settings) -> str:

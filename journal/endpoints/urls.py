@@ -110,6 +110,7 @@ def http(url: str) -> str:
 
 CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
     "postgres_url": postgres,
+    "postgres_curator_url": postgres,
     "postgres_pipeline_url": postgres,
     "postgres_admin_url": postgres,
     "neo4j_url": neo4j,

@@ -22,6 +22,7 @@ from imem.journal.errors import (
     ImemError,
     LeaseHeld,
     OutcomeUnknown,
+    PermissionDenied,
     PostgresUnavailable,
     StaleEpoch,
     StatementRejected,
@@ -83,12 +84,12 @@ def translate_error(error: psycopg.Error | PoolTimeout | PoolClosed | TooManyReq
         case psycopg.OperationalError() | psycopg.InterfaceError():
             return _unanswered(error)
         case _:
-            return _refused(getattr(error, "sqlstate", None))
+            return _refused(error)
 
 
-def _refused(state: str | None) -> ImemError:
-    match state:
-        # Raised by the journal's functions; see imem_event_added in the migrations.
+def _refused(error: psycopg.Error) -> ImemError:
+    match error.sqlstate:
+        # Raised by the journal's functions; see imem_event_added and imem_own_facts_v1 in the schema.
         case "IM001":
             return LeaseHeld(
                 "The actor's writes are locked while a snapshot is taken; nothing was written.",
@@ -96,8 +97,13 @@ def _refused(state: str | None) -> ImemError:
             )
         case "IM002":
             return StaleEpoch("The actor's writes were locked again meanwhile; nothing was written.")
+        case "IM003":
+            return PermissionDenied(
+                f"{error.diag.message_primary}; nothing was written.",
+                mend="A process that may do so logs in as a curator: set IMEM_POSTGRES_CURATOR_URL.",
+            )
         case _:
-            return StatementRejected(f"Postgres refused a statement ({state or 'unknown state'}).")
+            return StatementRejected(f"Postgres refused a statement ({error.sqlstate or 'unknown state'}).")
 
 
 def _unanswered(error: psycopg.Error) -> ImemError:

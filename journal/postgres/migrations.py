@@ -95,6 +95,7 @@ def migrate(
     admin_url: str,
     *,
     application_role: str | None = None,
+    curator_role: str | None = None,
     pipeline_role: str | None = None,
     folder: Path | None = None,
 ) -> list[str]:
@@ -106,6 +107,7 @@ def migrate(
     Args:
         admin_url: URL of the owner.
         application_role: role that gets the application's rights; None when the owner itself serves.
+        curator_role: role that gets the curators' rights; None when the owner itself serves, or none is named.
         pipeline_role: another role, which gets the pipelines' rights; None when the owner itself serves, or none run.
 
     Raises:
@@ -126,6 +128,8 @@ def migrate(
             conn.execute(sql("audit_partitions"))
             if application_role is not None:
                 conn.execute(sql("grant_application"), (application_role,))
+            if curator_role is not None:
+                conn.execute(sql("grant_curators"), (curator_role,))
             if pipeline_role is not None:
                 conn.execute(sql("grant_pipelines"), (pipeline_role,))
     except psycopg.Error as error:

@@ -14,11 +14,12 @@ WHERE name = 'vector'
 
 -- doctor_rights --
 -- Whether the journal is there, the role may append, whether it may do what nobody should, write its table itself, and whether it
--- may do what pipelines alone should: write scores.
+-- may do what pipelines alone should, write scores, and what curators do, state what settles claims.
 SELECT to_regclass('public.delivery') IS NOT NULL AS has_journal,
        coalesce(bool_and(has_function_privilege(pg_proc.oid, 'EXECUTE')), false) AS may_append,
        coalesce(has_table_privilege(to_regclass('public.event'), 'INSERT, UPDATE, DELETE, TRUNCATE'), false) AS may_alter,
-       coalesce(has_table_privilege(to_regclass('public.agent_outcome'), 'INSERT, UPDATE, DELETE, TRUNCATE'), false) AS may_score
+       coalesce(has_table_privilege(to_regclass('public.agent_outcome'), 'INSERT, UPDATE, DELETE, TRUNCATE'), false) AS may_score,
+       coalesce(has_function_privilege(to_regprocedure('public.imem_curates_v1()'), 'EXECUTE'), false) AS may_settle
 FROM pg_proc
 WHERE proname = 'imem_append_v1'
 

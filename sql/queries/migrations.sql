@@ -27,6 +27,10 @@ INSERT INTO schema_version (number, name, sha256) VALUES (%s, %s, %s)
 -- Grants the application's role its rights, after every migration.
 SELECT imem_grant_application(%s)
 
+-- grant_curators --
+-- Gives the curators' role its rights, again after every migration.
+SELECT imem_grant_curators(%s)
+
 -- grant_pipelines --
 -- Gives the pipelines' role its rights, again after every migration.
 SELECT imem_grant_pipelines(%s)

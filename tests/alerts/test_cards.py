@@ -8,13 +8,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from imem.alerts.store import Severity, close_alerts
 from imem.cli import app
 from imem.journal.actors import Action, Actor, Resource, ResourceType, allowed
 from imem.journal.settings import Role, Settings
+from tests.servers import in_database
 
 from .conftest import NEVER, PERSON, Collecting, Desk, failure
 
@@ -143,7 +143,7 @@ def run(desk: Desk, stack: Any, monkeypatch: pytest.MonkeyPatch, *words: str, ro
     settings: Settings = stack.settings
     changed = settings.model_copy(
         update={
-            "postgres_url": SecretStr(desk.url),
+            **in_database(settings, desk.url),
             "neo4j_url": "bolt://127.0.0.1:1",
             "role": Role(role),
             "actor": "ann",

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import redis
-from pydantic import SecretStr
 
 from imem.alerts.memory_watch import watch_memory
 from imem.jobs.alert_pipelines import WATCH_MEMORY
@@ -23,6 +22,7 @@ from imem.services.health import check_health
 from imem.services.stores import Stores, valkeys_of
 from imem.workers.celery_app import make_app
 from imem.workers.pipelines import PIPELINES
+from tests.servers import in_database
 
 from .conftest import NEVER, Desk
 
@@ -110,7 +110,11 @@ async def test_a_full_valkey_is_no_normal_mode_and_broken_for_the_doctor(
 ) -> None:
     """It answers, and takes nothing: writes are degraded, and the finding says what to do."""
     settings = light_stack.settings.model_copy(
-        update={"postgres_url": SecretStr(desk.url), "neo4j_url": "bolt://127.0.0.1:1", "neo4j_password": None}
+        update={
+            **in_database(light_stack.settings, desk.url),
+            "neo4j_url": "bolt://127.0.0.1:1",
+            "neo4j_password": None,
+        }
     )
     role = next(role for role in servers.ROLES if role.name == "durable")
     said = {}

@@ -123,7 +123,7 @@ async def test_a_record_beside_it_is_delivered_as_ever(desk: Desk) -> None:
     """The same way in still hands everything else to the graph."""
     with psycopg.connect(desk.url, autocommit=True) as conn:
         conn.execute(
-            "SELECT imem_append_v1('me', 'human_admin', true, '{}', ARRAY[%s::uuid], ARRAY['record.Agent'], "
+            "SELECT imem_append_v1('me', 'agent', false, '{}', ARRAY[%s::uuid], ARRAY['record.Agent'], "
             "ARRAY['Agent'], ARRAY['a'], ARRAY['{\"core\": {}}'], ARRAY[NULL]::text[], ARRAY[sha256('')], "
             "ARRAY[NULL]::timestamptz[], ARRAY[NULL]::timestamptz[], ARRAY[NULL]::text[], ARRAY[NULL]::text[], "
             "ARRAY[NULL]::text[], ARRAY[NULL]::timestamptz[], ARRAY[NULL]::bytea[], ARRAY[NULL]::real[], "

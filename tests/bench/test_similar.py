@@ -36,7 +36,7 @@ from tests.bench.generate import START, History
 from tests.bench.table import Figure, Table, percentile
 from tests.bench.test_memory import uncaching
 from tests.bench.worlds import World
-from tests.servers import as_pipelines, cloned
+from tests.servers import as_pipelines, cloned, in_database
 
 NEVER = Deadline.never()
 ASKED = 200
@@ -83,7 +83,8 @@ async def compared(light_stack: Any, light_template: str) -> AsyncIterator[Compa
             # There is no graph here: as if it held everything, and as autovacuum leaves an old memory.
             conn.execute("UPDATE delivery SET state = 'applied'")
             conn.execute("VACUUM ANALYZE")
-        given = {"postgres_url": SecretStr(url), "neo4j_url": "bolt://127.0.0.1:1", "neo4j_password": SecretStr("none")}
+        graph = {"neo4j_url": "bolt://127.0.0.1:1", "neo4j_password": SecretStr("none")}
+        given = {**in_database(light_stack.settings, url), **graph}
         async with Memory.open(light_stack.settings.model_copy(update=given)) as memory:
             keys = [line["core"]["id"] for line in lines if line["record"] == "Analysis"]
             yield Compared(f"{count:,}", database, memory, keys, seconds)

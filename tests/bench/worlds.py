@@ -30,6 +30,7 @@ from imem.kg.load_format.lines import parse_line
 from imem.local.migrate import migrate
 from imem.local.supervisor import LocalStack
 from imem.local.workers import environment
+from imem.services.stores import pipeline_url
 from tests.bench import floor
 from tests.bench.generate import patterns as made_up
 
@@ -219,9 +220,8 @@ def all_done(conn: psycopg.Connection[Any], *, compared: bool = False) -> int:
 
 async def state_patterns(settings: Settings, count: int) -> None:
     """Have the journal hold *count* patterns, as their subsystem states them: a load may not."""
-    assert settings.postgres_url is not None
     lines = [parse_line(orjson.dumps(line), needs_known_at=False, writer="patterns") for line in made_up(count)]
-    database = Database(settings.postgres_url.get_secret_value(), size=2)
+    database = Database(pipeline_url(settings), size=2)
     try:
         if lines:
             await Gateway(database, IMPORTER).append([entry_of(line) for line in lines], deadline=Deadline.never())
@@ -232,7 +232,7 @@ async def state_patterns(settings: Settings, count: int) -> None:
 def rebuilt(settings: Settings) -> dict[str, float]:
     """Make the graph of a stack anew in a process of its own; see :mod:`tests.bench.rebuild_once`."""
     # The stack's own addresses come from its state file, as for a person.
-    named = {"neo4j_url", "neo4j_password", "postgres_url"}
+    named = {"neo4j_url", "neo4j_password", "postgres_url", "postgres_curator_url"}
     local = settings.model_copy(update=dict.fromkeys({*named, *(f"valkey_{role}_url" for role in _ROLES)}))
     command = [sys.executable, "-m", "tests.bench.rebuild_once"]
     done = subprocess.run(command, env={**os.environ, **environment(local)}, stdout=subprocess.PIPE, check=True)

@@ -25,11 +25,12 @@ from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, StaleEpoch, TransitionRefused, ValkeyUnavailable
 from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
 from imem.workers.celery import LoopThread
-from tests.servers import as_pipelines
+from tests.servers import as_curators, as_pipelines
 
 from .conftest import DEFINITIONS, World, memory, soon
 
@@ -44,8 +45,11 @@ def digest_of(text: str) -> str:
 async def state(world: World) -> str:
     """State a fact in the journal; return its event's id."""
     entry = entry_of(parse_line(b'{"record": "Company", "core": {"ticker": "MU"}}', needs_known_at=False))
-    gateway = Gateway(world.database, Actor("filer", Role.HUMAN_ADMIN))
-    (receipt,) = await gateway.append([entry], deadline=soon())
+    curators = Database(as_curators(world.settings, world.url), size=1)
+    try:
+        (receipt,) = await Gateway(curators, Actor("filer", Role.HUMAN_ADMIN)).append([entry], deadline=soon())
+    finally:
+        await curators.close()
     assert receipt.durable
     return str(receipt.event_id)
 

@@ -23,6 +23,7 @@ from imem.services.stores import Stores
 from imem.services.working import AgentServices
 from tests.checkpoints.conftest import World, soon
 from tests.checkpoints.recovering import READERS, desk_of, names, work
+from tests.servers import in_database
 
 TOP = Path(__file__).resolve().parent.parent.parent
 
@@ -42,7 +43,7 @@ async def reader(world: World, tmp_path: Path) -> AsyncIterator[World]:
     agents = tmp_path / "agents.json"
     agents.write_text(json.dumps(AGENTS))
     given = world.settings.model_copy(
-        update={"postgres_url": SecretStr(world.url), "agents": agents, "neo4j_url": "bolt://127.0.0.1:1"}
+        update={**in_database(world.settings, world.url), "agents": agents, "neo4j_url": "bolt://127.0.0.1:1"}
     )
     at_work = replace(world, definitions=READERS, settings=given)
     async with desk_of(at_work).begin(**names(at_work)) as session:

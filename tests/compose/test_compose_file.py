@@ -138,6 +138,7 @@ def test_settings_are_the_programs(compose: dict[str, Any], secrets: Path) -> No
         assert (settings.postgres_admin_url is not None) == (name in {"migrate", "imem"}), "the owner's is not lent"
         pipelines = settings.postgres_pipeline_url
         assert (pipelines is not None) == (name in {"migrate", "imem", "applier", "celery"}), "agents' programs lack it"
+        assert (settings.postgres_curator_url is not None) == (name in {"migrate", "imem"}), "nor do they settle claims"
         assert pipelines is None or "sslmode=verify-full" in pipelines.get_secret_value()
         for address in ("postgres_url", "valkey_working_url", "valkey_durable_url", "valkey_cache_url"):
             url = getattr(settings, address).get_secret_value()

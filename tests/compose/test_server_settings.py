@@ -13,7 +13,7 @@ from imem.journal.errors import StackError
 from imem.local.folders import Folders, Secrets
 from imem.local.servers import neo4j
 from imem.local.servers.neo4j import Neo4j
-from imem.local.servers.postgres import APPLICATION, DATABASE, OWNER, PIPELINES, Postgres
+from imem.local.servers.postgres import APPLICATION, CURATORS, DATABASE, OWNER, PIPELINES, Postgres
 from imem.local.servers.valkey import ROLES, Valkey, ValkeyRole
 from tests.compose.conftest import FOLDER, directives
 from tests.conftest import settings_for
@@ -71,7 +71,7 @@ def test_postgres_is_set_as_the_local_one(folders: Folders, services: dict[str, 
     assert services["postgres"]["environment"]["POSTGRES_DB"] == DATABASE
     roles = (FOLDER / "postgres" / "roles.sql").read_text(encoding="utf-8")
     assert set(re.findall(r"CREATE ROLE (\w+)", roles)) == set(re.findall(r"ALTER ROLE (\w+)", roles))
-    assert set(re.findall(r"CREATE ROLE (\w+)", roles)) == {APPLICATION, PIPELINES}
+    assert set(re.findall(r"CREATE ROLE (\w+)", roles)) == {APPLICATION, CURATORS, PIPELINES}
 
 
 def _options(argv: list[str] | tuple[str, ...]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,10 +19,10 @@ from imem.journal.events.entry import Receipt
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
-from imem.journal.settings import Role
+from imem.journal.settings import Role, Settings
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
-from tests.servers import as_pipelines, cloned
+from tests.servers import as_curators, as_pipelines, cloned
 
 IMPORTER = Actor("import:test", Role.HUMAN_ADMIN, may_import=True)
 HALFLIFE = 2.0
@@ -35,7 +35,8 @@ class World:
 
     Attributes:
         url, pipeline_url, admin_url: the database, as the application, as the pipelines and as its owner.
-        database, gateway: as the application.
+        database: as the application.
+        curators, gateway: as the curators; the gateway is theirs.
         pipelines, engine: as the pipelines; the engine is their gateway.
     """
 
@@ -43,6 +44,7 @@ class World:
     pipeline_url: str
     admin_url: str
     database: Database
+    curators: Database
     gateway: Gateway
     pipelines: Database
     engine: Gateway
@@ -68,20 +70,20 @@ class World:
 @pytest_asyncio.fixture
 async def world(stack: Any, template: str) -> AsyncIterator[World]:
     with cloned(stack.settings, template) as (url, admin_url):
-        async with opened(url, as_pipelines(stack.settings, url), admin_url) as made:
+        async with opened(stack.settings, url, admin_url) as made:
             yield made
 
 
 @asynccontextmanager
-async def opened(url: str, pipeline_url: str, admin_url: str) -> AsyncIterator[World]:
+async def opened(settings: Settings, url: str, admin_url: str) -> AsyncIterator[World]:
     """Lend a world upon a database that is there."""
-    database, pipelines = Database(url, size=4), Database(pipeline_url, size=4)
-    gateways = Gateway(database, IMPORTER), Gateway(pipelines, IMPORTER)
-    try:
-        yield World(url, pipeline_url, admin_url, database, gateways[0], pipelines, gateways[1])
-    finally:
-        await database.close()
-        await pipelines.close()
+    pipeline_url = as_pipelines(settings, url)
+    curators, pipelines = Database(as_curators(settings, url), size=4), Database(pipeline_url, size=4)
+    gateways = Gateway(curators, IMPORTER), Gateway(pipelines, IMPORTER)
+    async with AsyncExitStack() as stack:
+        for one in (database := Database(url, size=4), curators, pipelines):
+            stack.push_async_callback(one.close)
+        yield World(url, pipeline_url, admin_url, database, curators, gateways[0], pipelines, gateways[1])
 
 
 # Lines

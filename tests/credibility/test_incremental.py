@@ -18,7 +18,7 @@ from imem.credibility.track_record import track_records
 from imem.credibility.track_steps import ObservationClaim, ScoredClaim, SweepStart, span_of, steps_after, steps_of
 from imem.journal.deadline import Deadline
 from imem.kg.asof import AsOf, AsOfClock
-from tests.servers import as_pipelines, cloned
+from tests.servers import cloned
 
 from .conftest import HALFLIFE, World, agent, corrected, finding, opened, outcome
 from .load import day
@@ -30,7 +30,7 @@ STEPS = "SELECT * FROM track_step ORDER BY agent, domain, clock, at"
 @pytest_asyncio.fixture
 async def world(light_stack: Any, light_template: str) -> AsyncIterator[World]:
     with cloned(light_stack.settings, light_template) as (url, admin_url):
-        async with opened(url, as_pipelines(light_stack.settings, url), admin_url) as made:
+        async with opened(light_stack.settings, url, admin_url) as made:
             yield made
 
 

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from imem.credibility.settling import ACTOR
 from imem.journal.deadline import Deadline
-from imem.journal.errors import StatementRejected
+from imem.journal.errors import PermissionDenied, StatementRejected
 from imem.journal.gateway import Gateway
 from imem.kg.kinds.enums import DecisionOutcome
 from imem.kg.load_format.entries import entry_of
@@ -141,7 +141,7 @@ async def test_functions_of_triggers_serve_no_table_of_the_applications(world: W
 
 @pytest.mark.parametrize("what", ["credibility", "verdict"])
 async def test_what_the_pipeline_alone_states_the_application_cannot_append(world: World, what: str) -> None:
-    """Whoever it says that it is: the role that logged in counts, and the whole append is refused."""
+    """Nor can a curator, whoever it says that it is: who logged in counts, and the whole append is refused."""
     await scored(world)
     events = await world.rows("SELECT count(*) AS n FROM event")
     if what == "verdict":
@@ -153,8 +153,10 @@ async def test_what_the_pipeline_alone_states_the_application_cannot_append(worl
         model = AgentCredibility(id="ann/flu", agent_id="ann", domain="flu", score=score)
         found = record_of(model, writer="credibility")
 
-    with pytest.raises(StatementRejected):
+    with pytest.raises(PermissionDenied):
         await Gateway(world.database, ACTOR).append([entry_of(found)], deadline=Deadline.never())
+    with pytest.raises(StatementRejected):
+        await Gateway(world.curators, ACTOR).append([entry_of(found)], deadline=Deadline.never())
     assert await world.rows("SELECT count(*) AS n FROM event") == events
 
     (receipt,) = await Gateway(world.pipelines, ACTOR).append([entry_of(found)], deadline=Deadline.never())

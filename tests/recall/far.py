@@ -65,6 +65,9 @@ async def far(telling: Desk) -> AsyncIterator[Far]:
             field = {"graph": "neo4j_url", "postgres": "postgres_url"}.get(name, f"valkey_{name}_url")
             changed = through(plain, proxies[name])
             changes[field] = SecretStr(changed) if isinstance(url, SecretStr) else changed
+        assert given.postgres_curator_url is not None
+        curators = through(given.postgres_curator_url.get_secret_value(), proxies["postgres"])
+        changes["postgres_curator_url"] = SecretStr(curators)
         settings = given.model_copy(update={**changes, "deadline_ms": 500})
         memory = await stack.enter_async_context(Memory.open(settings))
         yield Far(telling, memory, settings, proxies)

@@ -154,7 +154,7 @@ async def test_without_neo4j_the_journal_answers_and_says_so(desk: Desk) -> None
 async def test_without_postgres_nothing_is_claimed(desk: Desk) -> None:
     """The journal is away: an answer comes inside the budget and every section says that it could not be asked."""
     url = f"postgresql://imem_app:none@127.0.0.1:{_refused()}/imem"
-    settings = desk.settings.model_copy(update={"postgres_url": SecretStr(url)})
+    settings = desk.settings.model_copy(update={"postgres_url": SecretStr(url), "postgres_curator_url": None})
     async with Memory.open(settings) as memory:
         begun = time.monotonic()
         briefing = await memory.brief("T0", deadline_ms=1000)

@@ -248,6 +248,7 @@ def environment(settings: Settings) -> dict[str, str]:
     """Return by which environment a command line finds the servers of *settings*."""
     named = (
         "postgres_url",
+        "postgres_curator_url",
         "neo4j_url",
         "neo4j_password",
         "valkey_working_url",

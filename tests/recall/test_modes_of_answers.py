@@ -67,7 +67,9 @@ async def test_while_the_graph_catches_up(desk: Desk) -> None:
     with psycopg.connect(url, autocommit=True) as conn:
         name = sql.Identifier(conn.info.dbname)
         conn.execute(sql.SQL("ALTER DATABASE {} SET imem.clock_shift = '60s'").format(name))
-    async with Memory.open(desk.settings.model_copy(update={"postgres_url": SecretStr(url)})) as memory:
+    async with Memory.open(
+        desk.settings.model_copy(update={"postgres_url": SecretStr(url), "postgres_curator_url": None})
+    ) as memory:
         found = await modes_of(memory)
     # What similar analyses there are is not exact before they were compared.
     assert {name for name, mode in found.items() if mode is not Mode.RECOVERING} <= {"brief", "similar"}, found
@@ -101,7 +103,9 @@ async def test_while_postgres_is_away(desk: Desk) -> None:
     """A query of the graph is answered without the journal, and says that nothing can be recorded."""
     await known(desk)
     url = SecretStr(f"postgresql://imem_app:none@{NOBODY}/imem")
-    async with Memory.open(desk.settings.model_copy(update={"postgres_url": url})) as memory:
+    async with Memory.open(
+        desk.settings.model_copy(update={"postgres_url": url, "postgres_curator_url": None})
+    ) as memory:
         rows = await memory.query("nearest_names", {"search": "t0"}, deadline_ms=2000)
     assert rows[0]["subject_id"] == "company:T0"
     assert rows.mode is Mode.READ_ONLY

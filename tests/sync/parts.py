@@ -28,7 +28,7 @@ FACILITATOR = Actor("facilitator", Role.DEBATE_FACILITATOR)
 
 def synchronizer(desk: Desk, actor: Actor = FACILITATOR, *, memories: WorkingStore | None = None) -> Synchronizer:
     """Return what synchronises, in the hands of *actor*; *memories* on another server where that is wanted."""
-    gateway = Gateway(desk.database, actor)
+    gateway = Gateway(desk.pipelines if actor.states_for_others else desk.database, actor)
     return Synchronizer(
         desk.database, memories or desk.memories, Recorder(gateway), gateway, notices=Notices(desk.durable)
     )

@@ -253,7 +253,7 @@ async def test_scores_are_logged_also_of_those_who_are_not_told(desk: Desk) -> N
 
 async def test_history_that_is_imported_tells_nobody(desk: Desk) -> None:
     await desk.begin("bob")
-    importer = Gateway(desk.database, Actor("import:desk", Role.KNOWLEDGE_BASE_AGENT, may_import=True))
+    importer = Gateway(desk.pipelines, Actor("import:desk", Role.KNOWLEDGE_BASE_AGENT, may_import=True))
     old = record_of(desk.finding("ann", importance=0.9), known_at=datetime(2026, 1, 1, tzinfo=UTC))
     [receipt] = await importer.append([entry_of(old)], deadline=soon())
     assert receipt.durable

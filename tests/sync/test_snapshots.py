@@ -20,6 +20,7 @@ from imem.journal.actors import Actor
 from imem.journal.clock import SystemClock
 from imem.journal.errors import BadInput, ConsistencyError, LeaseHeld, LeaseLost, PostgresUnavailable, TransitionRefused
 from imem.journal.events.entry import Tier
+from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from imem.kg.load_format.entries import entry_of
@@ -104,12 +105,12 @@ async def test_the_manifest_names_each_record_by_version_and_hash(desk: Desk) ->
 
 async def test_corrections_links_and_late_groups_are_as_they_stand(desk: Desk) -> None:
     await two(desk)
-    person = desk.gateway("priya")
+    priya = Gateway(desk.pipelines, Actor("priya", Role.HUMAN_ADMIN))
     await desk.record("ann", id="f-a", statement="It was so.")
     await desk.record("bob", id="f-b")
     fix = entry_of(correction_of(desk.finding("ann", id="f-a", statement="It is so."), "A slip."))
     cites = entry_of(link_of("CITES", ("Finding", "f-a"), ("Finding", "f-b"), {"at": "2026-06-01T10:00:00Z"}))
-    await person.append([fix, cites], actor=Actor("priya", Role.HUMAN_ADMIN), deadline=soon())
+    await priya.append([fix, cites], deadline=soon())
 
     taken = await snapshots(desk).take("d-1", deadline_ms=2_000)
 

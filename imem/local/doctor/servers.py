@@ -15,6 +15,7 @@ from psycopg.rows import dict_row
 
 import imem.journal.postgres.migrations
 import imem.kg.migrations
+from imem.journal.actors import Actor
 from imem.journal.clock import Clock
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.urls import without_secrets
@@ -27,7 +28,7 @@ from imem.journal.valkey_memory import MemoryUse
 from imem.local.doctor import data
 from imem.local.doctor.finding import CheckResult, broken, fine, weak
 from imem.local.servers.valkey import ROLES, ValkeyRole
-from imem.services.stores import no_pipeline_role
+from imem.services.stores import CREATE_CURATOR_ROLE, no_pipeline_role
 
 if TYPE_CHECKING:
     from imem.kg.projection.verification import ProjectionStatus
@@ -85,6 +86,7 @@ def postgres(settings: Settings, clock: Clock) -> list[CheckResult]:
     try:
         with psycopg.connect(url, connect_timeout=_TIMEOUT_S, autocommit=True, row_factory=dict_row) as connection:
             findings = list(_ask_postgres(connection, settings, clock, about))
+        findings += _curators(settings, about)
         findings += _pipelines(settings, about)
         findings += _postgres_owner(settings, about)
     except psycopg.OperationalError as error:
@@ -128,6 +130,12 @@ def _ask_postgres(
             about,
             "Our role may write scores itself, as pipelines alone should.",
             "Name another role in IMEM_POSTGRES_PIPELINE_URL, then run `imem migrate`.",
+        )
+    if rights["may_settle"] and not rights["may_score"] and not server["owner"]:
+        yield broken(
+            about,
+            "Our role may settle claims itself, as curators alone should.",
+            "Name another role in IMEM_POSTGRES_CURATOR_URL, then run `imem migrate`.",
         )
     if rights["has_journal"] and not rights["may_append"]:
         yield broken(about, "Our role may not append to the journal.", "Run `imem migrate` as the owner.")
@@ -207,16 +215,43 @@ def _pipelines(settings: Settings, about: str) -> Iterator[CheckResult]:
         yield broken(about, missing.message, missing.mend)
         return
     url = settings.postgres_pipeline_url.get_secret_value()
-    try:
-        with psycopg.connect(url, connect_timeout=_TIMEOUT_S, autocommit=True, row_factory=dict_row) as connection:
-            rights = connection.execute(sql("doctor_rights")).fetchone() or {}
-    except psycopg.OperationalError:
+    rights = _rights(url)
+    if rights is None:
         yield broken(about, f"{without_secrets(url)} takes no pipelines.", "Correct IMEM_POSTGRES_PIPELINE_URL.")
-        return
-    if rights["has_journal"] and not rights["may_score"]:
+    elif rights["has_journal"] and not rights["may_score"]:
         yield broken(about, "The pipelines' role may not write scores.", "Run `imem migrate` as the owner.")
     elif rights["has_journal"]:
         yield fine(about, "pipelines write under a role of their own")
+
+
+def _curators(settings: Settings, about: str) -> Iterator[CheckResult]:
+    """Log in as curators do where the actor is one, and ask whether they may state what settles claims."""
+    if not Actor.from_settings(settings).states_for_others:
+        return
+    if settings.postgres_curator_url is None:
+        yield weak(
+            about,
+            f"IMEM_POSTGRES_CURATOR_URL is not set: {settings.actor} can neither import nor settle claims.",
+            f"{CREATE_CURATOR_ROLE} Or let the actor be an agent: IMEM_ROLE=agent.",
+        )
+        return
+    url = settings.postgres_curator_url.get_secret_value()
+    rights = _rights(url)
+    if rights is None:
+        yield broken(about, f"{without_secrets(url)} takes no curators.", "Correct IMEM_POSTGRES_CURATOR_URL.")
+    elif rights["has_journal"] and not rights["may_settle"]:
+        yield broken(about, "The curators' role may not settle claims.", "Run `imem migrate` as the owner.")
+    elif rights["has_journal"]:
+        yield fine(about, "what settles claims is stated under a role of its own")
+
+
+def _rights(url: str) -> dict[str, Any] | None:
+    """Log in and return what the role may; None where nobody is let in."""
+    try:
+        with psycopg.connect(url, connect_timeout=_TIMEOUT_S, autocommit=True, row_factory=dict_row) as connection:
+            return connection.execute(sql("doctor_rights")).fetchone() or {}
+    except psycopg.OperationalError:
+        return None
 
 
 def _postgres_owner(settings: Settings, about: str) -> Iterator[CheckResult]:

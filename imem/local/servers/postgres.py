@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 OWNER = "imem"
 APPLICATION = "imem_app"
+CURATORS = "imem_curators"
 PIPELINES = "imem_pipelines"
 DATABASE = "imem"
 USER_FOR_ROOT = "nobody"
@@ -56,7 +57,12 @@ SHARED_FOR_ROOT = Path("/var/lib/imem")
 WITHOUT_POSTGRES = (
     "Run `imem up` as an ordinary user with an entry in /etc/passwd, or set IMEM_POSTGRES_URL to a running server."
 )
-_SECRETS: Mapping[str, str] = {OWNER: "postgres_owner", APPLICATION: "postgres_app", PIPELINES: "postgres_pipelines"}
+_SECRETS: Mapping[str, str] = {
+    OWNER: "postgres_owner",
+    APPLICATION: "postgres_app",
+    CURATORS: "postgres_curators",
+    PIPELINES: "postgres_pipelines",
+}
 """Role → the name of its password."""
 _TIMEOUT_S = 600.0
 """For a program that takes half a second on an idle machine: only one that hangs takes as long."""
@@ -364,7 +370,7 @@ class Postgres(Server):
             return False
 
     def settle(self) -> None:
-        """Make the database and the roles of application and pipelines, or give those their passwords again."""
+        """Make the database and the roles that own nothing, or give those their passwords again."""
         import psycopg  # noqa: PLC0415 - slow to import, and only needed when the server already starts
 
         try:
@@ -376,7 +382,7 @@ class Postgres(Server):
             ) from error
 
     def _make_roles_and_database(self, connection: psycopg.Connection) -> None:
-        for role in (APPLICATION, PIPELINES):
+        for role in (APPLICATION, CURATORS, PIPELINES):
             make_role(connection, role, self.secrets[_SECRETS[role]])
         if connection.execute(sql("stack_has_database"), (DATABASE,)).fetchone() != (True,):
             connection.execute(sql("stack_create_database"))
@@ -387,9 +393,10 @@ class Postgres(Server):
         return f"postgresql://{role}:{quote(password, safe='')}@{LOOPBACK}:{self.port}/{database}"
 
     def endpoints(self) -> Mapping[str, str]:
-        """Return the URLs of the application, of the pipelines and of the owner."""
+        """Return the URLs of each role."""
         return {
             "postgres_url": self.url(APPLICATION),
+            "postgres_curator_url": self.url(CURATORS),
             "postgres_pipeline_url": self.url(PIPELINES),
             "postgres_admin_url": self.url(OWNER),
         }

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from imem.journal.settings import Settings
 from imem.langgraph import ImemSaver
-from tests.servers import cloned
+from tests.servers import cloned, in_database
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Base:
 @pytest.fixture(scope="session")
 def base(light_stack: Any, light_template: str) -> Iterator[Base]:
     with cloned(light_stack.settings, light_template) as (url, admin_url):
-        addresses = {"postgres_url": SecretStr(url), "postgres_admin_url": SecretStr(admin_url)}
+        addresses = {**in_database(light_stack.settings, url), "postgres_admin_url": SecretStr(admin_url)}
         yield Base(light_stack.settings.model_copy(update=addresses), url, admin_url)
 
 

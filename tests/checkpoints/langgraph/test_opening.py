@@ -19,7 +19,7 @@ from imem.journal.errors import PostgresUnavailable, SchemaError, SettingsError,
 from imem.journal.postgres.pool import LONGEST_IDLE_S
 from imem.langgraph import ImemSaver
 from tests.checkpoints.langgraph.conftest import Base, chain, config, thread
-from tests.servers import with_database
+from tests.servers import in_database, with_database
 
 
 def test_the_environment_names_the_server(base: Base, monkeypatch: pytest.MonkeyPatch, home: Any) -> None:
@@ -101,8 +101,8 @@ async def test_tables_are_made_where_they_are_missing(base: Base, empty: str) ->
         await saver.setup()
         await chain(saver, thread(), 1)
 
-    admin, own = SecretStr(url), SecretStr(with_database(base.url, empty))
-    settings = base.settings.model_copy(update={"postgres_url": own, "postgres_admin_url": admin})
+    admin, own = SecretStr(url), in_database(base.settings, with_database(base.url, empty))
+    settings = base.settings.model_copy(update={**own, "postgres_admin_url": admin})
     with ImemSaver.open(settings) as saver:
         saver.setup()
 

@@ -26,6 +26,7 @@ from imem.kg.load_format.lines import parse_line
 from imem.kg.model import Company
 from imem.workers.celery_app import make_app
 from tests.imem.ingest.conftest import Desk
+from tests.servers import as_curators
 
 NOBODY = ""
 DENIAL = "SELECT imem_audit_v1('x', 'agent', 'journal', NULL, 'append', false, NULL, '{}', 'denied')"
@@ -135,7 +136,7 @@ def test_importing_takes_the_right_beside_the_cell() -> None:
 
 @pytest_asyncio.fixture
 async def database(desk: Desk) -> AsyncIterator[Database]:
-    opened = Database(desk.url, size=4)
+    opened = Database(as_curators(desk.settings, desk.url), size=4)
     yield opened
     await opened.close()
 

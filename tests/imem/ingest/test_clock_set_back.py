@@ -28,7 +28,7 @@ def fast(desk: Desk, by: str) -> Iterator[Desk]:
     with psycopg.connect(desk.admin_url, autocommit=True) as conn:
         conn.execute(alter + composed.SQL("SET imem.clock_shift = {}").format(by))
         try:
-            yield desk.having(postgres_url=SecretStr(desk.admin_url))
+            yield desk.having(postgres_url=SecretStr(desk.admin_url), postgres_curator_url=None)
         finally:
             conn.execute(alter + composed.SQL("RESET imem.clock_shift"))
 

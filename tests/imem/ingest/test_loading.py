@@ -274,7 +274,7 @@ def test_postgres_away(desk: Desk) -> None:
     """Without Postgres one sentence says so, with exit code 1 and no traceback."""
     from pydantic import SecretStr
 
-    away = desk.having(postgres_url=SecretStr("postgresql://imem:x@127.0.0.1:1/imem"))
+    away = desk.having(postgres_url=SecretStr("postgresql://imem:x@127.0.0.1:1/imem"), postgres_curator_url=None)
     done = away.run("load", desk.file("desk.jsonl", [company("MU")]))
 
     assert done.returncode == 1

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.spec("IF-11")
 Trouble = tuple[str, str, str]
 """What it is about, what was found, how to mend it."""
 
-POSTGRES = ("postgres_url", "postgres_pipeline_url", "postgres_admin_url")
+POSTGRES = ("postgres_url", "postgres_curator_url", "postgres_pipeline_url", "postgres_admin_url")
 HIDDEN = {*POSTGRES, "valkey_working_url", "valkey_durable_url", "valkey_cache_url"}
 
 
@@ -178,6 +178,7 @@ def test_a_missing_extension(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ("variable", "about"),
     [
         ("IMEM_POSTGRES_URL", "postgres"),
+        ("IMEM_POSTGRES_CURATOR_URL", "postgres"),
         ("IMEM_POSTGRES_PIPELINE_URL", "postgres"),
         ("IMEM_POSTGRES_ADMIN_URL", "postgres"),
         ("IMEM_NEO4J_PASSWORD", "neo4j"),
@@ -217,6 +218,26 @@ def test_pipelines_without_a_role_of_their_own(migrated: dict[str, str]) -> None
     text, mend = only(troubles(swapped), "postgres")
     assert text == "Our role may write scores itself, as pipelines alone should."
     assert "IMEM_POSTGRES_PIPELINE_URL" in mend
+
+
+def test_curators_without_a_role_of_their_own(migrated: dict[str, str]) -> None:
+    """None is named though the actor is one; the application's, which `imem migrate` refuses; the two swapped."""
+    without = {name: text for name, text in migrated.items() if name != "IMEM_POSTGRES_CURATOR_URL"}
+    text, mend = only(troubles(without), "postgres")
+    assert text == "IMEM_POSTGRES_CURATOR_URL is not set: local can neither import nor settle claims."
+    assert "CREATE ROLE imem_curators" in mend
+    assert troubles({**without, "IMEM_ROLE": "agent", "IMEM_MAY_IMPORT": "false"}) == []
+
+    same = {**migrated, "IMEM_POSTGRES_CURATOR_URL": migrated["IMEM_POSTGRES_URL"]}
+    text, mend = only(troubles(same), "postgres")
+    assert (text, mend) == ("The curators' role may not settle claims.", "Run `imem migrate` as the owner.")
+    with pytest.raises(SettingsError, match="agents could settle their own claims"):
+        migrate(Settings.read(same))
+
+    swapped = {**migrated, "IMEM_POSTGRES_URL": migrated["IMEM_POSTGRES_CURATOR_URL"]}
+    text, mend = only(troubles(swapped), "postgres")
+    assert text == "Our role may settle claims itself, as curators alone should."
+    assert "IMEM_POSTGRES_CURATOR_URL" in mend
 
 
 @pytest.mark.parametrize(

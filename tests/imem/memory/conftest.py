@@ -12,10 +12,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from pydantic import SecretStr
 
 from imem.journal.settings import Role, Settings
-from tests.servers import cloned
+from tests.servers import cloned, in_database
 
 AGENTS = {
     "agents": [
@@ -78,7 +77,7 @@ def house(light_stack: Any, light_template: str, tmp_path: Path) -> Iterator[Hou
     agents.write_text(json.dumps(AGENTS))
     with cloned(light_stack.settings, light_template) as (url, admin_url):
         addresses = {
-            "postgres_url": SecretStr(url),
+            **in_database(light_stack.settings, url),
             # No graph is needed, and none is asked.
             "neo4j_url": "bolt://127.0.0.1:1",
             "agents": agents,

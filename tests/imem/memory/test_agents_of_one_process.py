@@ -84,7 +84,13 @@ async def test_what_is_wrong_with_a_gate_is_named(house: House) -> None:
 
 def test_the_command_line_starts_opens_and_answers(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same orders, for people who type."""
-    for name in ("postgres_url", "valkey_working_url", "valkey_durable_url", "valkey_cache_url"):
+    for name in (
+        "postgres_url",
+        "postgres_curator_url",
+        "valkey_working_url",
+        "valkey_durable_url",
+        "valkey_cache_url",
+    ):
         monkeypatch.setenv(f"IMEM_{name.upper()}", getattr(house.settings, name).get_secret_value())
     monkeypatch.setenv("IMEM_NEO4J_URL", "bolt://127.0.0.1:1")
     monkeypatch.setenv("IMEM_AGENTS", str(house.settings.agents))

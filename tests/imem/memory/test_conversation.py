@@ -272,7 +272,9 @@ async def test_a_model_without_a_name_is_a_wrong_setting(house: House) -> None:
 
 async def test_without_postgres_nothing_is_said_and_nothing_shown(house: House) -> None:
     """A gateway that cannot be asked denies; the error says that repeating is safe."""
-    away = house.of().model_copy(update={"postgres_url": SecretStr(f"postgresql://u@127.0.0.1:1/{uuid4().hex}")})
+    away = house.of().model_copy(
+        update={"postgres_url": SecretStr(f"postgresql://u@127.0.0.1:1/{uuid4().hex}"), "postgres_curator_url": None}
+    )
     async with Memory.open(away) as memory:
         talk = memory.conversation("w", "t")
         asked = talk.add(said(1), deadline_ms=300), talk.window(deadline_ms=300), talk.delete(deadline_ms=300)

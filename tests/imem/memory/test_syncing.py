@@ -153,7 +153,13 @@ def test_the_same_without_an_event_loop(house: House) -> None:
 def environment(house: House, patch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[CliRunner]:
     """Point the command line at the house, as a person."""
     settings = house.of("priya", Role.HUMAN_ADMIN)
-    for name in ("postgres_url", "valkey_working_url", "valkey_durable_url", "valkey_cache_url"):
+    for name in (
+        "postgres_url",
+        "postgres_curator_url",
+        "valkey_working_url",
+        "valkey_durable_url",
+        "valkey_cache_url",
+    ):
         patch.setenv(f"IMEM_{name.upper()}", getattr(settings, name).get_secret_value())
     patch.setenv("IMEM_NEO4J_URL", "bolt://127.0.0.1:1")
     patch.setenv("IMEM_ACTOR", "priya")

@@ -15,7 +15,7 @@ from imem.services.health import check_health
 from imem.services.stores import Stores
 from tests.conftest import Stack
 from tests.kg.projection.world import Journal, analysis
-from tests.servers import as_pipelines, cloned
+from tests.servers import as_pipelines, cloned, in_database
 
 NOBODY = "127.0.0.1:1"
 
@@ -45,7 +45,7 @@ def test_the_mode_of_what_is_away(health: Health, mode: Mode) -> None:
 @pytest.fixture
 def settings(stack: Stack, template: str) -> Iterator[Settings]:
     with cloned(stack.settings, template) as (url, _):
-        yield stack.settings.model_copy(update={"postgres_url": SecretStr(url)})
+        yield stack.settings.model_copy(update=in_database(stack.settings, url))
 
 
 async def found(settings: Settings) -> Health:
@@ -70,7 +70,7 @@ async def test_all_is_well(settings: Settings) -> None:
 )
 async def test_a_store_that_refuses(settings: Settings, setting: str, url: Any, away: str, mode: Mode) -> None:
     """Each is missed by name, and nothing waits long for it."""
-    health = await found(settings.model_copy(update={setting: url}))
+    health = await found(settings.model_copy(update={"postgres_curator_url": None, setting: url}))
     assert (health.away, health.mode) == ((away,), mode)
 
 
@@ -80,8 +80,9 @@ async def test_what_waits_is_seen(stack: Stack, template: str, priority: bool, m
     """An event that nobody applies, a minute later: the institution is catching up, unless that is its cycle."""
     settings = stack.settings.model_copy(update={"sync_priority": priority})
     with cloned(stack.settings, template) as (url, admin_url):
-        database = Database(url)
-        await Journal(url, admin_url, database, as_pipelines(stack.settings, url)).say(analysis("a1"))
+        pipeline_url = as_pipelines(stack.settings, url)
+        database = Database(pipeline_url)
+        await Journal(url, admin_url, database, pipeline_url).say(analysis("a1"))
         await database.close()
         async with Stores.open(settings) as stores:
             stores.database = Database(admin_url, options="-c imem.clock_shift=60s")

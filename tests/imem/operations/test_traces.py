@@ -18,6 +18,7 @@ from imem.journal.telemetry.correlation import correlated, correlation
 from imem.tracing import send_traces
 from tests.http_server import HttpServer, serving
 from tests.kg.projection.world import Journal, World
+from tests.servers import as_curators
 
 TOP = Path(__file__).resolve().parents[3]
 
@@ -28,6 +29,7 @@ async def followed(world: World, journal: Journal, endpoint: str) -> list[dict[s
     told = {name: value.get_secret_value() if isinstance(value, SecretStr) else value for name, value in plain.items()}
     told |= {
         "postgres_url": journal.url,
+        "postgres_curator_url": as_curators(world.settings, journal.url),
         "postgres_pipeline_url": journal.pipeline_url,
         "otlp_endpoint": endpoint,
         "home": str(world.settings.home),

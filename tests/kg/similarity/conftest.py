@@ -28,7 +28,7 @@ from imem.kg.load_format.lines import parse_line
 from imem.kg.projection.rows import Event
 from imem.kg.similarity.embedders import Embedder, Vectors, unit
 from imem.kg.similarity.index import Throttle, UpdateReport, mark_subjects_due, rebuild, update
-from tests.servers import as_pipelines, cloned
+from tests.servers import as_pipelines, cloned, in_database
 
 IMPORTER = Actor("import:test", Role.HUMAN_ADMIN, may_import=True)
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -76,7 +76,8 @@ class House:
 
     Attributes:
         url, admin_url: the database, as the application and as its owner.
-        database, gateway: as the application.
+        database: as the application.
+        gateway: an import's, as the pipelines.
         pipelines: as the pipelines.
         embedder: what vectors are made by.
     """
@@ -143,7 +144,7 @@ async def opened(url: str, pipeline_url: str, admin_url: str, embedder: Embedder
     """Lend a house upon a database that is there."""
     database, pipelines = Database(url, size=4), Database(pipeline_url, size=4)
     try:
-        yield House(url, admin_url, database, Gateway(database, IMPORTER), pipelines, embedder or Directions())
+        yield House(url, admin_url, database, Gateway(pipelines, IMPORTER), pipelines, embedder or Directions())
     finally:
         await database.close()
         await pipelines.close()
@@ -152,7 +153,7 @@ async def opened(url: str, pipeline_url: str, admin_url: str, embedder: Embedder
 def without_a_graph(settings: Settings, house: House, **changes: Any) -> Settings:
     """Return *settings* by which a memory asks the journal of *house*, and finds no graph."""
     named = {
-        "postgres_url": SecretStr(house.url),
+        **in_database(settings, house.url),
         "neo4j_url": "bolt://127.0.0.1:1",
         "neo4j_password": SecretStr("none"),
     }

@@ -10,7 +10,6 @@ import pytest
 import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import SecretStr
 
 from imem.journal.errors import BadInput, UnknownSubject
 from imem.memory import Memory
@@ -25,7 +24,7 @@ from tests.kg.similarity.conftest import (
     opened,
     without_a_graph,
 )
-from tests.servers import as_pipelines, cloned
+from tests.servers import as_pipelines, cloned, in_database
 
 Ask = Callable[..., Awaitable[SimilarSection]]
 
@@ -300,7 +299,7 @@ async def test_nothing_later_changes_an_answer(
 async def answers(stack: Any, template: str, lines: list[dict[str, Any]], at: datetime) -> dict[str, Any]:
     """Return, of each analysis of the base, who is like it as of *at*; None where it was not known."""
     with cloned(stack.settings, template) as (url, admin_url):
-        given = {"postgres_url": SecretStr(url), "neo4j_url": "bolt://127.0.0.1:1"}
+        given = {**in_database(stack.settings, url), "neo4j_url": "bolt://127.0.0.1:1"}
         async with opened(url, as_pipelines(stack.settings, url), admin_url) as house:
             for line in lines:
                 await house.say(line)

@@ -28,6 +28,7 @@ from imem.recall.model import Completeness, Quality
 from imem.recall.retrievers import Limits, RetrievalRequest, patterns_of_view
 from imem.recall.views import view
 from tests.kg.similarity.conftest import NEVER, House, analysis, company, day
+from tests.servers import in_database
 
 
 def pattern(key: str, status: str, known: float = 0, *, sector: str | None = None, rate: float = 0.5) -> dict[str, Any]:
@@ -100,7 +101,8 @@ async def test_people_and_programs_read_them(
     told: House, light_stack: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Through Memory a subject goes by any name that it has, an agent sees its own record alone; the command prints."""
-    given = {"postgres_url": SecretStr(told.url), "neo4j_url": "bolt://127.0.0.1:1", "neo4j_password": SecretStr("x")}
+    graph = {"neo4j_url": "bolt://127.0.0.1:1", "neo4j_password": SecretStr("x")}
+    given = {**in_database(light_stack.settings, told.url), **graph}
     settings = light_stack.settings.model_copy(update={**given, "actor": "ann", "role": Role.AGENT})
     async with Memory.open(settings) as memory:
         assert await memory.view("top_patterns", "energy") is None
@@ -119,7 +121,13 @@ async def test_people_and_programs_read_them(
         with pytest.raises(BadInput, match="deadline_ms"):
             await memory.view("top_patterns", "energy", deadline_ms=9)
 
-    for name in ("postgres_url", "valkey_working_url", "valkey_durable_url", "valkey_cache_url"):
+    for name in (
+        "postgres_url",
+        "postgres_curator_url",
+        "valkey_working_url",
+        "valkey_durable_url",
+        "valkey_cache_url",
+    ):
         monkeypatch.setenv(f"IMEM_{name.upper()}", getattr(settings, name).get_secret_value())
     monkeypatch.setenv("IMEM_NEO4J_URL", "bolt://127.0.0.1:1")
     monkeypatch.setenv("IMEM_HOME", str(tmp_path))

@@ -1,0 +1,109 @@
+"""With the application's password a program states an agent's own facts and no more, whoever it says that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from imem.journal.actors import Action, Actor
+from imem.journal.deadline import Deadline
+from imem.journal.errors import PermissionDenied
+from imem.journal.events.canonical import content_hash
+from imem.journal.events.entry import GroupHash, JournalEntry
+from imem.journal.gateway import Gateway, _columns
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
+
+from .conftest import World, agent, corrected, finding, outcome
+from .test_no_route import ANN, BASE, FIRST, LATER, PERSON, day, season, standing, unstated
+
+IMPORTER = Actor("import:lies", Role.HUMAN_ADMIN, may_import=True)
+CLAIM = unstated(finding("open", day(0), LATER, agent="ann", probability=0.9, **FIRST))
+
+
+def entry(line: dict[str, Any]) -> JournalEntry:
+    return entry_of(parse_line(orjson.dumps(line), needs_known_at=False))
+
+
+def smuggled(line: dict[str, Any]) -> JournalEntry:
+    """Return the entry of a claim that brings a correction of its core along."""
+    made = entry(line)
+    return replace(made, groups=(*made.groups, GroupHash("correction", content_hash({"probability": 0.99}))))
+
+
+def disguised(line: dict[str, Any]) -> JournalEntry:
+    """Return the entry of a claim that says it is a company, so that nobody asks whether it comes too late."""
+    return replace(entry(line), kind="record.Company")
+
+
+MISTAKE = finding("ann-1", day(2), day(7), probability=0.9, **FIRST)
+LATE = finding("late", day(1), day(7), agent="ann", probability=0.99, **FIRST)
+ROUTES: dict[str, tuple[Actor, Callable[[dict[str, Any]], JournalEntry], dict[str, Any]]] = {
+    "an outcome as a person": (PERSON, entry, unstated(outcome("lie", day(0), day(7), 0.0, vintage=9, **FIRST))),
+    "an outcome as an import": (IMPORTER, entry, outcome("lie", day(8), day(7), 0.0, vintage=9, **FIRST)),
+    "an outcome as itself": (ANN, entry, unstated(outcome("lie", day(0), day(7), 0.0, vintage=9, **FIRST))),
+    "the id of a true outcome": (ANN, entry, unstated(outcome("own:bob/o", day(0), day(7), 0.0, **FIRST))),
+    "a claim in the past, as an import": (IMPORTER, entry, LATE),
+    "a claim in the past, as itself": (ANN, entry, LATE),
+    "a claim in disguise": (ANN, disguised, unstated(LATE)),
+    "a correction": (PERSON, entry, unstated(corrected(MISTAKE, day(3)))),
+    "a correction within a claim": (ANN, smuggled, CLAIM),
+    "another a baseline": (PERSON, entry, unstated(agent("bob", day(0), "baseline"))),
+    "words of the baseline, under its name": (
+        BASE, entry, unstated(finding("bases", day(0), LATER, agent="base", probability=0.1, **FIRST)),
+    ),
+    "words of the baseline, under its own": (
+        ANN, entry, unstated(finding("bases", day(0), LATER, agent="base", probability=0.1, **FIRST)),
+    ),
+    "words of nobody": (ANN, lambda line: replace(entry(line), payload=b'{"key":"open"}'), CLAIM),
+}  # fmt: skip
+
+
+async def append(database: Database, actor: Actor, one: JournalEntry) -> str:
+    """Append past all rules that Python keeps: whoever has the password writes a program of his own."""
+    (row,) = await database.named("append", _columns([one], actor, Action.APPEND), deadline=Deadline.never())
+    return str(row["status"])
+
+
+@pytest.mark.spec("AC-3")
+async def test_the_applications_password_moves_no_record(world: World) -> None:
+    """What could is refused whole, and says what it wants; the journal holds what it held."""
+    await season(world)
+    before, events = await standing(world), await world.rows("SELECT count(*) AS n FROM event")
+
+    for name, (actor, make, line) in ROUTES.items():
+        with pytest.raises(PermissionDenied, match=r"own facts alone.*nothing was written") as refused:
+            pytest.fail(f"{name}: {await append(world.database, actor, make(line))}")
+        assert "IMEM_POSTGRES_CURATOR_URL" in refused.value.mend
+
+    assert await world.rows("SELECT count(*) AS n FROM event") == events
+    assert await standing(world) == before
+
+
+async def test_a_denial_by_the_database_is_audited(world: World) -> None:
+    """As one by the table of rights is: a person whose process has the application's password alone."""
+    truth = entry(unstated(outcome("told", day(0), day(7), 1.0, **FIRST)))
+    with pytest.raises(PermissionDenied):
+        await Gateway(world.database, PERSON).append([truth], deadline=Deadline.never())
+    denied = await world.rows("SELECT actor_id, action, resource_id FROM memory_access_audit WHERE NOT authorized")
+    assert [tuple(row.values()) for row in denied] == [("eve", "append", "told")]
+
+
+@pytest.mark.spec("AC-3")
+async def test_an_agent_states_its_own_with_it_and_a_curator_the_rest(world: World) -> None:
+    """Its claims, and outcomes that settle nothing; the same outcome by a curator settles."""
+    await season(world)
+    before = await standing(world)
+    own = entry(unstated(outcome("own:ann/o", day(0), day(7), 0.0, vintage=9, **FIRST)))
+    assert [await append(world.database, ANN, one) for one in (entry(CLAIM), own)] == ["new", "new"]
+    assert await standing(world) == before
+
+    truth = entry(unstated(outcome("told", day(0), day(7), 0.0, vintage=9, **FIRST)))
+    assert await append(world.curators, PERSON, truth) == "new"
+    assert await standing(world) != before

@@ -23,9 +23,8 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from imem.journal.arguments import checks_arguments
 from imem.journal.errors import BadInput, SettingsError
-from imem.journal.postgres.migrations import applied_migrations, migrate, migrations_in, pending
+from imem.journal.postgres.migrations import applied_migrations, migrate, pending, postgres_migrations
 from imem.journal.settings import Settings
-from imem.journal.statements import root_of
 from imem.local.state import with_local_endpoints
 from imem.services.stores import secret
 
@@ -171,7 +170,7 @@ class SaverDatabase:
 
     def setup(self) -> None:
         admin_url = self.admin_url or self.url
-        if pending(migrations_in(root_of("journal", "sql") / "migrations"), applied_migrations(admin_url)):
+        if pending(postgres_migrations(), applied_migrations(admin_url)):
             role = conninfo_to_dict(self.url).get("user")
             other = role != conninfo_to_dict(admin_url).get("user")
             migrate(admin_url, application_role=str(role) if role and other else None)

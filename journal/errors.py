@@ -31,7 +31,7 @@ The one error tree. Every class says whether the same call may be repeated.
     ├── NotResumable             no   no tier holds a state to resume from, or none that this program can read
     ├── TransitionRefused        no   a pause, plan, batch or delivery may not go from that state to this one
     ├── SettingsError            no   the settings are wrong; names the setting
-    ├── SchemaError              no   a migration was changed, or the schema is newer than the program
+    ├── SchemaError              no   the schema is newer than the program, or not made by its files
     └── StackError               no   the local stack cannot do what was asked; says what to do
 
 Driver errors are translated where the driver is called, always ``from`` the original.
@@ -269,7 +269,12 @@ class SettingsError(ImemError):
 
 
 class SchemaError(ImemError):
-    """A migration file was changed after it was applied, or the schema is newer than this program."""
+    """
+    The schema of a store is not one that this program can bring forward.
+
+    It is newer than this program, or of a version from before the first release, or a file was changed after it was
+    applied.
+    """
 
 
 class StackError(ImemError):

@@ -1,5 +1,5 @@
 -- Makes the roles that the application, curators and pipelines log in as, or gives them the passwords of their files again; they own
--- nothing. Rights come with the migrations. Run by psql as the owner, before each migration; a statement that fails is not
+-- nothing. Rights come with `imem migrate`. Run by psql as the owner, before each of its runs; a statement that fails is not
 -- logged with its text.
 \set ON_ERROR_STOP on
 SET log_min_error_statement = 'panic';

@@ -13,11 +13,12 @@ from imem.services.stores import CREATE_CURATOR_ROLE, CREATE_PIPELINE_ROLE, no_p
 
 def migrate(settings: Settings) -> list[str]:
     """
-    Apply what is missing in Postgres, then in Neo4j; return the names of the files applied.
+    Apply what is missing in Postgres, then in Neo4j; return the names of what was applied.
 
     Raises:
         SettingsError: the URL of Postgres' owner or of the pipelines' role is not known, or one role has two parts.
-        SchemaError: a file was changed after it was applied, or a store is newer than this program.
+        SchemaError: a store is newer than this program, or of a version from before the first release, or a file was
+            changed after it was applied.
         StoreUnavailable: a server cannot be reached; retryable, and what was applied stays.
     """
     if settings.postgres_admin_url is None or settings.postgres_url is None:

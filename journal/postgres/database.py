@@ -89,7 +89,7 @@ def translate_error(error: psycopg.Error | PoolTimeout | PoolClosed | TooManyReq
 
 def _refused(error: psycopg.Error) -> ImemError:
     match error.sqlstate:
-        # Raised by the journal's functions; see imem_event_added and imem_own_facts_v1 in the schema.
+        # Raised by the journal's functions; see imem_event_added and imem_own_facts_v1 in sql/schema.
         case "IM001":
             return LeaseHeld(
                 "The actor's writes are locked while a snapshot is taken; nothing was written.",

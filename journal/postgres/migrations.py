@@ -1,8 +1,10 @@
 """
-Numbered ``.sql`` migrations of Postgres, each applied once in a transaction of its own.
+The schema of Postgres and its numbered migrations, each applied once in a transaction of its own.
 
-A file's SHA-256 is stored with it; a file that was changed after it was applied is refused. Two processes that migrate
-at once take turns by an advisory lock. A crash leaves the files before it applied and the current one not.
+Number 1 is the schema as it is first made: the files of ``sql/schema``, joined in the order of their names. What a
+release adds stands in ``sql/migrations``, from 002 on. The SHA-256 of each is stored with it; text that was changed
+after it was applied is refused. Two processes that migrate at once take turns by an advisory lock. A crash leaves the
+migrations before it applied and the current one not.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import LiteralString
+from typing import Final, LiteralString
 
 import psycopg
 
@@ -23,17 +25,20 @@ from imem.journal.statements import root_of, sql
 _NAME = re.compile(r"^(\d{3})_[a-z0-9_]+\.(?:sql|cypher)$")
 _LOCK = 0x696D656D  # "imem"
 
+_SCHEMA: Final = "sql/schema"
+"""Name of number 1 of Postgres: its folder, since it is no single file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Migration:
     """
-    One numbered file.
+    One numbered file, or the schema that Postgres' migrations start from.
 
     Attributes:
         number: its place in the order, from 1 without gaps.
-        name: the file's name.
+        name: the file's name, or ``sql/schema``.
         text: its statements.
-        sha256: of the file, hexadecimal.
+        sha256: of the text, hexadecimal.
     """
 
     number: int
@@ -42,9 +47,9 @@ class Migration:
     sha256: str
 
 
-def migrations_in(folder: Path) -> list[Migration]:
+def migrations_in(folder: Path, *, first: int = 1) -> list[Migration]:
     """
-    Return the migrations of *folder* in order.
+    Return the migrations of *folder* in order; their numbers begin with *first*.
 
     Raises:
         SchemaError: a name does not fit, or a number is missing or used twice.
@@ -59,9 +64,29 @@ def migrations_in(folder: Path) -> list[Migration]:
         data = path.read_bytes()
         text = data.decode()
         found.append(Migration(int(match[1]), path.name, text, hashlib.sha256(data).hexdigest()))
-    if [one.number for one in found] != list(range(1, len(found) + 1)):
-        raise SchemaError(f"The migrations in {folder.name} are not numbered without gaps.")
+    if [one.number for one in found] != list(range(first, first + len(found))):
+        raise SchemaError(f"The migrations in {folder.name} are not numbered without gaps from {first:03} on.")
     return found
+
+
+def postgres_migrations(folder: Path | None = None) -> list[Migration]:
+    """
+    Return the schema of Postgres as number 1, and the migrations after it.
+
+    Args:
+        folder: holds ``schema`` and, once there are any, ``migrations``; the program's own ``sql`` if None.
+
+    Raises:
+        SchemaError: see :func:`migrations_in`.
+    """
+    folder = folder or root_of("journal", "sql")
+    data = b"\n".join(path.read_bytes() for path in sorted((folder / "schema").glob("*.sql")))
+    text = data.decode()
+    later = folder / "migrations"
+    return [
+        Migration(1, _SCHEMA, text, hashlib.sha256(data).hexdigest()),
+        *(migrations_in(later, first=2) if later.is_dir() else []),
+    ]
 
 
 def pending(migrations: Sequence[Migration], applied: dict[int, str]) -> list[Migration]:
@@ -72,9 +97,17 @@ def pending(migrations: Sequence[Migration], applied: dict[int, str]) -> list[Mi
         applied: number → SHA-256, as stored with the schema.
 
     Raises:
-        SchemaError: a file was changed after it was applied, or the schema is newer than this program.
+        SchemaError: a file was changed after it was applied, the schema is newer than this program, or Postgres' schema
+            is of a version from before the first release.
     """
     known = {one.number: one for one in migrations}
+    if _SCHEMA in {one.name for one in migrations} and applied.get(1, known[1].sha256) != known[1].sha256:
+        raise SchemaError(
+            "The schema of this Postgres database was made by a version from before the first release, or the files of"
+            " sql/schema were changed since.",
+            mend="Migrate a new database and load the data again; in the local stack, `imem down --purge` and `imem up`"
+            " make one.",
+        )
     newer = sorted(set(applied) - set(known))
     if newer:
         raise SchemaError(
@@ -100,7 +133,7 @@ def migrate(
     folder: Path | None = None,
 ) -> list[str]:
     """
-    Bring Postgres to the newest schema and return the names of the files applied.
+    Bring Postgres to the newest schema and return the names of what was applied: ``sql/schema``, and files.
 
     The audit's partitions of the months to come are created each time.
 
@@ -109,6 +142,7 @@ def migrate(
         application_role: role that gets the application's rights; None when the owner itself serves.
         curator_role: role that gets the curators' rights; None when the owner itself serves, or none is named.
         pipeline_role: another role, which gets the pipelines' rights; None when the owner itself serves, or none run.
+        folder: see :func:`postgres_migrations`.
 
     Raises:
         SchemaError: see :func:`pending`.
@@ -120,7 +154,7 @@ def migrate(
             conn.execute(sql("lock_migrations"), (_LOCK,))
             conn.execute(sql("create_schema_version"))
             applied = {row[0]: row[1].strip() for row in conn.execute(sql("schema_versions")).fetchall()}
-            for one in pending(migrations_in(folder or root_of("journal", "sql") / "migrations"), applied):
+            for one in pending(postgres_migrations(folder), applied):
                 with conn.transaction():
                     conn.execute(one.text)
                     conn.execute(sql("add_schema_version"), (one.number, one.name, one.sha256))

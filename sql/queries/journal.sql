@@ -1,5 +1,5 @@
 -- append --
--- Appends a batch of one actor; see imem_append_v1 in the migrations. Arrays travel in binary: quoting them as text would cost
+-- Appends a batch of one actor; see imem_append_v1 in sql/schema. Arrays travel in binary: quoting them as text would cost
 -- the client more than all its other work. Columns: line, status, position, event_id, recorded_at.
 SELECT line, status, position, event_id, recorded_at
 FROM imem_append_v1(

@@ -1,6 +1,6 @@
 -- stack_role --
--- Makes a role that the application or the pipelines log in as, or gives it this password again; it owns nothing. Rights come with
--- the migrations. DO takes no parameters, so name and SCRAM verifier (never the password) come in settings of the session.
+-- Makes a role that the application or the pipelines log in as, or gives it this password again; it owns nothing. Its rights
+-- come with `imem migrate`. DO takes no parameters, so name and SCRAM verifier (never the password) come in settings of the session.
 DO $$
 DECLARE
     name text := current_setting('imem.role');

@@ -29,7 +29,7 @@ from imem.journal.statements import load, root_of
 print(json.dumps({
     "sql": len(load(root_of("journal", "sql") / "queries", ".sql")),
     "cypher": len(load(root_of("kg", "cypher") / "queries", ".cypher")),
-    "sql_migrations": sorted(path.name for path in (root_of("journal", "sql") / "migrations").glob("*.sql")),
+    "sql_schema": sorted(path.name for path in (root_of("journal", "sql") / "schema").glob("*.sql")),
     "cypher_migrations": sorted(path.name for path in (root_of("kg", "cypher") / "schema").glob("*.cypher")),
     "examples": sorted(path.name for path in root_of("imem", "examples").rglob("*.jsonl.gz")),
     "jar_locks": sorted(path.name for path in files("imem.local").joinpath("jars").iterdir()),
@@ -112,8 +112,8 @@ def test_wheel_holds_every_statement_and_example_of_the_checkout(root: Path, bui
     assert wanted - inside == set()
 
 
-def test_wheel_loads_what_it_carries(installed: Path, tmp_path: Path) -> None:
-    """Statements, migrations of both stores, jar locks and examples are found from another folder."""
+def test_wheel_loads_what_it_carries(root: Path, installed: Path, tmp_path: Path) -> None:
+    """Statements, the schemas of both stores, jar locks and examples are found from another folder."""
     ran = _run(installed, "python", "-c", LOADS_EVERYTHING, *PACKAGES, home=tmp_path)
 
     assert ran.returncode == 0, ran.stderr
@@ -121,7 +121,8 @@ def test_wheel_loads_what_it_carries(installed: Path, tmp_path: Path) -> None:
     assert str(installed.parent) in found["from"]
     assert found["sql"] > 10
     assert found["cypher"] > 20
-    assert found["sql_migrations"][0] == "001_journal.sql"
+    assert found["sql_schema"] == sorted(path.name for path in (root / "sql" / "schema").glob("*.sql"))
+    assert found["sql_schema"]
     assert found["cypher_migrations"]
     assert {"trading_desk.jsonl.gz", "flusight.jsonl.gz"} <= set(found["examples"])
     assert "neo4j-5.26.30.lock" in found["jar_locks"]

@@ -21,7 +21,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.endpoints.urls import without_secrets
 from imem.journal.errors import ImemError
 from imem.journal.notifications.wakeups import APPLIER_INTERVAL_S
-from imem.journal.postgres.migrations import Migration, migrations_in, pending
+from imem.journal.postgres.migrations import Migration, migrations_in, pending, postgres_migrations
 from imem.journal.settings import Settings
 from imem.journal.statements import cypher, root_of, sql
 from imem.journal.valkey_memory import MemoryUse
@@ -259,7 +259,7 @@ def _postgres_owner(settings: Settings, about: str) -> Iterator[CheckResult]:
     admin = settings.postgres_admin_url or settings.postgres_url
     if admin is None:
         return
-    files = migrations_in(root_of("journal", "sql") / "migrations")
+    files = postgres_migrations()
     try:
         applied = imem.journal.postgres.migrations.applied_migrations(admin.get_secret_value())
     except ImemError as error:

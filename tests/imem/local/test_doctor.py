@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 from urllib.parse import urlsplit, urlunsplit
 
 import neo4j
@@ -19,7 +20,6 @@ from psycopg import sql
 
 from imem.journal.clock import Clock, ManualClock, SystemClock
 from imem.journal.errors import SettingsError
-from imem.journal.postgres.migrations import migrations_in
 from imem.journal.settings import Settings
 from imem.kg.model import Finding, Outcome, Pattern, PatternStatus
 from imem.local import state
@@ -103,7 +103,7 @@ def test_a_missing_migration(env: dict[str, str]) -> None:
 
     found = troubles(env)
 
-    for about, first in (("postgres", "001_journal.sql"), ("neo4j", "001_constraints.cypher")):
+    for about, first in (("postgres", "sql/schema"), ("neo4j", "001_constraints.cypher")):
         text, mend = only(found, about)
         assert first in text
         assert mend == "Run `imem migrate`."
@@ -127,14 +127,37 @@ def test_a_healthy_installation(migrated: dict[str, str]) -> None:
     assert "schema is at" in text
 
 
-def test_a_schema_newer_than_the_program(migrated: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mend is the newer program, not a migration."""
-    monkeypatch.setattr(servers, "migrations_in", lambda folder: migrations_in(folder)[:1])
+@contextmanager
+def recorded_migration(env: Mapping[str, str], change: LiteralString) -> Iterator[None]:
+    """Change what the database says of its migrations; it says the truth again afterwards."""
+    with psycopg.connect(env["IMEM_POSTGRES_ADMIN_URL"], autocommit=True) as owner:
+        owner.execute("CREATE TABLE schema_version_before AS TABLE schema_version")
+        try:
+            owner.execute(change)
+            yield
+        finally:
+            owner.execute("TRUNCATE schema_version")
+            owner.execute("INSERT INTO schema_version TABLE schema_version_before")
+            owner.execute("DROP TABLE schema_version_before")
 
-    text, mend = only(troubles(migrated), "postgres")
+
+def test_a_schema_newer_than_the_program(migrated: dict[str, str]) -> None:
+    """The mend is the newer program, not a migration."""
+    newer = "INSERT INTO schema_version (number, name, sha256) VALUES (2, '002_more.sql', '')"
+    with recorded_migration(migrated, newer):
+        text, mend = only(troubles(migrated), "postgres")
 
     assert "newer than this program" in text
     assert mend == "Install the newer program."
+
+
+def test_a_schema_from_before_the_first_release(migrated: dict[str, str]) -> None:
+    """A new database is the mend."""
+    with recorded_migration(migrated, "UPDATE schema_version SET name = '001_journal.sql', sha256 = repeat('a', 64)"):
+        text, mend = only(troubles(migrated), "postgres")
+
+    assert "from before the first release" in text
+    assert "Migrate a new database and load the data again" in mend
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import LiteralString
@@ -17,8 +17,8 @@ from psycopg import sql
 
 import imem.journal.postgres.migrations
 from imem.journal.errors import GraphUnavailable, PostgresUnavailable, SchemaError
-from imem.journal.postgres.migrations import migrations_in
-from imem.journal.statements import root_of
+from imem.journal.postgres.migrations import Migration, migrations_in, postgres_migrations
+from imem.journal.statements import load, root_of
 from imem.kg import migrations
 from imem.kg.kinds.catalog import KINDS
 from tests.conftest import Stack
@@ -27,15 +27,16 @@ from tests.kg.queries.conftest import Address, wipe
 pytestmark = pytest.mark.spec("GR-13")
 
 CYPHER = root_of("kg", "cypher") / "schema"
-SQL = root_of("journal", "sql") / "migrations"
+SQL = root_of("journal", "sql")
+SCHEMA = "sql/schema"
 
 
 def names(folder: Path) -> list[str]:
     return [one.name for one in migrations_in(folder)]
 
 
-def digests(folder: Path) -> dict[int, str]:
-    return {one.number: one.sha256 for one in migrations_in(folder)}
+def digests(found: Sequence[Migration]) -> dict[int, str]:
+    return {one.number: one.sha256 for one in found}
 
 
 # The graph
@@ -77,7 +78,7 @@ def test_the_graph_migrates_from_empty_and_a_second_time_changes_nothing(address
     assert migrations.applied_migrations(*address) == {}
     assert migrations.migrate(*address) == names(CYPHER)
     first = schema(bare)
-    assert migrations.applied_migrations(*address) == digests(CYPHER)
+    assert migrations.applied_migrations(*address) == digests(migrations_in(CYPHER))
     recorded, _, _ = bare.execute_query("MATCH (v:SchemaVersion) RETURN v", database_="neo4j")
     assert migrations.migrate(*address) == []
     assert schema(bare) == first
@@ -123,7 +124,7 @@ def test_two_processes_at_once_migrate_the_graph_once(address: Address, bare: ne
     rows, _, _ = bare.execute_query(
         "MATCH (v:SchemaVersion) RETURN v.number AS number, v.sha256 AS sha256 ORDER BY number", database_="neo4j"
     )
-    assert [tuple(row.values()) for row in rows] == sorted(digests(CYPHER).items())
+    assert [tuple(row.values()) for row in rows] == sorted(digests(migrations_in(CYPHER)).items())
     at_once = schema(bare)
     _strip(bare)
     migrations.migrate(*address)
@@ -260,53 +261,104 @@ def catalogue(url: str) -> list[tuple[str, ...]]:
         return conn.execute(CATALOGUE).fetchall()
 
 
+@pytest.fixture
+def later(edited: Callable[[Path], Path]) -> Path:
+    """Give a copy of the program's SQL with a migration after the schema, as a later release has it."""
+    folder = edited(SQL)
+    (folder / "migrations").mkdir(exist_ok=True)
+    (folder / "migrations" / "002_more.sql").write_text("CREATE TABLE more (n integer);\n")
+    return folder
+
+
 def test_postgres_migrates_from_empty_and_a_second_time_changes_nothing(database: str) -> None:
     assert imem.journal.postgres.migrations.applied_migrations(database) == {}
-    assert imem.journal.postgres.migrations.migrate(database) == names(SQL)
+    assert imem.journal.postgres.migrations.migrate(database) == [SCHEMA]
     first = catalogue(database)
-    assert imem.journal.postgres.migrations.applied_migrations(database) == digests(SQL)
+    assert imem.journal.postgres.migrations.applied_migrations(database) == digests(postgres_migrations())
     assert imem.journal.postgres.migrations.migrate(database) == []
     assert catalogue(database) == first
 
 
-def test_two_processes_at_once_migrate_postgres_once(database: str) -> None:
+def test_two_processes_at_once_migrate_postgres_once(database: str, later: Path) -> None:
     """One applies all, the other waits and finds nothing left to do."""
     with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(imem.journal.postgres.migrations.migrate, database) for _ in range(2)]
+        runs = [pool.submit(imem.journal.postgres.migrations.migrate, database, folder=later) for _ in range(2)]
         results = sorted((run.result() for run in runs), key=len)
-    assert results == [[], names(SQL)]
+    assert results == [[], [SCHEMA, "002_more.sql"]]
 
 
-def test_a_file_that_fails_leaves_those_before_it_and_is_resumed(database: str, edited: Callable[[Path], Path]) -> None:
+def test_a_later_migration_is_applied_to_a_database_that_has_the_schema(database: str, later: Path) -> None:
+    imem.journal.postgres.migrations.migrate(database)
+    before = catalogue(database)
+    assert imem.journal.postgres.migrations.migrate(database, folder=later) == ["002_more.sql"]
+    assert imem.journal.postgres.migrations.applied_migrations(database) == digests(postgres_migrations(later))
+    assert "more" in {row[1] for row in catalogue(database)}
+    assert set(before) <= set(catalogue(database))
+
+
+def test_a_file_that_fails_leaves_those_before_it_and_is_resumed(database: str, later: Path) -> None:
+    file = later / "migrations" / "002_more.sql"
+    file.write_text("CREATE TABLE more (n integer);\nSELECT 1 / 0;\n")
+    with pytest.raises(Exception, match="Postgres refused a statement"):
+        imem.journal.postgres.migrations.migrate(database, folder=later)
+    assert imem.journal.postgres.migrations.applied_migrations(database) == digests(postgres_migrations())
+    assert "more" not in {row[1] for row in catalogue(database)}
+    file.write_text("CREATE TABLE more (n integer);\n")
+    assert imem.journal.postgres.migrations.migrate(database, folder=later) == ["002_more.sql"]
+    assert "more" in {row[1] for row in catalogue(database)}
+
+
+def test_a_schema_that_fails_leaves_nothing(database: str, edited: Callable[[Path], Path]) -> None:
     folder = edited(SQL)
-    last = f"{len(names(SQL)) + 1:03}_more.sql"
-    (folder / last).write_text("CREATE TABLE half (n integer);\nSELECT 1 / 0;\n")
+    (folder / "schema" / "99_broken.sql").write_text("SELECT 1 / 0;\n")
     with pytest.raises(Exception, match="Postgres refused a statement"):
         imem.journal.postgres.migrations.migrate(database, folder=folder)
-    assert imem.journal.postgres.migrations.applied_migrations(database) == digests(SQL)
-    assert "half" not in {row[1] for row in catalogue(database)}
-    (folder / last).write_text("CREATE TABLE half (n integer);\n")
-    assert imem.journal.postgres.migrations.migrate(database, folder=folder) == [last]
-    assert "half" in {row[1] for row in catalogue(database)}
+    assert imem.journal.postgres.migrations.applied_migrations(database) == {}
+    assert {row[1] for row in catalogue(database)} == {"schema_version"}
+    assert imem.journal.postgres.migrations.migrate(database) == [SCHEMA]
 
 
-def test_postgres_refuses_a_file_that_was_changed(database: str, edited: Callable[[Path], Path]) -> None:
-    imem.journal.postgres.migrations.migrate(database)
-    folder = edited(SQL)
-    with (folder / "001_journal.sql").open("a") as file:
+def test_postgres_refuses_a_file_that_was_changed(database: str, later: Path) -> None:
+    imem.journal.postgres.migrations.migrate(database, folder=later)
+    with (later / "migrations" / "002_more.sql").open("a") as file:
         file.write("-- One more word.\n")
     before = catalogue(database)
-    with pytest.raises(SchemaError, match=r"001_journal\.sql was changed after it was applied"):
+    with pytest.raises(SchemaError, match=r"002_more\.sql was changed after it was applied"):
+        imem.journal.postgres.migrations.migrate(database, folder=later)
+    assert catalogue(database) == before
+
+
+def test_postgres_refuses_a_schema_that_was_changed(database: str, edited: Callable[[Path], Path]) -> None:
+    imem.journal.postgres.migrations.migrate(database)
+    folder = edited(SQL)
+    with max((folder / "schema").iterdir()).open("a") as file:
+        file.write("-- One more word.\n")
+    before = catalogue(database)
+    with pytest.raises(SchemaError, match="or the files of sql/schema were changed"):
         imem.journal.postgres.migrations.migrate(database, folder=folder)
     assert catalogue(database) == before
 
 
-def test_postgres_refuses_a_program_older_than_its_schema(database: str, edited: Callable[[Path], Path]) -> None:
-    imem.journal.postgres.migrations.migrate(database)
-    folder = edited(SQL)
-    (folder / names(SQL)[-1]).unlink()
-    with pytest.raises(SchemaError, match="newer than this program"):
-        imem.journal.postgres.migrations.migrate(database, folder=folder)
+def test_postgres_refuses_a_database_from_before_the_first_release(database: str) -> None:
+    """It holds what migrations made that this program does not have: the error says what to do, and nothing changes."""
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute(load(SQL / "queries", ".sql")["create_schema_version"].text)
+        conn.execute(
+            "INSERT INTO schema_version (number, name, sha256) VALUES"
+            " (1, '001_journal.sql', repeat('a', 64)), (2, '002_append.sql', repeat('b', 64))"
+        )
+    before = catalogue(database)
+    with pytest.raises(SchemaError, match="from before the first release") as refused:
+        imem.journal.postgres.migrations.migrate(database)
+    assert "Migrate a new database and load the data again" in refused.value.mend
+    assert "imem down --purge" in refused.value.mend
+    assert catalogue(database) == before
+
+
+def test_postgres_refuses_a_program_older_than_its_schema(database: str, later: Path) -> None:
+    imem.journal.postgres.migrations.migrate(database, folder=later)
+    with pytest.raises(SchemaError, match="at version 2, newer than this program, which knows 1"):
+        imem.journal.postgres.migrations.migrate(database)
 
 
 def test_the_owner_cannot_be_reached(database: str) -> None:

@@ -1,7 +1,6 @@
--- What is derived from the journal to answer quickly: vectors of analyses, their nearest neighbours, views, and the places
--- from which track records are swept on. All of it can be made again from the journal.
+-- Similar analyses: vectors, their nearest neighbours, and what has to be computed anew. All of it can be made again from the journal.
 --
--- The extension is the server's: an owner that may not create it needs somebody to have done so before.
+-- The extension is the server's: where the owner may not create it, a superuser has to do so before.
 
 CREATE EXTENSION IF NOT EXISTS vector;
 
@@ -18,6 +17,11 @@ CREATE TABLE embedding_model (
 CREATE UNIQUE INDEX embedding_model_in_use ON embedding_model (in_use) WHERE in_use;
 COMMENT ON TABLE embedding_model IS 'What made vectors. Those of two models are never compared; one is in use, another may be on its way.';
 
+-- In half precision: as of a day all vectors are read, and to read them takes longer than to compare them. Numbers of 16 bits keep three
+-- decimal places of each, which moves a distance by less than a thousandth; a page holds seven vectors instead of three.
+--
+-- An analysis of a market is compared by the market's question too. A question that is recorded after the analysis gives it a second
+-- vector, from when both were known: which of the two came first does not decide what an analysis is compared by.
 CREATE TABLE embedding (
     model        smallint NOT NULL REFERENCES embedding_model,
     kind         text NOT NULL,
@@ -32,10 +36,12 @@ CREATE TABLE embedding (
     standing     boolean NOT NULL DEFAULT false,
     sole         boolean NOT NULL DEFAULT false,
     made_at      timestamptz NOT NULL DEFAULT imem_now(),
-    vector       vector NOT NULL,
-    PRIMARY KEY (model, kind, key, position)
+    vector       halfvec NOT NULL,
+    question     bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (model, kind, key, position, question)
 ) WITH (toast_tuple_target = 8160);
--- In the row, as far as it fits: what compares every vector must not fetch each from elsewhere.
+-- In the row, as far as it fits: what compares every vector must not fetch each from elsewhere. CREATE TABLE takes STORAGE only from
+-- Postgres 16 on.
 ALTER TABLE embedding ALTER COLUMN vector SET STORAGE MAIN;
 CREATE INDEX embedding_known ON embedding (model, kind, known_at);
 CREATE INDEX embedding_several ON embedding (model, kind, key) WHERE NOT sole;
@@ -43,6 +49,7 @@ COMMENT ON TABLE embedding IS 'The vector of each statement of a record: of its 
 COMMENT ON COLUMN embedding.content_hash IS 'SHA-256 of the text that the vector was made of.';
 COMMENT ON COLUMN embedding.standing IS 'Whether it is the statement that counts now: the last correction, else the earliest core. The others answer as of a day.';
 COMMENT ON COLUMN embedding.sole IS 'Whether it is the only statement of its record, so that it stands from when it counts: nearly all are.';
+COMMENT ON COLUMN embedding.question IS 'Position of the statement of a question that was stated after the record and stands in the text; 0 for none.';
 
 CREATE FUNCTION imem_embedding_index_v1(p_model smallint, p_dimension integer) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
@@ -54,7 +61,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('imem.embedding_index', 0));
     IF to_regclass('public.' || v_name) IS NULL THEN
         EXECUTE format(
-            'CREATE INDEX %I ON embedding USING hnsw ((vector::vector(%s)) vector_cosine_ops) WITH (m = 16, ef_construction = 64) '
+            'CREATE INDEX %I ON embedding USING hnsw ((vector::halfvec(%s)) halfvec_cosine_ops) WITH (m = 16, ef_construction = 64) '
             'WHERE model = %s AND kind = ''Analysis'' AND standing', v_name, p_dimension, p_model);
     END IF;
 END
@@ -72,6 +79,53 @@ BEGIN
     END IF;
 END
 $$;
+
+-- Questions of markets
+
+-- Neighbours are of other questions: a series of a hundred that differ in figures alone would have nothing but its own members as
+-- neighbours. The rule by which two questions are the same is the program's (kg/similarity.py), so the program stores the hashes by
+-- which each is recognised.
+CREATE TABLE market_question (
+    subject_id  text NOT NULL,
+    position    bigint NOT NULL,
+    known_at    timestamptz NOT NULL,
+    recorded_at timestamptz NOT NULL,
+    words       bigint NOT NULL,
+    series      bigint,
+    PRIMARY KEY (subject_id, position)
+);
+CREATE INDEX market_question_words ON market_question (words);
+CREATE INDEX market_question_series ON market_question (series) WHERE series IS NOT NULL;
+COMMENT ON TABLE market_question IS 'By what the question of a market is known again: a row for each statement and correction of it.';
+COMMENT ON COLUMN market_question.words IS 'Hash of its words without figures.';
+COMMENT ON COLUMN market_question.series IS 'Hash of its series; NULL for none.';
+
+CREATE FUNCTION imem_note_questions_v1(p_positions bigint[], p_words bigint[], p_series bigint[]) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+-- Notes by what the questions of the given statements are known again; those that are noted stay.
+INSERT INTO market_question (subject_id, position, known_at, recorded_at, words, series)
+SELECT DISTINCT 'market:' || y.key, y.position, y.known_at, y.recorded_at, n.words, n.series
+FROM unnest(p_positions, p_words, p_series) AS n (position, words, series)
+JOIN event AS e ON e.position = n.position
+JOIN record_history AS y ON y.kind = 'Market' AND y.key = e.record_key AND y.grp IN ('core', 'correction') AND y.position = e.position
+ON CONFLICT (subject_id, position) DO NOTHING
+$$;
+
+CREATE FUNCTION imem_same_question_v1(p_subject_id text, p_known_until timestamptz, p_recorded_until timestamptz) RETURNS SETOF text
+LANGUAGE sql STABLE SET search_path = public, pg_temp
+AS $$
+-- Markets that ever asked, as far as was known, what this one did: the same words but for figures, or of the same series.
+SELECT b.subject_id FROM market_question AS a JOIN market_question AS b ON b.words = a.words
+WHERE a.subject_id = p_subject_id AND a.known_at <= p_known_until AND a.recorded_at <= p_recorded_until
+  AND b.known_at <= p_known_until AND b.recorded_at <= p_recorded_until
+UNION
+SELECT b.subject_id FROM market_question AS a JOIN market_question AS b ON b.series = a.series
+WHERE a.subject_id = p_subject_id AND a.known_at <= p_known_until AND a.recorded_at <= p_recorded_until
+  AND b.known_at <= p_known_until AND b.recorded_at <= p_recorded_until
+$$;
+
+-- Search
 
 CREATE FUNCTION imem_nearest_v1(
     p_model smallint, p_keys text[], p_limit integer, p_known_until timestamptz, p_recorded_until timestamptz
@@ -95,12 +149,50 @@ BEGIN
     LOOP
         RETURN QUERY EXECUTE format(
             'SELECT $1, n.key, n.distance FROM ('
-            'SELECT e.key, e.vector::vector(%1$s) <=> $2::vector(%1$s) AS distance FROM embedding AS e '
+            'SELECT e.key, e.vector::halfvec(%1$s) <=> $2::halfvec(%1$s) AS distance FROM embedding AS e '
             'WHERE e.model = %2$s AND e.kind = ''Analysis'' AND e.standing AND e.subject_id IS DISTINCT FROM $3 '
             'AND e.known_at <= $5 AND e.recorded_at <= $6 '
-            'ORDER BY e.vector::vector(%1$s) <=> $2::vector(%1$s) LIMIT $4) AS n ORDER BY n.distance, n.key',
+            'ORDER BY e.vector::halfvec(%1$s) <=> $2::halfvec(%1$s) LIMIT $4) AS n ORDER BY n.distance, n.key',
             v_dimension, p_model)
         USING v_one.key, v_one.vector, v_one.subject_id, p_limit, p_known_until, p_recorded_until;
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION imem_nearest_v2(
+    p_model smallint, p_keys text[], p_limit integer, p_most integer, p_known_until timestamptz, p_recorded_until timestamptz
+) RETURNS TABLE (key text, candidate text, distance double precision)
+LANGUAGE plpgsql STABLE SET search_path = public, pg_temp
+SET hnsw.ef_search = 100
+SET hnsw.iterative_scan = 'strict_order'
+-- So many are looked at where those of the same question are many; it finds fewer then.
+SET hnsw.max_scan_tuples = 20000
+SET enable_seqscan = off
+SET jit = off
+AS $$
+-- For each of the given analyses, others on other subjects and of other questions that are nearest to it by the index, in the order
+-- of distance, then of keys. All that are as near as the last come with it, p_most at most: which of them are met first depends on the
+-- order in which they were stored. The limits leave out what was not known yet; the index finds less of what was, the less that is.
+#variable_conflict use_column
+DECLARE
+    v_dimension integer := (SELECT m.dimension FROM embedding_model AS m WHERE m.model = p_model);
+    v_same text[];
+    v_one record;
+BEGIN
+    FOR v_one IN
+        SELECT e.key, e.subject_id, e.vector FROM unnest(p_keys) AS w (key)
+        JOIN embedding AS e ON e.model = p_model AND e.kind = 'Analysis' AND e.key = w.key AND e.standing
+    LOOP
+        v_same := ARRAY(SELECT imem_same_question_v1(v_one.subject_id, p_known_until, p_recorded_until));
+        RETURN QUERY EXECUTE format(
+            'SELECT $1, n.key, n.distance FROM (SELECT t.key, t.distance FROM ('
+            'SELECT e.key, e.vector::halfvec(%1$s) <=> $2::halfvec(%1$s) AS distance FROM embedding AS e '
+            'WHERE e.model = %2$s AND e.kind = ''Analysis'' AND e.standing AND e.subject_id IS DISTINCT FROM $3 '
+            'AND (e.subject_id = ANY ($4)) IS NOT TRUE AND e.known_at <= $5 AND e.recorded_at <= $6 '
+            'ORDER BY e.vector::halfvec(%1$s) <=> $2::halfvec(%1$s) LIMIT $7) AS t '
+            'ORDER BY t.distance FETCH FIRST ($8) ROWS WITH TIES) AS n ORDER BY n.distance, n.key',
+            v_dimension, p_model)
+        USING v_one.key, v_one.vector, v_one.subject_id, v_same, p_known_until, p_recorded_until, p_most, p_limit;
     END LOOP;
 END
 $$;
@@ -111,25 +203,30 @@ CREATE TABLE similarity_due (
     position   bigint NOT NULL,
     key        text NOT NULL,
     created_at timestamptz NOT NULL DEFAULT imem_now(),
+    later      boolean NOT NULL DEFAULT false,
     PRIMARY KEY (position, key)
 );
 CREATE INDEX similarity_due_of ON similarity_due (key);
+CREATE INDEX similarity_due_in_turn ON similarity_due (later, position, key);
 COMMENT ON TABLE similarity_due IS 'Analyses whose neighbours have to be looked for, one row an event that says so: writers never wait for one another.';
+-- Analyses of today come before imported ones, and before what one event asks of very many analyses: such work may take an hour, while
+-- a user waits for today's.
+COMMENT ON COLUMN similarity_due.later IS 'Whether it has time: history that was imported, or one statement about many analyses.';
 
 CREATE FUNCTION imem_similarity_due() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
 -- What an analysis says, what is claimed in it, and which active patterns were seen in it, is what it is compared by.
 BEGIN
-    INSERT INTO similarity_due (position, key)
-    SELECT DISTINCT d.position, d.key FROM (
-        SELECT a.position, CASE
+    INSERT INTO similarity_due (position, key, later)
+    SELECT DISTINCT d.position, d.key, d.later FROM (
+        SELECT a.position, a.imported AS later, CASE
             WHEN a.kind IN ('record.Analysis', 'correct.Analysis') THEN a.record_key
             WHEN a.kind = 'record.Finding' AND a.payload -> 'core' ->> 'metric' IS NOT NULL THEN a.analysis_id
             WHEN a.kind = 'link.IDENTIFIED_PATTERN' THEN a.payload ->> 'from_key'
         END AS key FROM added AS a
         UNION ALL
-        SELECT a.position, l.payload ->> 'from_key' FROM added AS a
+        SELECT a.position, true, l.payload ->> 'from_key' FROM added AS a
         JOIN event AS l ON l.kind = 'link.IDENTIFIED_PATTERN' AND l.payload ->> 'to_key' = a.record_key
         WHERE a.kind = 'record.Pattern' AND a.payload -> 'groups' -> 'status' IS NOT NULL
     ) AS d WHERE d.key IS NOT NULL;
@@ -139,11 +236,6 @@ $$;
 
 CREATE TRIGGER similarity_due AFTER INSERT ON event REFERENCING NEW TABLE AS added
     FOR EACH STATEMENT EXECUTE FUNCTION imem_similarity_due();
-
-INSERT INTO similarity_due (position, key) SELECT position, record_key FROM event WHERE kind = 'record.Analysis';
-
-CREATE INDEX event_identified ON event ((payload ->> 'from_key')) WHERE kind = 'link.IDENTIFIED_PATTERN';
-CREATE INDEX event_identified_by ON event ((payload ->> 'to_key')) WHERE kind = 'link.IDENTIFIED_PATTERN';
 
 CREATE TABLE similarity_build (
     version    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -173,87 +265,3 @@ CREATE TABLE similar_analysis (
 );
 CREATE INDEX similar_analysis_reverse ON similar_analysis (version, neighbour_id);
 COMMENT ON TABLE similar_analysis IS 'The ten nearest neighbours of each analysis, on other subjects: what the applier draws as SIMILAR_TO.';
-
--- Views
-
-CREATE TABLE view_version (
-    name       text NOT NULL,
-    version    bigint GENERATED ALWAYS AS IDENTITY,
-    built_at   timestamptz NOT NULL DEFAULT imem_now(),
-    source_seq bigint NOT NULL,
-    PRIMARY KEY (name, version)
-);
-CREATE TABLE view_row (
-    name    text NOT NULL,
-    version bigint NOT NULL,
-    key     text NOT NULL,
-    value   jsonb NOT NULL,
-    PRIMARY KEY (name, version, key),
-    FOREIGN KEY (name, version) REFERENCES view_version ON DELETE CASCADE
-);
-CREATE TABLE view_current (
-    name      text PRIMARY KEY,
-    version   bigint NOT NULL,
-    FOREIGN KEY (name, version) REFERENCES view_version
-);
-COMMENT ON TABLE view_version IS 'Each making of a materialised view, and the last position of the journal that it looked at.';
-COMMENT ON TABLE view_current IS 'Which making of a view is read. A build that fails leaves it where it was.';
-
--- Track records
-
-ALTER TABLE track_due ADD COLUMN known_from timestamptz NOT NULL DEFAULT '0001-01-01 00:00:00+00',
-    ADD COLUMN recorded_from timestamptz NOT NULL DEFAULT '0001-01-01 00:00:00+00';
-COMMENT ON COLUMN track_due.known_from IS 'The first moment on that clock at which anything changed: steps before it stand, and the sweep goes on from there.';
-
-ALTER TABLE track_step ADD COLUMN squares double precision NOT NULL DEFAULT 0;
-COMMENT ON COLUMN track_step.squares IS 'Sum over observations of their squared weights: weight^2 / squares is how many equally weighted ones they are worth.';
--- Steps of before lack it: they are made anew.
-INSERT INTO track_due (agent, domain, since) SELECT DISTINCT agent, domain, imem_now() FROM track_step
-ON CONFLICT (agent, domain) DO UPDATE SET version = DEFAULT;
-
-DROP INDEX agent_outcome_of_agent;
-CREATE INDEX agent_outcome_of_agent ON agent_outcome (agent, domain, target_at);
-CREATE INDEX agent_outcome_known ON agent_outcome (agent, domain, known_at);
-CREATE INDEX agent_outcome_recorded ON agent_outcome (agent, domain, recorded_at);
-CREATE INDEX agent_outcome_unknown ON agent_outcome (agent, domain, superseded_known_at) WHERE superseded_known_at IS NOT NULL;
-CREATE INDEX agent_outcome_unrecorded ON agent_outcome (agent, domain, superseded_recorded_at) WHERE superseded_recorded_at IS NOT NULL;
-
--- Who may what
-
-CREATE OR REPLACE FUNCTION imem_grant_application(p_role text) RETURNS void
-LANGUAGE plpgsql SET search_path = public, pg_temp
-AS $$
--- Gives the application's role what it needs and no more: it reads everything, writes the journal through
--- imem_append_v1 alone, and changes only the tables of running work and of derived values. Of the schemas workflow and
--- langgraph it changes what is neither append-only nor written by functions alone.
-DECLARE
-    v_statement text;
-    v_table regclass;
-BEGIN
-    FOREACH v_statement IN ARRAY ARRAY[
-        'GRANT USAGE ON SCHEMA public, workflow, langgraph TO %I',
-        'GRANT SELECT ON ALL TABLES IN SCHEMA public TO %I',
-        'GRANT UPDATE ON delivery TO %I',
-        'GRANT INSERT, UPDATE, DELETE ON lease, derive_work, settlement_due TO %I',
-        'GRANT INSERT, UPDATE, DELETE ON agent_outcome, track_step, track_due TO %I',
-        'GRANT INSERT ON reconciliation_report TO %I',
-        'GRANT INSERT, UPDATE, DELETE ON embedding_model, embedding, similarity_due, similarity_build, similar_analysis TO %I',
-        'GRANT INSERT, UPDATE, DELETE ON view_version, view_row, view_current TO %I',
-        'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA workflow, langgraph TO %I',
-        'GRANT USAGE ON ALL SEQUENCES IN SCHEMA workflow, langgraph TO %I',
-        'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public, workflow, langgraph TO %I',
-        'REVOKE EXECUTE ON FUNCTION imem_grant_application(text) FROM %I',
-        -- What fences processes off from one another is written by functions alone.
-        'REVOKE INSERT, UPDATE, DELETE ON workflow.analysis, workflow.agent_instance, workflow.agent_leases, '
-            'workflow.agent_checkpoints, workflow.agent_checkpoints_archive, workflow.agent_deliverable FROM %I'
-    ] LOOP
-        EXECUTE format(v_statement, p_role);
-    END LOOP;
-    FOR v_table IN
-        SELECT t.tgrelid FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
-        WHERE t.tgname = 'append_only' AND c.relnamespace IN ('workflow'::regnamespace, 'langgraph'::regnamespace)
-    LOOP
-        EXECUTE format('REVOKE UPDATE, DELETE ON %s FROM %I', v_table, p_role);
-    END LOOP;
-END
-$$;

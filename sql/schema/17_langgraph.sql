@@ -1,16 +1,16 @@
 -- Threads of LangGraph: schema langgraph.
 --
--- A checkpoint is one row of what is small (its body) and the names of the values that it holds; the values are blobs,
--- shared by all checkpoints of a thread that hold the same version. A put is one call of one function, so that
--- a checkpoint is there with all of its blobs or not at all. Bodies, values and writes are bytes of LangGraph's own
--- serializer: what jsonb refuses (NUL, NaN) is none of this schema's business.
+-- A checkpoint is one row of what is small (its body) and the names of the values that it holds; the values are blobs, shared by all
+-- checkpoints of a thread that hold the same version. A put is one call of one function, so that a checkpoint is there with all of its
+-- blobs or not at all. Bodies, values and writes are bytes of LangGraph's own serializer: what jsonb refuses (NUL, NaN) does not matter
+-- here.
 --
 -- Texts that name something are written as checkpoints/langgraph/names.py does, which keeps NUL and lone surrogates.
 --
--- Bounds: a thread has a row of each table for what it put, until it is pruned or deleted. Rows that a thread keeps after
--- keep_latest: one checkpoint a namespace (with the ancestors that its delta channels are made of), its writes and blobs.
+-- Bounds: a thread has a row of each table for what it put, until it is pruned or deleted. Rows that a thread keeps after keep_latest:
+-- one checkpoint a namespace (with the ancestors that its delta channels are made of), its writes and blobs.
 
-CREATE SCHEMA IF NOT EXISTS langgraph;
+CREATE SCHEMA langgraph;
 
 CREATE TABLE langgraph.checkpoint (
     thread_id     text COLLATE "C" NOT NULL,

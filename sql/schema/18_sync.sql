@@ -1,13 +1,9 @@
--- Who is told of what was recorded, locks on writers, snapshots of debates, and what gates report.
+-- Synchronisation of memories: locks on writers, who is told of what was recorded, debates and their snapshots.
 --
--- Postgres decides all of it. What waits for an agent stands in workflow.recipient; the queue in Valkey only says that
--- something does. The tables stand in the schema workflow, whose rights the application's role has already.
+-- Postgres decides all of it. What waits for an agent stands in workflow.recipient; the queue in Valkey only wakes it up. The tables
+-- stand in the schema workflow, whose rights the application's role has.
 
 -- Locks on writers
-
-ALTER TABLE agent_cursor ADD COLUMN lock_holder text, ADD COLUMN locked_until timestamptz;
-COMMENT ON COLUMN agent_cursor.lock_epoch IS 'Grows whenever the actor''s writes are locked; what bears another epoch is refused.';
-COMMENT ON COLUMN agent_cursor.locked_until IS 'Until then only who bears lock_epoch appends for the actor; NULL where nobody locked it.';
 
 CREATE FUNCTION imem_lock_writers_v1(p_actors text[], p_holder text, p_lasts interval)
 RETURNS TABLE (actor text, epoch bigint, locked_until timestamptz, held_by text)
@@ -61,7 +57,6 @@ AS $$
 $$;
 
 -- Who is told
-
 CREATE TABLE workflow.notice_due (
     position bigint PRIMARY KEY
 );
@@ -140,11 +135,11 @@ BEGIN
     RETURN NULL;
 END
 $$;
+
 CREATE TRIGGER event_added AFTER INSERT ON event REFERENCING NEW TABLE AS added
     FOR EACH STATEMENT EXECUTE FUNCTION imem_event_added();
 
 -- Debates and their snapshots
-
 CREATE TABLE workflow.debate_state (
     debate_id      text PRIMARY KEY CHECK (length(debate_id) BETWEEN 1 AND 200),
     analysis_id    text NOT NULL CHECK (length(analysis_id) BETWEEN 1 AND 200),
@@ -180,6 +175,7 @@ CREATE INDEX memory_snapshot_of_debate ON workflow.memory_snapshot (debate_id, c
 COMMENT ON TABLE workflow.memory_snapshot IS 'What a debate argues from: the published records of its analysis at one moment. Immutable; kept for ten years.';
 COMMENT ON COLUMN workflow.memory_snapshot.body IS 'Canonical JSON, as text: a stored form that is read differently than it was written could not be verified.';
 COMMENT ON COLUMN workflow.memory_snapshot.expires_at IS 'When evidence of decisions need no longer be kept. The copy in Valkey lives an hour.';
+
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON workflow.memory_snapshot
     FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();
 
@@ -189,32 +185,6 @@ CREATE TABLE workflow.snapshot_stale (
     at          timestamptz NOT NULL DEFAULT imem_now()
 );
 COMMENT ON TABLE workflow.snapshot_stale IS 'Snapshots that the world has overtaken, and why; the snapshot itself never changes.';
+
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON workflow.snapshot_stale
-    FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();
-
--- Gates
-
-CREATE TABLE workflow.gate_opening (
-    analysis_id text NOT NULL CHECK (length(analysis_id) BETWEEN 1 AND 200),
-    gate        smallint NOT NULL CHECK (gate BETWEEN 1 AND 6),
-    opens_at    timestamptz NOT NULL,
-    PRIMARY KEY (analysis_id, gate)
-);
-CREATE INDEX gate_opening_due ON workflow.gate_opening (opens_at);
-COMMENT ON TABLE workflow.gate_opening IS 'When gates will open: whoever plans a gate writes its row. The agents of its analysis are synchronised before.';
-
-CREATE TABLE workflow.gate_report (
-    report_id   uuid PRIMARY KEY,
-    analysis_id text NOT NULL,
-    gate        smallint NOT NULL CHECK (gate BETWEEN 1 AND 6),
-    phase       text NOT NULL CHECK (phase IN ('before', 'opening', 'asked')),
-    opens_at    timestamptz,
-    made_at     timestamptz NOT NULL DEFAULT imem_now(),
-    upto        bigint NOT NULL,
-    body        jsonb NOT NULL
-);
-CREATE INDEX gate_report_of_gate ON workflow.gate_report (analysis_id, gate, made_at);
-COMMENT ON TABLE workflow.gate_report IS 'How consistent the memories of an analysis were before a gate and when it opened. Append-only.';
-COMMENT ON COLUMN workflow.gate_report.opens_at IS 'The opening that it was made for: one that is put off is synchronised again.';
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON workflow.gate_report
     FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();

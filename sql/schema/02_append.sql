@@ -1,5 +1,31 @@
--- The one way in: a batch of lines of one actor becomes events, heads, histories, deliveries and audit rows,
--- in one statement of one transaction.
+-- The one way to write the journal: a batch of lines of one actor becomes events, heads, histories, deliveries and audit rows, in one
+-- statement of one transaction. Then what reads and changes the order of deliveries.
+--
+-- The journal's time never runs backwards: what is acknowledged later is recorded later, also after the server's clock was set back.
+-- A writer then records at the journal's time, not at the time at which its transaction began by that clock: taken by the latter, any
+-- open writer would set the safe horizon back by as much as the clock was.
+
+CREATE FUNCTION imem_journal_now() RETURNS timestamptz
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+    -- The present moment, but later than everything recorded: values are ordered by time, and of two acknowledged ones the
+    -- later must win. A session whose clock a test shifts goes by the shifted clock alone.
+    SELECT CASE
+        WHEN coalesce(current_setting('imem.clock_shift', true), '') <> '' AND imem_may_shift_clock() THEN imem_now()
+        ELSE greatest(imem_now(), (SELECT max(recorded_at) FROM event) + interval '1 microsecond')
+    END
+$$;
+
+CREATE FUNCTION imem_claim_recorded_at() RETURNS timestamptz
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+-- Returns the time at which this transaction records. Until it ends, a lock shows everybody the second before which it does not:
+-- taken before the time is read, so that who finds no lock knows that the time is still to be read.
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(hashtext('imem.recording'), floor(extract(epoch FROM imem_journal_now()))::integer);
+    RETURN imem_journal_now();
+END
+$$;
 
 CREATE FUNCTION imem_core_race(record_key text) RETURNS bytea
 LANGUAGE plpgsql
@@ -26,7 +52,7 @@ SET enable_seqscan = off
 AS $$
 -- status: new (no group of the line was known), changed (accepted; some were), identical (nothing written, position and
 -- event_id of the earlier statement), and, with nothing written for the line: core_conflict, nothing_to_correct,
--- reference_changed, future, premature.
+-- reference_changed, future, premature, late_claim.
 --
 -- A line without known_at is known when it is recorded, and is identical when it repeats the heads; one with known_at
 -- (import right) is identical when this actor stated that content with that known_at before.
@@ -39,7 +65,7 @@ BEGIN
     INSERT INTO agent_cursor AS c (actor) VALUES (p_actor)
     ON CONFLICT (actor) DO UPDATE SET lock_epoch = c.lock_epoch
     RETURNING c.pushed_seq INTO v_seq;
-    v_now := imem_now();
+    v_now := imem_claim_recorded_at();
 
     RETURN QUERY
     WITH lines AS (
@@ -89,6 +115,10 @@ BEGIN
                 WHEN l.known_at > v_now THEN 'future'
                 -- What a metric turned out to be cannot be known before the moment that it speaks of.
                 WHEN l.head_kind = 'Outcome' AND coalesce(l.known_at, v_now) < l.target_at THEN 'premature'
+                -- A claim that is made when its answer could be known is settled by nothing. Where its core is on file, the
+                -- claim was made before: repeating it is harmless, and another core is the conflict that it is.
+                WHEN l.kind = 'record.Finding' AND l.metric IS NOT NULL AND coalesce(l.known_at, v_now) >= l.target_at
+                    AND NOT j.core_on_file THEN 'late_claim'
                 WHEN l.kind LIKE 'correct.%' AND c.hash IS NULL THEN 'nothing_to_correct'
                 WHEN l.kind LIKE 'correct.%' AND c.ref_hash IS DISTINCT FROM l.ref_hash THEN 'reference_changed'
                 WHEN j.conflict THEN 'core_conflict'
@@ -98,7 +128,8 @@ BEGIN
             END AS status
         FROM lines AS l
         JOIN (
-            SELECT line, bool_or(existed) AS existed, bool_or(conflict) AS conflict,
+            SELECT line, bool_or(existed) AS existed, bool_or(existed AND grp = 'core') AS core_on_file,
+                bool_or(conflict) AS conflict,
                 bool_and(same_as IS NOT NULL) AS all_same, min(same_as) AS same_as
             FROM judged GROUP BY line
         ) AS j ON j.line = l.line
@@ -210,41 +241,80 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION imem_audit_v1(
-    p_actor text, p_role text, p_resource_type text, p_resource_id text, p_action text, p_authorized boolean,
-    p_reason text, p_context jsonb, p_outcome text
-) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp
-AS $$
-    INSERT INTO memory_access_audit (
-        actor_id, actor_role, resource_type, resource_id, action, authorized, action_reason, request_context, outcome)
-    VALUES (p_actor, p_role, p_resource_type, p_resource_id, p_action, p_authorized, p_reason, p_context, p_outcome)
-$$;
-
 CREATE FUNCTION imem_safe_horizon() RETURNS timestamptz
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
 -- The last moment of which everything recorded is committed and applied: before the oldest open transaction that
 -- has written, and before the oldest event that is not yet applied. Dead events do not hold it back.
 --
--- Three statements in this order, each with a snapshot of its own (the function is volatile, and READ COMMITTED): a
+-- Statements in this order, each with a snapshot of its own (the function is volatile, and READ COMMITTED): a
 -- writer that is no longer among the open transactions has committed before the deliveries are read, so that its rows
 -- are seen there. In one statement it could end between the snapshot and the look at the transactions, and be in neither.
--- A writer that has no xid yet reads its recorded_at later than v_now was read.
+-- A writer that has no xid yet reads its recorded_at later than v_now was read. Where the clock is behind the journal, a
+-- writer's beginning says nothing of its recorded_at: its lock does, and one without a lock has not read the time yet.
 DECLARE
-    v_now timestamptz := imem_now();
+    v_now timestamptz := imem_journal_now();
+    v_shift interval := imem_now() - clock_timestamp();
     v_writer timestamptz;
     v_waiting timestamptz;
 BEGIN
     -- What a transaction has seen of the others stays with it until it is told otherwise.
     PERFORM pg_stat_clear_snapshot();
-    SELECT min(a.xact_start) + (imem_now() - clock_timestamp()) INTO v_writer FROM pg_stat_activity AS a
-    WHERE a.datname = current_database() AND a.backend_xid IS NOT NULL AND a.pid <> pg_backend_pid();
+    IF v_now > imem_now() THEN
+        SELECT min(to_timestamp(l.objid::bigint)) INTO v_writer FROM pg_locks AS l
+        WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND l.classid::bigint = hashtext('imem.recording')::bigint & 4294967295 AND l.pid <> pg_backend_pid();
+    ELSE
+        SELECT min(a.xact_start) + v_shift INTO v_writer FROM pg_stat_activity AS a
+        WHERE a.datname = current_database() AND a.backend_xid IS NOT NULL AND a.pid <> pg_backend_pid();
+    END IF;
     -- Planned anew each time: a plan that a session made while nothing waited would not do when 100,000 events wait.
     EXECUTE $waiting$
         SELECT min(e.recorded_at) FROM delivery AS d JOIN event AS e ON e.position = d.position
         WHERE d.state IN ('pending', 'dispatched')
     $waiting$ INTO v_waiting;
     RETURN least(v_now, v_writer, v_waiting) - interval '1 microsecond';
+END
+$$;
+
+CREATE FUNCTION imem_hasten_v1(p_actors text[]) RETURNS TABLE ("position" bigint, actor text)
+LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+    -- Makes what still waits of the given actors critical, so that nothing of theirs waits behind a bulk; returns what waits.
+    UPDATE delivery AS d SET tier = least(d.tier, 1)
+    FROM (
+        SELECT w.position FROM delivery AS w WHERE w.actor = ANY (p_actors) AND w.state IN ('pending', 'dispatched')
+        ORDER BY w.position FOR UPDATE
+    ) AS waiting
+    WHERE d.position = waiting.position
+    RETURNING d.position, d.actor
+$$;
+
+CREATE FUNCTION imem_replay_v1(p_actor text, p_role text, p_positions bigint[], p_context jsonb) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+-- Has dead events tried again from the first attempt on, and returns how many of the given ones were dead. The gaps that they
+-- left say who asked, and one audit row does for each. Whether that is allowed is the caller's to decide.
+DECLARE
+    v_now timestamptz := imem_now();
+    v_replayed bigint[];
+BEGIN
+    WITH revived AS (
+        UPDATE delivery AS d SET state = 'pending', attempts = 0, next_attempt_at = NULL
+        WHERE d.position = ANY (p_positions) AND d.state = 'dead'
+        RETURNING d.position
+    )
+    SELECT coalesce(array_agg(r.position ORDER BY r.position), '{}') INTO v_replayed FROM revived AS r;
+
+    UPDATE delivery_gap AS g SET replayed_at = v_now, replayed_by = p_actor
+    WHERE g.position = ANY (v_replayed) AND g.closed_at IS NULL;
+
+    INSERT INTO memory_access_audit (
+        timestamp, actor_id, actor_role, resource_type, resource_id, action, authorized, request_context, outcome)
+    SELECT v_now, p_actor, p_role, 'journal', e.kind || ' ' || e.record_key, 'replay', true,
+        p_context || jsonb_build_object('event_id', e.event_id, 'position', e.position), 'recorded'
+    FROM event AS e WHERE e.position = ANY (v_replayed) ORDER BY e.position;
+
+    RETURN cardinality(v_replayed);
 END
 $$;

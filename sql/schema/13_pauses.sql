@@ -1,8 +1,7 @@
--- Pauses, resume plans, batches, failures and their correlation; what an orchestrator has to start, and gates as the
--- manager of pauses reads them.
+-- Pauses, resume plans and batches.
 --
--- Rows decide everything: a manager that is killed leaves rows that say what the next one has to do. Whoever works on the
--- pause of an analysis holds the lock of the analysis' row for one step and no longer, and others skip it.
+-- Rows decide everything: a manager that is killed leaves rows that say what the next one has to do. A step on the pause of an analysis
+-- holds the lock of the analysis' row for that step and no longer, and other workers skip it.
 --
 -- Locks are taken in one order: a batch, the analysis, its pause, leases, checkpoints, and the journal's cursor (alerts) last.
 
@@ -155,135 +154,8 @@ CREATE INDEX batch_member_of_analysis ON workflow.batch_member (analysis_id);
 CREATE INDEX batch_member_of_pause ON workflow.batch_member (pause_id) WHERE pause_id IS NOT NULL;
 COMMENT ON TABLE workflow.batch_member IS 'The analyses of a batch, in the order in which they are launched.';
 
-CREATE TABLE workflow.failure_correlations (
-    id          uuid PRIMARY KEY,
-    signature   text NOT NULL,
-    pattern     text NOT NULL,
-    external    boolean NOT NULL,
-    batch_id    uuid REFERENCES workflow.batch_pause_operations ON DELETE SET NULL,
-    detected_at timestamptz NOT NULL DEFAULT imem_now(),
-    last_at     timestamptz NOT NULL DEFAULT imem_now(),
-    resolved_at timestamptz,
-    archived_at timestamptz
-);
-CREATE UNIQUE INDEX one_open_correlation ON workflow.failure_correlations (signature)
-    WHERE resolved_at IS NULL AND archived_at IS NULL;
-COMMENT ON TABLE workflow.failure_correlations IS 'Failures of several analyses that have one cause; the pattern stands beside its hash, which says nothing.';
-
-CREATE TABLE workflow.agent_failures (
-    id             uuid PRIMARY KEY,
-    analysis_id    text NOT NULL,
-    stock_id       text NOT NULL,
-    agent_type     text NOT NULL,
-    kind           text NOT NULL,
-    class          text NOT NULL CHECK (class IN ('retry', 'pause', 'fail')),
-    message        text NOT NULL,
-    endpoint       text,
-    attempt        integer NOT NULL DEFAULT 1,
-    signature      text NOT NULL,
-    pattern        text NOT NULL,
-    external       boolean NOT NULL,
-    checkpoint_id  uuid,
-    details        jsonb NOT NULL DEFAULT '{}',
-    failed_at      timestamptz NOT NULL DEFAULT imem_now(),
-    pause_id       uuid REFERENCES workflow.paused_analyses ON DELETE SET NULL,
-    correlation_id uuid REFERENCES workflow.failure_correlations ON DELETE SET NULL,
-    settled_at     timestamptz
-);
-CREATE INDEX agent_failure_of_signature ON workflow.agent_failures (signature, failed_at);
-CREATE INDEX agent_failure_of_pause ON workflow.agent_failures (pause_id) WHERE pause_id IS NOT NULL;
-CREATE INDEX agent_failure_retried ON workflow.agent_failures (checkpoint_id) WHERE class = 'retry';
-CREATE INDEX agent_failure_open ON workflow.agent_failures (failed_at) WHERE settled_at IS NULL;
-CREATE INDEX agent_failure_alone ON workflow.agent_failures (failed_at) WHERE class = 'pause' AND correlation_id IS NULL;
-CREATE INDEX agent_failure_of_correlation ON workflow.agent_failures (correlation_id) WHERE correlation_id IS NOT NULL;
-COMMENT ON TABLE workflow.agent_failures IS 'Every failure that an agent reported, or whose process was found dead.';
-COMMENT ON COLUMN workflow.agent_failures.settled_at IS 'When it had its effect; one that waits for a gate has none yet.';
-
-CREATE TABLE workflow.error_counter (
-    name        text NOT NULL,
-    store       text NOT NULL,
-    total       bigint NOT NULL CHECK (total > 0),
-    last_at     timestamptz NOT NULL DEFAULT imem_now(),
-    last_reason text NOT NULL,
-    PRIMARY KEY (name, store)
-);
-COMMENT ON TABLE workflow.error_counter IS 'Errors of checkpoints that processes counted, all of them together; each cause has at most one open alert.';
-
-CREATE TABLE workflow.resolved_cause (
-    signature   text PRIMARY KEY,
-    resolved_at timestamptz NOT NULL,
-    resolved_by text NOT NULL
-);
-COMMENT ON TABLE workflow.resolved_cause IS 'Causes outside that were reported as over: failures before that moment no longer hold an analysis back.';
-
-CREATE TABLE workflow.gate_state (
-    analysis_id text NOT NULL CHECK (length(analysis_id) BETWEEN 1 AND 200),
-    gate        smallint NOT NULL CHECK (gate BETWEEN 1 AND 6),
-    stock_id    text NOT NULL,
-    state       text NOT NULL DEFAULT 'WAITING_FOR_HUMAN' CHECK (state IN
-        ('WAITING_FOR_HUMAN', 'VALIDATED', 'SOFT_REJECTED', 'HARD_REJECTED', 'TIMED_OUT')),
-    opened_at   timestamptz NOT NULL DEFAULT imem_now(),
-    due_at      timestamptz NOT NULL DEFAULT imem_now() + interval '24 hours',
-    decided_at  timestamptz,
-    reason      text,
-    settled_at  timestamptz,
-    PRIMARY KEY (analysis_id, gate)
-);
-CREATE INDEX gate_open ON workflow.gate_state (due_at) WHERE settled_at IS NULL;
-COMMENT ON TABLE workflow.gate_state IS 'Gates as pauses read them: whoever runs a gate writes its row.';
-COMMENT ON COLUMN workflow.gate_state.settled_at IS 'When its decision had its effect on the analysis.';
-
-CREATE TABLE workflow.agent_task (
-    analysis_id text NOT NULL,
-    agent_type  text NOT NULL,
-    agent_id    text NOT NULL CHECK (agent_id ~ '^[A-Za-z0-9_-]{1,64}$'),
-    state       text NOT NULL DEFAULT 'WAITING' CHECK (state IN
-        ('WAITING', 'SENT', 'RUNNING', 'STOPPED', 'COMPLETED', 'FAILED')),
-    begin_as    text NOT NULL DEFAULT 'clean' CHECK (begin_as IN ('checkpoint', 'clean')),
-    dispatch    bigint NOT NULL DEFAULT 0,
-    reruns      integer NOT NULL DEFAULT 0,
-    checked_at  timestamptz,
-    ready_at    timestamptz,
-    sent_at     timestamptz,
-    started_at  timestamptz,
-    ended_at    timestamptz,
-    PRIMARY KEY (analysis_id, agent_type)
-);
-CREATE UNIQUE INDEX agent_task_of_instance ON workflow.agent_task (agent_id);
-CREATE INDEX agent_task_under_way ON workflow.agent_task (agent_type, analysis_id) WHERE state IN ('WAITING', 'SENT', 'RUNNING');
-COMMENT ON TABLE workflow.agent_task IS 'The agents of an analysis that our own orchestrator runs, and where each stands.';
-COMMENT ON COLUMN workflow.agent_task.reruns IS 'How often it was started again, having completed, because a result was lost; a resume begins anew.';
-COMMENT ON COLUMN workflow.agent_task.checked_at IS 'When its analysis, all of whose agents had completed, was last found to lack a result.';
-COMMENT ON COLUMN workflow.agent_task.dispatch IS 'Number of the sending that counts; a message with an earlier one starts nothing.';
-
-CREATE FUNCTION workflow.hold_analysis_v1(p_analysis_id text, p_skip boolean) RETURNS SETOF workflow.analysis
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
-AS $$
--- Locks an analysis until the transaction ends: agents that would start, and others who pause, resume or end it, wait.
--- With p_skip, no row where somebody else has it locked.
-BEGIN
-    IF p_skip THEN
-        RETURN QUERY SELECT a.* FROM analysis AS a WHERE a.analysis_id = p_analysis_id FOR UPDATE SKIP LOCKED;
-    ELSE
-        RETURN QUERY SELECT a.* FROM analysis AS a WHERE a.analysis_id = p_analysis_id FOR UPDATE;
-    END IF;
-END
-$$;
-
-CREATE FUNCTION workflow.begin_analysis_v1(p_analysis_id text, p_subject_id text) RETURNS SETOF workflow.analysis
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
-AS $$
--- Takes an analysis in, unless it is there, and returns it as it is.
-BEGIN
-    INSERT INTO analysis (analysis_id, subject_id, began_at) VALUES (p_analysis_id, p_subject_id, imem_now())
-    ON CONFLICT (analysis_id) DO NOTHING;
-    RETURN QUERY SELECT a.* FROM analysis AS a WHERE a.analysis_id = p_analysis_id;
-END
-$$;
-
 -- What pauses say to leases and to clean-up.
-
-CREATE OR REPLACE FUNCTION workflow.halted_v1(p_analysis_id text) RETURNS text
+CREATE FUNCTION workflow.halted_v1(p_analysis_id text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     -- Why no agent of the analysis may start, in a few words; NULL where it may. Asked with the analysis locked. While it
@@ -293,10 +165,11 @@ AS $$
     WHERE p.analysis_id = p_analysis_id AND p.status IN ('PAUSING', 'PAUSED', 'RESUMING', 'STALE')
 $$;
 
-CREATE OR REPLACE VIEW workflow.open_pause_reference (checkpoint_id) AS
+CREATE VIEW workflow.open_pause_reference (checkpoint_id) AS
     SELECT c.checkpoint_id FROM workflow.pause_agent_checkpoints AS c
     JOIN workflow.paused_analyses AS p ON p.id = c.pause_id
     WHERE c.checkpoint_id IS NOT NULL AND p.status IN ('PAUSING', 'PAUSED', 'RESUMING', 'STALE')
     UNION ALL
     SELECT p.checkpoint_id FROM workflow.paused_analyses AS p
     WHERE p.checkpoint_id IS NOT NULL AND p.status IN ('PAUSING', 'PAUSED', 'RESUMING', 'STALE');
+COMMENT ON VIEW workflow.open_pause_reference IS 'Checkpoints that a pause refers to which is not over: no clean-up removes them.';

@@ -1,0 +1,277 @@
+-- The journal: the clock, events with their context, their delivery to the graph, heads and histories of records.
+--
+-- Rights: the owner (who migrates) owns everything. The application's role may read, and writes the journal only through functions
+-- with the owner's rights, which write the audit row in the same statement. Events, histories and turns are append-only: a trigger
+-- refuses changes, the owner's included.
+
+CREATE FUNCTION imem_may_shift_clock() RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+    -- Whether whoever logged in has the rights of the schema's owner. The session's user counts, not the current one,
+    -- which is the owner inside the functions that the application may call.
+    SELECT pg_has_role(session_user, p.proowner, 'USAGE') FROM pg_proc AS p
+    WHERE p.oid = to_regprocedure('public.imem_may_shift_clock()')
+$$;
+
+CREATE FUNCTION imem_now() RETURNS timestamptz
+LANGUAGE sql VOLATILE PARALLEL SAFE
+AS $$
+    -- The one source of time in SQL. Tests shift it for their sessions, as the owner: the application, which could set
+    -- the variable as well, must not date its events and their audit itself.
+    SELECT CASE
+        WHEN coalesce(current_setting('imem.clock_shift', true), '') = '' THEN clock_timestamp()
+        WHEN imem_may_shift_clock() THEN clock_timestamp() + current_setting('imem.clock_shift')::interval
+        ELSE clock_timestamp()
+    END
+$$;
+
+CREATE FUNCTION imem_order_key(known_at timestamptz, actor text, agent_seq bigint) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    -- (known_at, actor, agent_seq) as one text that sorts the same in Postgres (collation C), Python and Neo4j:
+    -- microseconds since year 1 in 18 digits, the actor, the number in 19 digits.
+    SELECT lpad(((extract(epoch FROM known_at) + 62135596800) * 1000000)::bigint::text, 18, '0')
+        || '|' || actor || '|' || lpad(agent_seq::text, 19, '0')
+$$;
+
+CREATE FUNCTION imem_append_only() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RAISE EXCEPTION '% is append-only: rows are never changed or removed', TG_TABLE_NAME USING ERRCODE = 'insufficient_privilege';
+END
+$$;
+
+-- Events
+
+CREATE TABLE event (
+    position     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    event_id     uuid NOT NULL UNIQUE,
+    version      smallint NOT NULL DEFAULT 1,
+    actor        text NOT NULL CHECK (length(actor) BETWEEN 1 AND 200),
+    actor_role   text NOT NULL,
+    imported     boolean NOT NULL,
+    agent_seq    bigint NOT NULL,
+    kind         text NOT NULL,
+    record_key   text NOT NULL,
+    analysis_id  text,
+    payload      jsonb NOT NULL,
+    body         text,
+    payload_hash bytea NOT NULL,
+    importance   real,
+    occurred_at  timestamptz NOT NULL,
+    known_at     timestamptz NOT NULL,
+    recorded_at  timestamptz NOT NULL,
+    order_key    text COLLATE "C" NOT NULL,
+    UNIQUE (actor, agent_seq),
+    CHECK (known_at <= recorded_at)
+);
+CREATE INDEX event_of_debate ON event ((payload -> 'core' ->> 'debate_id')) WHERE kind = 'record.DebateResolution';
+CREATE INDEX event_of_citation ON event ((payload ->> 'from_key')) WHERE kind = 'link.CITES';
+CREATE INDEX event_of_analysis ON event (analysis_id) WHERE analysis_id IS NOT NULL;
+CREATE INDEX event_cites_from ON event ((payload ->> 'from_key')) WHERE kind = 'link.CITES';
+CREATE INDEX event_cites_to ON event ((payload ->> 'to_key')) WHERE kind = 'link.CITES';
+CREATE INDEX event_identified ON event ((payload ->> 'from_key')) WHERE kind = 'link.IDENTIFIED_PATTERN';
+CREATE INDEX event_identified_by ON event ((payload ->> 'to_key')) WHERE kind = 'link.IDENTIFIED_PATTERN';
+CREATE INDEX event_recorded ON event (recorded_at);
+-- Subjects are found by their names at a moment: a company by that of its profile, a question by its text.
+CREATE INDEX event_of_name ON event USING hash ((coalesce(payload #>> '{groups,profile,name}', payload #>> '{core,question}')))
+    WHERE kind IN ('record.Company', 'record.Market', 'correct.Market');
+COMMENT ON TABLE event IS 'Every accepted write, immutable, never pruned. Acknowledged means that its row is committed.';
+
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON event
+    FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();
+
+-- What a write was part of: the trace of its caller, and the caller's name of the work. It is no part of the event, which is the same
+-- for every caller; a write without either has no row.
+
+CREATE TABLE event_context (
+    position       bigint PRIMARY KEY REFERENCES event,
+    traceparent    text CHECK (traceparent ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'),
+    correlation_id text CHECK (length(correlation_id) BETWEEN 1 AND 200),
+    CHECK (traceparent IS NOT NULL OR correlation_id IS NOT NULL)
+);
+COMMENT ON TABLE event_context IS 'The trace (W3C) and the correlation id in which an event was recorded, where there were any. Written with it.';
+CREATE INDEX event_context_of ON event_context (correlation_id) WHERE correlation_id IS NOT NULL;
+
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON event_context
+    FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();
+
+CREATE FUNCTION imem_note_context_v1(p_positions bigint[], p_traceparents text[], p_correlation_ids text[]) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+    -- Notes the context of events that were just recorded; what is noted once stays.
+    INSERT INTO event_context (position, traceparent, correlation_id)
+    SELECT g.position, g.traceparent, g.correlation_id
+    FROM unnest(p_positions, p_traceparents, p_correlation_ids) AS g (position, traceparent, correlation_id)
+    WHERE g.traceparent IS NOT NULL OR g.correlation_id IS NOT NULL
+    ON CONFLICT DO NOTHING
+$$;
+
+-- Tells one journal from another: a graph that was filled from another journal is no projection of this one. A copy of the database,
+-- such as a restored dump, keeps the identity.
+CREATE TABLE journal_identity (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    id uuid NOT NULL DEFAULT gen_random_uuid()
+);
+INSERT INTO journal_identity DEFAULT VALUES;
+
+-- Order of writers
+
+CREATE TABLE agent_cursor (
+    actor        text PRIMARY KEY,
+    pushed_seq   bigint NOT NULL DEFAULT 0,
+    lock_epoch   bigint NOT NULL DEFAULT 0,
+    lock_holder  text,
+    locked_until timestamptz
+);
+COMMENT ON TABLE agent_cursor IS 'The last agent_seq of each ordering actor; its row lock orders the writes of one actor.';
+COMMENT ON COLUMN agent_cursor.lock_epoch IS 'Grows whenever the actor''s writes are locked; what bears another epoch is refused.';
+COMMENT ON COLUMN agent_cursor.locked_until IS 'Until then only who bears lock_epoch appends for the actor; NULL where nobody locked it.';
+
+-- Delivery to the graph
+
+CREATE TABLE delivery (
+    position        bigint PRIMARY KEY REFERENCES event,
+    actor           text NOT NULL,
+    tier            smallint NOT NULL CHECK (tier BETWEEN 0 AND 3),
+    state           text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'dispatched', 'applied', 'dead')),
+    attempts        smallint NOT NULL DEFAULT 0,
+    next_attempt_at timestamptz,
+    applied_at      timestamptz,
+    bookmark        text,
+    error           text,
+    died_at         timestamptz
+) WITH (fillfactor = 70);
+CREATE INDEX delivery_due ON delivery (position) WHERE state IN ('pending', 'dispatched');
+CREATE INDEX delivery_urgent ON delivery (actor, position) WHERE state IN ('pending', 'dispatched') AND tier < 3;
+CREATE INDEX delivery_retry ON delivery (actor, position) WHERE next_attempt_at IS NOT NULL;
+CREATE INDEX delivery_due_of_actor ON delivery (actor, position) WHERE state IN ('pending', 'dispatched');
+CREATE INDEX delivery_dead ON delivery (position) WHERE state = 'dead';
+CREATE INDEX delivery_critical ON delivery (actor, position) WHERE state IN ('pending', 'dispatched') AND tier < 2;
+COMMENT ON TABLE delivery IS 'Where each event stands on its way into the graph. Store outages do not count as attempts.';
+COMMENT ON COLUMN delivery.died_at IS 'When the graph last refused it for good; NULL where it never did.';
+
+CREATE TABLE delivery_gap (
+    position    bigint NOT NULL REFERENCES event,
+    opened_at   timestamptz NOT NULL,
+    actor       text NOT NULL,
+    reason      text,
+    replayed_at timestamptz,
+    replayed_by text,
+    closed_at   timestamptz,
+    PRIMARY KEY (position, opened_at)
+);
+CREATE INDEX delivery_gap_open ON delivery_gap (position) WHERE closed_at IS NULL;
+COMMENT ON TABLE delivery_gap IS 'Events that were skipped: one row each time the graph refused one for good, kept for ever.';
+COMMENT ON COLUMN delivery_gap.closed_at IS 'When the graph held it after all, later than its actor''s order has it.';
+
+CREATE FUNCTION imem_note_gap() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+-- Notes that an event was skipped, or that the gap which it left is closed. The application's role, which may change where an
+-- event stands, writes here by this alone.
+BEGIN
+    IF NEW.state = 'dead' THEN
+        INSERT INTO delivery_gap (position, opened_at, actor, reason)
+        VALUES (NEW.position, coalesce(NEW.died_at, imem_now()), NEW.actor, NEW.error)
+        ON CONFLICT (position, opened_at) DO NOTHING;
+    ELSE
+        UPDATE delivery_gap SET closed_at = coalesce(NEW.applied_at, imem_now())
+        WHERE position = NEW.position AND closed_at IS NULL;
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER gap_opened AFTER UPDATE OF state ON delivery
+    FOR EACH ROW WHEN (NEW.state = 'dead' AND OLD.state <> 'dead') EXECUTE FUNCTION imem_note_gap();
+CREATE TRIGGER gap_closed AFTER UPDATE OF state ON delivery
+    FOR EACH ROW WHEN (NEW.state = 'applied' AND OLD.state <> 'applied' AND NEW.died_at IS NOT NULL) EXECUTE FUNCTION imem_note_gap();
+
+-- Records
+
+CREATE TABLE record_head (
+    kind        text NOT NULL,
+    key         text NOT NULL,
+    grp         text NOT NULL,
+    hash        bytea NOT NULL,
+    position    bigint NOT NULL,
+    order_key   text COLLATE "C" NOT NULL,
+    known_at    timestamptz NOT NULL,
+    occurred_at timestamptz NOT NULL,
+    ref_hash    bytea,
+    subject_id  text,
+    metric      text,
+    target_at   timestamptz,
+    PRIMARY KEY (kind, key, grp)
+);
+CREATE INDEX record_head_of_subject ON record_head (subject_id, kind, occurred_at DESC) WHERE subject_id IS NOT NULL;
+CREATE INDEX record_head_claim ON record_head (subject_id, metric, target_at) WHERE metric IS NOT NULL;
+COMMENT ON TABLE record_head IS 'The winning value of each group of each record, and of each link: what makes writes idempotent.';
+
+CREATE TABLE record_history (
+    kind        text NOT NULL,
+    key         text NOT NULL,
+    grp         text NOT NULL,
+    order_key   text COLLATE "C" NOT NULL,
+    hash        bytea NOT NULL,
+    position    bigint NOT NULL REFERENCES event,
+    known_at    timestamptz NOT NULL,
+    recorded_at timestamptz NOT NULL,
+    actor       text NOT NULL,
+    imported    boolean NOT NULL,
+    PRIMARY KEY (kind, key, grp, order_key)
+);
+COMMENT ON TABLE record_history IS 'Every accepted value of every group, by (known_at, actor, agent_seq): what answers as of a day read.';
+
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON record_history
+    FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();
+
+CREATE TABLE debate_turn (
+    debate_id   text NOT NULL,
+    position    bigint NOT NULL REFERENCES event,
+    number      integer NOT NULL CHECK (number >= 0),
+    stage       text,
+    speaker     text NOT NULL,
+    stance      text,
+    text        text NOT NULL,
+    cites       text[] NOT NULL DEFAULT '{}',
+    PRIMARY KEY (debate_id, position, number)
+);
+COMMENT ON TABLE debate_turn IS 'What was said in a debate, as stated by one event; the group "turns" of the debate says which counts.';
+
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON debate_turn
+    FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();
+
+CREATE FUNCTION imem_name_of_subject_v1(p_kind text, p_key text, p_known_until timestamptz, p_recorded_until timestamptz)
+RETURNS TABLE (name text)
+LANGUAGE sql STABLE
+AS $$
+-- What a subject was called at a moment: by the last profile of a company; by the core of a question, or what corrected it. No row
+-- where nothing was said of it. It returns a table so that the planner takes it apart.
+SELECT coalesce(e.payload #>> '{groups,profile,name}', e.payload #>> '{core,question}')
+FROM record_history AS y JOIN event AS e ON e.position = y.position
+WHERE y.kind = p_kind AND y.key = p_key AND y.known_at <= p_known_until AND y.recorded_at <= p_recorded_until
+  AND (CASE p_kind WHEN 'Company' THEN y.grp = 'profile' ELSE y.grp IN ('core', 'correction') END)
+ORDER BY y.grp = 'correction' DESC, CASE WHEN y.grp = 'core' THEN NULL ELSE y.order_key END DESC NULLS LAST, y.order_key LIMIT 1
+$$;
+
+-- Work that follows from events
+
+CREATE TABLE lease (
+    name       text PRIMARY KEY,
+    holder     text NOT NULL,
+    epoch      bigint NOT NULL,
+    expires_at timestamptz NOT NULL
+);
+COMMENT ON TABLE lease IS 'Who runs the work that only one may run. The epoch fences off a holder that was presumed dead.';
+
+CREATE TABLE derive_work (
+    kind       text NOT NULL,
+    key        text NOT NULL,
+    version    bigint GENERATED ALWAYS AS IDENTITY,
+    created_at timestamptz NOT NULL DEFAULT imem_now(),
+    PRIMARY KEY (kind, key)
+);
+COMMENT ON TABLE derive_work IS 'Derived values of the graph that the applier has to recompute: no events, outside history and hash.';

@@ -1,0 +1,181 @@
+-- Scores of claims, and the track records made of them: derived from the journal alone, recomputable at any time.
+--
+-- Both clocks are kept as validity: on the known clock a score stands from known_at until superseded_known_at, on the recorded clock
+-- from recorded_at until superseded_recorded_at. An end that is NULL is open; a beginning that is NULL says that the score never stood
+-- on that clock (a first report that was loaded after its revision). A read as of T is a plain filter, and what became known or was
+-- recorded after T cannot change it.
+
+-- What is due
+
+CREATE TABLE settlement_due (
+    kind       text NOT NULL CHECK (kind IN ('Outcome', 'Finding', 'Decision', 'Agent')),
+    key        text NOT NULL,
+    version    bigint GENERATED ALWAYS AS IDENTITY,
+    created_at timestamptz NOT NULL DEFAULT imem_now(),
+    stuck      text,
+    PRIMARY KEY (kind, key)
+);
+COMMENT ON TABLE settlement_due IS 'Outcomes, claims, citing decisions and described agents whose scores have to be computed. Rows decide what is due; created_at is the oldest statement that waits.';
+COMMENT ON COLUMN settlement_due.stuck IS 'Why it could not be settled: set aside until something is said about it again, so that the rest goes on.';
+CREATE INDEX settlement_due_oldest ON settlement_due (created_at, kind, key) WHERE stuck IS NULL;
+
+-- The verdict on a decision follows from its stance: a value recorded of the decision itself makes it due, as its citations do.
+CREATE FUNCTION imem_decision_stated() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+BEGIN
+    INSERT INTO settlement_due (kind, key, created_at)
+    SELECT 'Decision', NEW.key, imem_now()
+    -- One that cites nothing has no verdict; a citation that comes later makes it due itself.
+    WHERE EXISTS (SELECT 1 FROM event AS e WHERE e.kind = 'link.CITES' AND e.payload ->> 'from_key' = NEW.key)
+    ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT, stuck = NULL;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER decision_stated AFTER INSERT ON record_history
+    FOR EACH ROW WHEN (NEW.kind = 'Decision' AND NEW.grp IN ('core', 'correction'))
+    EXECUTE FUNCTION imem_decision_stated();
+
+-- Scores
+
+CREATE TABLE agent_outcome (
+    finding_id             text NOT NULL,
+    vintage                bigint NOT NULL,
+    revision               integer NOT NULL,
+    outcome_id             text NOT NULL,
+    agent                  text NOT NULL,
+    domain                 text NOT NULL,
+    subject_id             text NOT NULL,
+    metric                 text NOT NULL,
+    target_at              timestamptz NOT NULL,
+    predicted_at           timestamptz NOT NULL,
+    stated                 double precision NOT NULL,
+    actual                 double precision NOT NULL,
+    happened               smallint CHECK (happened IN (0, 1)),
+    y                      smallint CHECK (y IN (0, 1)),
+    abstained              boolean NOT NULL,
+    brier                  double precision,
+    log_score              double precision,
+    reference              double precision,
+    first_known_at         timestamptz NOT NULL,
+    known_at               timestamptz,
+    superseded_known_at    timestamptz,
+    recorded_at            timestamptz,
+    superseded_recorded_at timestamptz,
+    scored_at              timestamptz NOT NULL DEFAULT imem_now(),
+    PRIMARY KEY (finding_id, vintage, revision),
+    CHECK (abstained = (y IS NULL)),
+    CHECK (known_at IS NOT NULL OR recorded_at IS NOT NULL)
+);
+CREATE INDEX agent_outcome_of_agent ON agent_outcome (agent, domain, target_at);
+CREATE INDEX agent_outcome_of_question ON agent_outcome (subject_id, metric, target_at);
+CREATE INDEX agent_outcome_known ON agent_outcome (agent, domain, known_at);
+CREATE INDEX agent_outcome_recorded ON agent_outcome (agent, domain, recorded_at);
+CREATE INDEX agent_outcome_unknown ON agent_outcome (agent, domain, superseded_known_at) WHERE superseded_known_at IS NOT NULL;
+CREATE INDEX agent_outcome_unrecorded ON agent_outcome (agent, domain, superseded_recorded_at) WHERE superseded_recorded_at IS NOT NULL;
+COMMENT ON TABLE agent_outcome IS 'How each claim turned out, one row a vintage of the outcome and revision of either side.';
+COMMENT ON COLUMN agent_outcome.stated IS 'Probability of a binary metric, sign of a direction, value of a value.';
+COMMENT ON COLUMN agent_outcome.happened IS 'Of a binary metric, whether it happened; NULL for other metrics.';
+COMMENT ON COLUMN agent_outcome.y IS 'Whether the claim was right; NULL when it abstained.';
+COMMENT ON COLUMN agent_outcome.reference IS 'Of a binary metric, the mean probability that the baseline agents gave; NULL without any.';
+COMMENT ON COLUMN agent_outcome.first_known_at IS 'When the claim could first be scored at all, by any vintage.';
+COMMENT ON COLUMN agent_outcome.scored_at IS 'When the pipeline wrote the row; no part of its content.';
+
+-- Track records: steps of each record, with the sums that the skill of stated probabilities and its interval follow from. Sums decay with
+-- age, by observation, where their comment says so.
+
+CREATE TABLE track_step (
+    agent             text NOT NULL,
+    domain            text NOT NULL,
+    clock             text NOT NULL CHECK (clock IN ('known', 'recorded')),
+    at                timestamptz NOT NULL,
+    halflife_years    double precision NOT NULL,
+    observations      integer NOT NULL,
+    scored            integer NOT NULL,
+    correct           integer NOT NULL,
+    abstained         integer NOT NULL,
+    weight            double precision NOT NULL,
+    successes         double precision NOT NULL,
+    probabilities     integer NOT NULL,
+    brier_sum         double precision NOT NULL,
+    log_sum           double precision NOT NULL,
+    base_sum          double precision NOT NULL,
+    common            integer NOT NULL,
+    common_sum        double precision NOT NULL,
+    reference_sum     double precision NOT NULL,
+    squares           double precision NOT NULL DEFAULT 0,
+    common_squares    double precision NOT NULL DEFAULT 0,
+    common_cross      double precision NOT NULL DEFAULT 0,
+    reference_squares double precision NOT NULL DEFAULT 0,
+    own_sum           double precision NOT NULL DEFAULT 0,
+    own_squares       double precision NOT NULL DEFAULT 0,
+    own_cross         double precision NOT NULL DEFAULT 0,
+    base_squares      double precision NOT NULL DEFAULT 0,
+    PRIMARY KEY (agent, domain, clock, at)
+);
+COMMENT ON TABLE track_step IS 'The track record of an agent in a domain after each change, by clock: the newest step at or before T answers as of T.';
+COMMENT ON COLUMN track_step.weight IS 'Sum over observations of 0.5^(age at "at" / halflife); successes likewise, times the mean of each.';
+COMMENT ON COLUMN track_step.squares IS 'Sum over observations of their squared weights: weight^2 / squares is how many equally weighted ones they are worth.';
+COMMENT ON COLUMN track_step.probabilities IS 'Scored claims that gave a probability; brier_sum and log_sum are over them, whatever their age.';
+COMMENT ON COLUMN track_step.common IS 'Those of them that baselines answered too; common_sum is the agent''s own decayed Brier sum there, reference_sum the baselines''.';
+COMMENT ON COLUMN track_step.common_cross IS 'Over observations, weight squared times the product of the two sums of each; common_squares and reference_squares likewise.';
+COMMENT ON COLUMN track_step.base_sum IS 'The decayed Brier sum of the agent''s own earlier base rate, own_sum its own on the same claims; squares and cross as for the baselines.';
+
+CREATE TABLE track_due (
+    agent         text NOT NULL,
+    domain        text NOT NULL,
+    version       bigint GENERATED ALWAYS AS IDENTITY,
+    since         timestamptz NOT NULL,
+    known_from    timestamptz NOT NULL DEFAULT '0001-01-01 00:00:00+00',
+    recorded_from timestamptz NOT NULL DEFAULT '0001-01-01 00:00:00+00',
+    PRIMARY KEY (agent, domain)
+);
+COMMENT ON TABLE track_due IS 'Track records whose steps have to be recomputed; since is the oldest statement that waits.';
+COMMENT ON COLUMN track_due.known_from IS 'The first moment on that clock at which anything changed: steps before it stand, and the sweep goes on from there.';
+
+CREATE TABLE reconciliation_report (
+    id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    started_at    timestamptz NOT NULL,
+    finished_at   timestamptz NOT NULL DEFAULT imem_now(),
+    questions     integer NOT NULL,
+    scores        integer NOT NULL,
+    track_records integer NOT NULL,
+    decisions     integer NOT NULL,
+    differing     integer NOT NULL,
+    details       jsonb NOT NULL
+);
+COMMENT ON TABLE reconciliation_report IS 'What the nightly full recomputation found to differ from what stood; it was mended at once.';
+
+CREATE FUNCTION imem_settled_horizon() RETURNS timestamptz
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+    -- The last moment of which everything recorded is scored: before the oldest statement that still waits.
+    SELECT least(
+        imem_now(),
+        (SELECT min(created_at) FROM settlement_due WHERE kind <> 'Decision' AND stuck IS NULL),
+        (SELECT min(since) FROM track_due)
+    ) - interval '1 microsecond'
+$$;
+
+-- What the credibility pipeline alone records
+
+CREATE FUNCTION imem_credibility_guard() RETURNS trigger
+LANGUAGE plpgsql SET search_path = public, pg_temp
+AS $$
+BEGIN
+    -- Who logged in counts: within the functions that the application may call the current user is the owner.
+    IF NOT has_table_privilege(session_user, 'public.agent_outcome', 'INSERT') THEN
+        RAISE EXCEPTION 'only the credibility pipeline states % of %', NEW.grp, NEW.kind
+        USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER credibility_guard BEFORE INSERT ON record_history
+    FOR EACH ROW WHEN (
+        NEW.kind IN ('AgentCredibility', 'SourceCredibility')
+        OR NEW.kind IN ('Analysis', 'Decision') AND NEW.grp = 'outcome'
+        OR NEW.kind = 'DataContradiction' AND NEW.grp = 'resolution')
+    EXECUTE FUNCTION imem_credibility_guard();

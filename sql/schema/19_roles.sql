@@ -1,0 +1,73 @@
+-- Rights of the two roles beside the owner's. Pipelines write under a role of their own: what follows from the journal, and what says that
+-- it is due, the application's role may read and no more. It writes facts through imem_append_v1, which refuses it what the credibility
+-- pipeline alone records.
+
+CREATE FUNCTION imem_grant_application(p_role text) RETURNS void
+LANGUAGE plpgsql SET search_path = public, pg_temp
+AS $$
+-- Gives the application's role what it needs and no more: it reads everything, writes the journal through functions alone, and
+-- changes of the schemas workflow and langgraph what is neither append-only nor written by pipelines or functions alone.
+DECLARE
+    v_statement text;
+    v_object text;
+BEGIN
+    FOREACH v_statement IN ARRAY ARRAY[
+        -- What an earlier version gave.
+        'REVOKE ALL ON ALL TABLES IN SCHEMA public, workflow, langgraph FROM %I',
+        'GRANT USAGE ON SCHEMA public, workflow, langgraph TO %I',
+        'GRANT SELECT ON ALL TABLES IN SCHEMA public TO %I',
+        'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA workflow, langgraph TO %I',
+        'GRANT USAGE ON ALL SEQUENCES IN SCHEMA workflow, langgraph TO %I',
+        'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public, workflow, langgraph TO %I',
+        -- What fences processes off from one another is written by functions alone, and so are gates.
+        'REVOKE INSERT, UPDATE, DELETE ON workflow.analysis, workflow.agent_instance, workflow.agent_leases, '
+            'workflow.agent_checkpoints, workflow.agent_checkpoints_archive, workflow.agent_deliverable, '
+            'workflow.gate_state FROM %I'
+    ] LOOP
+        EXECUTE format(v_statement, p_role);
+    END LOOP;
+    FOR v_object IN
+        SELECT t.tgrelid::regclass::text FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
+        WHERE t.tgname = 'append_only' AND c.relnamespace IN ('workflow'::regnamespace, 'langgraph'::regnamespace)
+    LOOP
+        EXECUTE format('REVOKE UPDATE, DELETE ON %s FROM %I', v_object, p_role);
+    END LOOP;
+    -- What only the owner and pipelines call; and functions of triggers with the owner's rights, which would write what they are told
+    -- where somebody made them the trigger of a temporary table.
+    FOR v_object IN
+        SELECT p.oid::regprocedure::text FROM pg_proc AS p
+        WHERE p.pronamespace IN ('public'::regnamespace, 'workflow'::regnamespace, 'langgraph'::regnamespace)
+          AND (p.prosecdef AND p.prorettype = 'trigger'::regtype
+            OR p.proname IN (
+                'imem_grant_application', 'imem_grant_pipelines',
+                'imem_note_questions_v1', 'imem_embedding_index_v1', 'imem_embedding_drop_v1'))
+    LOOP
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, %I', v_object, p_role);
+    END LOOP;
+END
+$$;
+REVOKE EXECUTE ON FUNCTION imem_grant_application(text) FROM PUBLIC;
+
+CREATE FUNCTION imem_grant_pipelines(p_role text) RETURNS void
+LANGUAGE plpgsql SET search_path = public, pg_temp
+AS $$
+-- Gives the pipelines' role what the application's has, and the right to write what follows from the journal.
+DECLARE
+    v_statement text;
+BEGIN
+    PERFORM imem_grant_application(p_role);
+    FOREACH v_statement IN ARRAY ARRAY[
+        'GRANT UPDATE ON delivery TO %I',
+        'GRANT INSERT, UPDATE, DELETE ON lease, derive_work, settlement_due TO %I',
+        'GRANT INSERT, UPDATE, DELETE ON agent_outcome, track_step, track_due TO %I',
+        'GRANT INSERT ON reconciliation_report TO %I',
+        'GRANT INSERT, UPDATE, DELETE ON embedding_model, embedding, similarity_due, similarity_build, similar_analysis TO %I',
+        'GRANT INSERT, UPDATE, DELETE ON view_version, view_row, view_current TO %I',
+        'GRANT UPDATE ON workflow.gate_state TO %I',
+        'GRANT EXECUTE ON FUNCTION imem_note_questions_v1, imem_embedding_index_v1, imem_embedding_drop_v1 TO %I'
+    ] LOOP
+        EXECUTE format(v_statement, p_role);
+    END LOOP;
+END
+$$;
+REVOKE EXECUTE ON FUNCTION imem_grant_pipelines(text) FROM PUBLIC;

@@ -29,7 +29,7 @@ UPDATE lease SET expires_at = imem_now() - interval '1 second' WHERE name = %(na
 WITH held AS MATERIALIZED (SELECT h.position FROM unnest(%(held)s::bigint[]) AS h (position)),
 wanted AS MATERIALIZED (
     SELECT d.actor, min(d.tier) AS tier, max(d.position) AS upto FROM delivery AS d
-    WHERE d.state IN ('pending', 'dispatched') AND d.tier < 2 AND NOT EXISTS (SELECT FROM held AS h WHERE h.position = d.position)
+    WHERE d.state = 'pending' AND d.tier < 2 AND NOT EXISTS (SELECT FROM held AS h WHERE h.position = d.position)
     GROUP BY d.actor
 ),
 waiting AS MATERIALIZED (
@@ -44,7 +44,7 @@ due AS MATERIALIZED (
         SELECT p.position, p.attempts, row_number() OVER (ORDER BY p.position) AS number FROM (
             SELECT d.position, d.attempts FROM delivery AS d
             WHERE d.actor = u.actor AND d.position <= u.upto AND (w.since IS NULL OR d.position < w.since)
-              AND d.state IN ('pending', 'dispatched')
+              AND d.state = 'pending'
             -- Events claimed already are the oldest: so many more have to be read.
             ORDER BY d.position LIMIT %(limit)s + cardinality(%(held)s::bigint[])
         ) AS p
@@ -62,22 +62,22 @@ FROM due JOIN event AS e ON e.position = due.position ORDER BY e.position
 -- position claimed already); held is of this lane alone.
 WITH held AS MATERIALIZED (SELECT h.position FROM unnest(%(held)s::bigint[]) AS h (position)),
 reserved AS MATERIALIZED (
-    SELECT DISTINCT d.actor FROM delivery AS d WHERE d.state IN ('pending', 'dispatched') AND d.tier < 2
+    SELECT DISTINCT d.actor FROM delivery AS d WHERE d.state = 'pending' AND d.tier < 2
 ),
 wanted AS MATERIALIZED (
     SELECT x.actor, max(x.position) AS upto FROM (
-        SELECT d.actor, d.position FROM delivery AS d WHERE d.state IN ('pending', 'dispatched') AND d.tier = 2
+        SELECT d.actor, d.position FROM delivery AS d WHERE d.state = 'pending' AND d.tier = 2
         UNION ALL
         SELECT o.actor, o.position FROM (
             SELECT d.actor, d.position FROM delivery AS d
-            WHERE d.state IN ('pending', 'dispatched') AND (d.position > %(upto)s OR d.position <> ALL (%(held)s::bigint[]))
+            WHERE d.state = 'pending' AND (d.position > %(upto)s OR d.position <> ALL (%(held)s::bigint[]))
             ORDER BY d.position LIMIT %(limit)s
         ) AS o JOIN event AS e ON e.position = o.position
         WHERE e.recorded_at < (SELECT imem_now()) - interval '15 minutes'
           -- Evaluated once: where the oldest event has not waited that long, no other has.
           AND (
               SELECT f.recorded_at FROM event AS f WHERE f.position = (
-                  SELECT min(d.position) FROM delivery AS d WHERE d.state IN ('pending', 'dispatched'))
+                  SELECT min(d.position) FROM delivery AS d WHERE d.state = 'pending')
           ) < (SELECT imem_now()) - interval '15 minutes'
     ) AS x
     WHERE NOT EXISTS (SELECT FROM held AS h WHERE h.position = x.position)
@@ -95,7 +95,7 @@ due AS MATERIALIZED (
         SELECT p.position, p.attempts, row_number() OVER (ORDER BY p.position) AS number FROM (
             SELECT d.position, d.attempts FROM delivery AS d
             WHERE d.actor = u.actor AND d.position <= u.upto AND (w.since IS NULL OR d.position < w.since)
-              AND d.state IN ('pending', 'dispatched')
+              AND d.state = 'pending'
             ORDER BY d.position LIMIT %(limit)s + cardinality(%(held)s::bigint[])
         ) AS p
         WHERE NOT EXISTS (SELECT FROM held AS h WHERE h.position = p.position)
@@ -115,12 +115,12 @@ WITH waiting AS MATERIALIZED (
     WHERE next_attempt_at IS NOT NULL AND next_attempt_at > imem_now() GROUP BY actor
 ),
 reserved AS MATERIALIZED (
-    SELECT DISTINCT d.actor FROM delivery AS d WHERE %(lanes)s AND d.state IN ('pending', 'dispatched') AND d.tier < 2
+    SELECT DISTINCT d.actor FROM delivery AS d WHERE %(lanes)s AND d.state = 'pending' AND d.tier < 2
 ),
 due AS MATERIALIZED (
     SELECT d.position, d.attempts FROM delivery AS d
     LEFT JOIN waiting AS w ON w.actor = d.actor
-    WHERE d.state IN ('pending', 'dispatched') AND (d.position > %(upto)s OR d.position <> ALL (%(held)s::bigint[]))
+    WHERE d.state = 'pending' AND (d.position > %(upto)s OR d.position <> ALL (%(held)s::bigint[]))
       AND (w.since IS NULL OR d.position < w.since) AND NOT EXISTS (SELECT FROM reserved AS r WHERE r.actor = d.actor)
     ORDER BY d.position LIMIT %(limit)s
 )
@@ -149,12 +149,12 @@ RETURNING state, tier, attempts, extract(epoch FROM next_attempt_at - imem_now()
 -- claim_derive --
 -- Derived values to recompute, and the newest event that this statement saw waiting: a value recorded together with an event
 -- that is not applied yet would be settled too early. Columns: kind, key, version, upto (position; null where none waits).
-SELECT kind, key, version, (SELECT max(position) FROM delivery WHERE state IN ('pending', 'dispatched')) AS upto FROM derive_work
+SELECT kind, key, version, (SELECT max(position) FROM delivery WHERE state = 'pending') AS upto FROM derive_work
 ORDER BY version LIMIT %(limit)s
 
 -- pending_upto --
 -- Whether an event up to a position is still to be applied.
-SELECT EXISTS (SELECT FROM delivery WHERE state IN ('pending', 'dispatched') AND position <= %(upto)s) AS waits
+SELECT EXISTS (SELECT FROM delivery WHERE state = 'pending' AND position <= %(upto)s) AS waits
 
 -- settle_derive --
 -- Deletes derived work that was done, unless its key was queued again meanwhile.
@@ -169,7 +169,7 @@ ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
 
 -- delivery_counts --
 -- Counts of events by state of delivery, and the age of the oldest that waits, in seconds.
-SELECT count(*) FILTER (WHERE d.state IN ('pending', 'dispatched')) AS pending,
+SELECT count(*) FILTER (WHERE d.state = 'pending') AS pending,
     count(*) FILTER (WHERE d.state = 'dead') AS dead,
     extract(epoch FROM imem_now() - min(e.recorded_at) FILTER (WHERE d.state <> 'dead'))::float8 AS oldest_s
 FROM delivery AS d JOIN event AS e ON e.position = d.position
@@ -185,4 +185,4 @@ WHERE d.state = 'dead' ORDER BY d.position LIMIT %(limit)s
 SELECT greatest(0, coalesce((
     SELECT extract(epoch FROM imem_now() - e.recorded_at)::float8
     FROM delivery AS d JOIN event AS e ON e.position = d.position
-    WHERE d.state IN ('pending', 'dispatched') ORDER BY d.position LIMIT 1), 0)) AS behind_s
+    WHERE d.state = 'pending' ORDER BY d.position LIMIT 1), 0)) AS behind_s

@@ -29,7 +29,7 @@ WITH now AS MATERIALIZED (SELECT imem_now() AS moment),
 counted AS (
     SELECT d.tier, CASE WHEN d.next_attempt_at > now.moment THEN 'retrying' ELSE 'waiting' END AS state, count(*) AS events,
         min(d.position) AS oldest
-    FROM delivery AS d, now WHERE d.state IN ('pending', 'dispatched') GROUP BY 1, 2
+    FROM delivery AS d, now WHERE d.state = 'pending' GROUP BY 1, 2
     UNION ALL
     SELECT d.tier, 'dead', count(*), min(d.position) FROM delivery AS d WHERE d.state = 'dead' GROUP BY 1
 )

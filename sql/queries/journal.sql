@@ -29,7 +29,7 @@ SELECT set_config('synchronous_commit', 'off', true), imem_audit_v1(
 
 -- count_undelivered --
 -- Counts the given positions that the graph does not hold yet, and those that are dead.
-SELECT count(*) FILTER (WHERE state IN ('pending', 'dispatched')) AS waiting, count(*) FILTER (WHERE state = 'dead') AS dead
+SELECT count(*) FILTER (WHERE state = 'pending') AS waiting, count(*) FILTER (WHERE state = 'dead') AS dead
 FROM delivery WHERE position = ANY(%(positions)s::bigint[])
 
 -- safe_horizon --

@@ -71,7 +71,7 @@ ORDER BY m.kind
 -- Parameters: actors (array), upto (position). Columns: waiting, dead.
 SELECT
     (SELECT count(*) FROM delivery
-     WHERE actor = ANY (%(actors)s::text[]) AND position <= %(upto)s AND state IN ('pending', 'dispatched')) AS waiting,
+     WHERE actor = ANY (%(actors)s::text[]) AND position <= %(upto)s AND state = 'pending') AS waiting,
     (SELECT count(*) FROM delivery
      WHERE state = 'dead' AND actor = ANY (%(actors)s::text[]) AND position <= %(upto)s) AS dead
 

@@ -18,6 +18,6 @@ CROSS JOIN LATERAL (
         count(*) FILTER (WHERE d.state = 'dead') AS dead,
         extract(epoch FROM imem_now() - min(e.recorded_at) FILTER (WHERE d.state <> 'dead'))::float8 AS oldest_s
     FROM delivery AS d JOIN event AS e ON e.position = d.position
-    WHERE d.actor = a.actor AND d.state IN ('pending', 'dispatched', 'dead')
+    WHERE d.actor = a.actor AND d.state IN ('pending', 'dead')
 ) AS w
 ORDER BY a.actor

@@ -29,7 +29,7 @@ ORDER BY e.position LIMIT %(limit)s
 SELECT e.position, e.event_id, e.actor, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key,
     d.attempts
 FROM delivery AS d JOIN event AS e ON e.position = d.position
-WHERE d.state IN ('pending', 'dispatched') AND d.position <= %(upto)s
+WHERE d.state = 'pending' AND d.position <= %(upto)s
 ORDER BY d.position LIMIT %(limit)s
 
 -- revive_dead --

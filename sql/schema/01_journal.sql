@@ -67,7 +67,6 @@ CREATE TABLE event (
     CHECK (known_at <= recorded_at)
 );
 CREATE INDEX event_of_debate ON event ((payload -> 'core' ->> 'debate_id')) WHERE kind = 'record.DebateResolution';
-CREATE INDEX event_of_citation ON event ((payload ->> 'from_key')) WHERE kind = 'link.CITES';
 CREATE INDEX event_of_analysis ON event (analysis_id) WHERE analysis_id IS NOT NULL;
 CREATE INDEX event_cites_from ON event ((payload ->> 'from_key')) WHERE kind = 'link.CITES';
 CREATE INDEX event_cites_to ON event ((payload ->> 'to_key')) WHERE kind = 'link.CITES';
@@ -135,7 +134,7 @@ CREATE TABLE delivery (
     position        bigint PRIMARY KEY REFERENCES event,
     actor           text NOT NULL,
     tier            smallint NOT NULL CHECK (tier BETWEEN 0 AND 3),
-    state           text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'dispatched', 'applied', 'dead')),
+    state           text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'applied', 'dead')),
     attempts        smallint NOT NULL DEFAULT 0,
     next_attempt_at timestamptz,
     applied_at      timestamptz,
@@ -143,12 +142,12 @@ CREATE TABLE delivery (
     error           text,
     died_at         timestamptz
 ) WITH (fillfactor = 70);
-CREATE INDEX delivery_due ON delivery (position) WHERE state IN ('pending', 'dispatched');
-CREATE INDEX delivery_urgent ON delivery (actor, position) WHERE state IN ('pending', 'dispatched') AND tier < 3;
+CREATE INDEX delivery_due ON delivery (position) WHERE state = 'pending';
+CREATE INDEX delivery_urgent ON delivery (actor, position) WHERE state = 'pending' AND tier < 3;
 CREATE INDEX delivery_retry ON delivery (actor, position) WHERE next_attempt_at IS NOT NULL;
-CREATE INDEX delivery_due_of_actor ON delivery (actor, position) WHERE state IN ('pending', 'dispatched');
+CREATE INDEX delivery_due_of_actor ON delivery (actor, position) WHERE state = 'pending';
 CREATE INDEX delivery_dead ON delivery (position) WHERE state = 'dead';
-CREATE INDEX delivery_critical ON delivery (actor, position) WHERE state IN ('pending', 'dispatched') AND tier < 2;
+CREATE INDEX delivery_critical ON delivery (actor, position) WHERE state = 'pending' AND tier < 2;
 COMMENT ON TABLE delivery IS 'Where each event stands on its way into the graph. Store outages do not count as attempts.';
 COMMENT ON COLUMN delivery.died_at IS 'When the graph last refused it for good; NULL where it never did.';
 

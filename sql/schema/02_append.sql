@@ -271,7 +271,7 @@ BEGIN
     -- Planned anew each time: a plan that a session made while nothing waited would not do when 100,000 events wait.
     EXECUTE $waiting$
         SELECT min(e.recorded_at) FROM delivery AS d JOIN event AS e ON e.position = d.position
-        WHERE d.state IN ('pending', 'dispatched')
+        WHERE d.state = 'pending'
     $waiting$ INTO v_waiting;
     RETURN least(v_now, v_writer, v_waiting) - interval '1 microsecond';
 END
@@ -283,7 +283,7 @@ AS $$
     -- Makes what still waits of the given actors critical, so that nothing of theirs waits behind a bulk; returns what waits.
     UPDATE delivery AS d SET tier = least(d.tier, 1)
     FROM (
-        SELECT w.position FROM delivery AS w WHERE w.actor = ANY (p_actors) AND w.state IN ('pending', 'dispatched')
+        SELECT w.position FROM delivery AS w WHERE w.actor = ANY (p_actors) AND w.state = 'pending'
         ORDER BY w.position FOR UPDATE
     ) AS waiting
     WHERE d.position = waiting.position

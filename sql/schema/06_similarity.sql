@@ -127,38 +127,6 @@ $$;
 
 -- Search
 
-CREATE FUNCTION imem_nearest_v1(
-    p_model smallint, p_keys text[], p_limit integer, p_known_until timestamptz, p_recorded_until timestamptz
-) RETURNS TABLE (key text, candidate text, distance double precision)
-LANGUAGE plpgsql STABLE SET search_path = public, pg_temp
-SET hnsw.ef_search = 100
-SET hnsw.iterative_scan = 'strict_order'
-SET enable_seqscan = off
-SET jit = off
-AS $$
--- For each of the given analyses, others on other subjects that are nearest to it by the index, in the order of distance.
--- The limits leave out what was not known yet; the index finds less of what was, the less that is.
-#variable_conflict use_column
-DECLARE
-    v_dimension integer := (SELECT m.dimension FROM embedding_model AS m WHERE m.model = p_model);
-    v_one record;
-BEGIN
-    FOR v_one IN
-        SELECT e.key, e.subject_id, e.vector FROM unnest(p_keys) AS w (key)
-        JOIN embedding AS e ON e.model = p_model AND e.kind = 'Analysis' AND e.key = w.key AND e.standing
-    LOOP
-        RETURN QUERY EXECUTE format(
-            'SELECT $1, n.key, n.distance FROM ('
-            'SELECT e.key, e.vector::halfvec(%1$s) <=> $2::halfvec(%1$s) AS distance FROM embedding AS e '
-            'WHERE e.model = %2$s AND e.kind = ''Analysis'' AND e.standing AND e.subject_id IS DISTINCT FROM $3 '
-            'AND e.known_at <= $5 AND e.recorded_at <= $6 '
-            'ORDER BY e.vector::halfvec(%1$s) <=> $2::halfvec(%1$s) LIMIT $4) AS n ORDER BY n.distance, n.key',
-            v_dimension, p_model)
-        USING v_one.key, v_one.vector, v_one.subject_id, p_limit, p_known_until, p_recorded_until;
-    END LOOP;
-END
-$$;
-
 CREATE FUNCTION imem_nearest_v2(
     p_model smallint, p_keys text[], p_limit integer, p_most integer, p_known_until timestamptz, p_recorded_until timestamptz
 ) RETURNS TABLE (key text, candidate text, distance double precision)

@@ -7,8 +7,8 @@
 CREATE FUNCTION imem_may_shift_clock() RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
-    -- Whether whoever logged in has the rights of the schema's owner. The session's user counts, not the current one,
-    -- which is the owner inside the functions that the application may call.
+    -- Whether the session's user has the rights of the schema's owner. The current user does not count: inside the functions
+    -- that the application may call it is the owner.
     SELECT pg_has_role(session_user, p.proowner, 'USAGE') FROM pg_proc AS p
     WHERE p.oid = to_regprocedure('public.imem_may_shift_clock()')
 $$;
@@ -16,8 +16,8 @@ $$;
 CREATE FUNCTION imem_now() RETURNS timestamptz
 LANGUAGE sql VOLATILE PARALLEL SAFE
 AS $$
-    -- The one source of time in SQL. Tests shift it for their sessions, as the owner: the application, which could set
-    -- the variable as well, must not date its events and their audit itself.
+    -- The one source of time in SQL. Tests shift it for their sessions, as the owner. The application could set the variable
+    -- as well, but must not date its events and their audit itself.
     SELECT CASE
         WHEN coalesce(current_setting('imem.clock_shift', true), '') = '' THEN clock_timestamp()
         WHEN imem_may_shift_clock() THEN clock_timestamp() + current_setting('imem.clock_shift')::interval
@@ -99,7 +99,7 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON event_context
 CREATE FUNCTION imem_note_context_v1(p_positions bigint[], p_traceparents text[], p_correlation_ids text[]) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
-    -- Notes the context of events that were just recorded; what is noted once stays.
+    -- Records the context of events that were just recorded; an existing context stays.
     INSERT INTO event_context (position, traceparent, correlation_id)
     SELECT g.position, g.traceparent, g.correlation_id
     FROM unnest(p_positions, p_traceparents, p_correlation_ids) AS g (position, traceparent, correlation_id)
@@ -125,8 +125,8 @@ CREATE TABLE agent_cursor (
     locked_until timestamptz
 );
 COMMENT ON TABLE agent_cursor IS 'The last agent_seq of each ordering actor; its row lock orders the writes of one actor.';
-COMMENT ON COLUMN agent_cursor.lock_epoch IS 'Grows whenever the actor''s writes are locked; what bears another epoch is refused.';
-COMMENT ON COLUMN agent_cursor.locked_until IS 'Until then only who bears lock_epoch appends for the actor; NULL where nobody locked it.';
+COMMENT ON COLUMN agent_cursor.lock_epoch IS 'Grows whenever the actor''s writes are locked; an append under another epoch is refused.';
+COMMENT ON COLUMN agent_cursor.locked_until IS 'Until then an append for the actor needs lock_epoch; NULL where the actor is not locked.';
 
 -- Delivery to the graph
 
@@ -148,7 +148,7 @@ CREATE INDEX delivery_retry ON delivery (actor, position) WHERE next_attempt_at 
 CREATE INDEX delivery_due_of_actor ON delivery (actor, position) WHERE state = 'pending';
 CREATE INDEX delivery_dead ON delivery (position) WHERE state = 'dead';
 CREATE INDEX delivery_critical ON delivery (actor, position) WHERE state = 'pending' AND tier < 2;
-COMMENT ON TABLE delivery IS 'Where each event stands on its way into the graph. Store outages do not count as attempts.';
+COMMENT ON TABLE delivery IS 'The delivery of each event to the graph. Store outages do not count as attempts.';
 COMMENT ON COLUMN delivery.died_at IS 'When the graph last refused it for good; NULL where it never did.';
 
 CREATE TABLE delivery_gap (
@@ -168,8 +168,8 @@ COMMENT ON COLUMN delivery_gap.closed_at IS 'When the graph held it after all, l
 CREATE FUNCTION imem_note_gap() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
--- Notes that an event was skipped, or that the gap which it left is closed. The application's role, which may change where an
--- event stands, writes here by this alone.
+-- Records that an event was skipped, or that its gap is closed. Roles that may update deliveries write gaps through this trigger
+-- alone.
 BEGIN
     IF NEW.state = 'dead' THEN
         INSERT INTO delivery_gap (position, opened_at, actor, reason)
@@ -238,7 +238,7 @@ CREATE TABLE debate_turn (
     cites       text[] NOT NULL DEFAULT '{}',
     PRIMARY KEY (debate_id, position, number)
 );
-COMMENT ON TABLE debate_turn IS 'What was said in a debate, as stated by one event; the group "turns" of the debate says which counts.';
+COMMENT ON TABLE debate_turn IS 'The turns of a debate, as one event recorded them; the group "turns" of the debate says which event counts.';
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON debate_turn
     FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();
@@ -247,8 +247,8 @@ CREATE FUNCTION imem_name_of_subject_v1(p_kind text, p_key text, p_known_until t
 RETURNS TABLE (name text)
 LANGUAGE sql STABLE
 AS $$
--- What a subject was called at a moment: by the last profile of a company; by the core of a question, or what corrected it. No row
--- where nothing was said of it. It returns a table so that the planner takes it apart.
+-- The name of a subject at a moment: from the last profile of a company; from the core of a question, or its correction. No row where
+-- nothing was recorded of it. It returns a table so that the planner inlines it.
 SELECT coalesce(e.payload #>> '{groups,profile,name}', e.payload #>> '{core,question}')
 FROM record_history AS y JOIN event AS e ON e.position = y.position
 WHERE y.kind = p_kind AND y.key = p_key AND y.known_at <= p_known_until AND y.recorded_at <= p_recorded_until
@@ -264,7 +264,7 @@ CREATE TABLE lease (
     epoch      bigint NOT NULL,
     expires_at timestamptz NOT NULL
 );
-COMMENT ON TABLE lease IS 'Who runs the work that only one may run. The epoch fences off a holder that was presumed dead.';
+COMMENT ON TABLE lease IS 'The holder of each kind of work that only one process may run. The epoch fences off a holder that was presumed dead.';
 
 CREATE TABLE derive_work (
     kind       text NOT NULL,

@@ -19,8 +19,8 @@ $$;
 CREATE FUNCTION imem_claim_recorded_at() RETURNS timestamptz
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
--- Returns the time at which this transaction records. Until it ends, a lock shows everybody the second before which it does not:
--- taken before the time is read, so that who finds no lock knows that the time is still to be read.
+-- Returns the time at which this transaction records. Until it ends, an advisory lock shows the second before which it does not record.
+-- The lock is taken before the time is read: a reader that finds no lock knows that the time is still to be read.
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(hashtext('imem.recording'), floor(extract(epoch FROM imem_journal_now()))::integer);
     RETURN imem_journal_now();
@@ -31,8 +31,8 @@ CREATE FUNCTION imem_core_race(record_key text) RETURNS bytea
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    -- Two actors stated different cores of one new record at once. The loser is told to look again: its second
-    -- attempt sees the winner's core and refuses the line by name.
+    -- Two actors recorded different cores of one new record at once. The loser gets a serialization failure and tries again: its
+    -- second attempt sees the winner's core and refuses the line as a conflict.
     RAISE EXCEPTION 'two writers created % with different cores at once', record_key USING ERRCODE = 'serialization_failure';
 END
 $$;
@@ -43,7 +43,7 @@ CREATE FUNCTION imem_append_v1(
     p_event_id uuid[], p_kind text[], p_head_kind text[], p_key text[], p_payload text[], p_body text[], p_payload_hash bytea[],
     p_occurred_at timestamptz[], p_known_at timestamptz[], p_analysis_id text[], p_subject_id text[], p_metric text[],
     p_target_at timestamptz[], p_ref_hash bytea[], p_importance real[], p_tier smallint[], p_turns text[],
-    -- one entry a group of a line (1-based index into the above); no group of a record stands twice in one call
+    -- one entry a group of a line (1-based index into the above); no group of a record occurs twice in one call
     p_group_line integer[], p_group text[], p_group_hash bytea[]
 ) RETURNS TABLE (line integer, status text, "position" bigint, event_id uuid, recorded_at timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
@@ -51,11 +51,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 SET enable_seqscan = off
 AS $$
 -- status: new (no group of the line was known), changed (accepted; some were), identical (nothing written, position and
--- event_id of the earlier statement), and, with nothing written for the line: core_conflict, nothing_to_correct,
+-- event_id of the earlier event), and, with nothing written for the line: core_conflict, nothing_to_correct,
 -- reference_changed, future, premature, late_claim.
 --
 -- A line without known_at is known when it is recorded, and is identical when it repeats the heads; one with known_at
--- (import right) is identical when this actor stated that content with that known_at before.
+-- (import right) is identical when this actor recorded that content with that known_at before.
 #variable_conflict use_column
 DECLARE
     v_now timestamptz;
@@ -87,7 +87,7 @@ BEGIN
             h.hash IS NOT NULL AS existed,
             g.grp = 'core' AND h.hash <> g.hash AS conflict,
             CASE WHEN g.stated THEN s.position
-                -- What settles claims is not said yet by somebody whose word settles nothing.
+                -- An outcome that an unauthorized source recorded settles nothing: the first one that settles is no repeat of it.
                 WHEN g.head_kind = 'Outcome' AND g.grp = 'core' AND (p_may_import OR p_role = 'human_admin') THEN o.position
                 WHEN h.hash = g.hash THEN h.position
             END AS same_as
@@ -115,8 +115,8 @@ BEGIN
                 WHEN l.known_at > v_now THEN 'future'
                 -- What a metric turned out to be cannot be known before the moment that it speaks of.
                 WHEN l.head_kind = 'Outcome' AND coalesce(l.known_at, v_now) < l.target_at THEN 'premature'
-                -- A claim that is made when its answer could be known is settled by nothing. Where its core is on file, the
-                -- claim was made before: repeating it is harmless, and another core is the conflict that it is.
+                -- A claim that is made when its answer could be known is never settled. Where its core is recorded, the claim was
+                -- made before: a repeat is harmless, and another core is a conflict.
                 WHEN l.kind = 'record.Finding' AND l.metric IS NOT NULL AND coalesce(l.known_at, v_now) >= l.target_at
                     AND NOT j.core_on_file THEN 'late_claim'
                 WHEN l.kind LIKE 'correct.%' AND c.hash IS NULL THEN 'nothing_to_correct'
@@ -166,7 +166,7 @@ BEGIN
         WHERE actor = p_actor AND EXISTS (SELECT 1 FROM accepted)
     ),
     delivered AS (
-        -- A notice says something to people; the graph has no place for it, and nothing waits for it to get there.
+        -- A notice is for people; the graph does not hold it, so that it is never delivered.
         INSERT INTO delivery (position, actor, tier) SELECT position, p_actor, tier FROM placed WHERE kind NOT LIKE 'notice.%'
     ),
     histories AS (
@@ -217,7 +217,7 @@ BEGIN
             WHERE kind = 'record.Agent' AND payload::jsonb -> 'groups' -> 'profile' IS NOT NULL
         ) AS d
         ORDER BY d.kind, d.key
-        -- The oldest moment stays: it says up to when everything is settled.
+        -- The oldest moment stays: everything before it is settled.
         ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT, stuck = NULL
     ),
     derived AS (
@@ -251,14 +251,14 @@ AS $$
 -- writer that is no longer among the open transactions has committed before the deliveries are read, so that its rows
 -- are seen there. In one statement it could end between the snapshot and the look at the transactions, and be in neither.
 -- A writer that has no xid yet reads its recorded_at later than v_now was read. Where the clock is behind the journal, a
--- writer's beginning says nothing of its recorded_at: its lock does, and one without a lock has not read the time yet.
+-- writer's xact_start does not bound its recorded_at: its lock does, and one without a lock has not read the time yet.
 DECLARE
     v_now timestamptz := imem_journal_now();
     v_shift interval := imem_now() - clock_timestamp();
     v_writer timestamptz;
     v_waiting timestamptz;
 BEGIN
-    -- What a transaction has seen of the others stays with it until it is told otherwise.
+    -- Within a transaction, statistics of activity are cached until the cache is cleared.
     PERFORM pg_stat_clear_snapshot();
     IF v_now > imem_now() THEN
         SELECT min(to_timestamp(l.objid::bigint)) INTO v_writer FROM pg_locks AS l
@@ -268,7 +268,7 @@ BEGIN
         SELECT min(a.xact_start) + v_shift INTO v_writer FROM pg_stat_activity AS a
         WHERE a.datname = current_database() AND a.backend_xid IS NOT NULL AND a.pid <> pg_backend_pid();
     END IF;
-    -- Planned anew each time: a plan that a session made while nothing waited would not do when 100,000 events wait.
+    -- Planned each time: a plan that a session cached while nothing waited would be slow when 100,000 events wait.
     EXECUTE $waiting$
         SELECT min(e.recorded_at) FROM delivery AS d JOIN event AS e ON e.position = d.position
         WHERE d.state = 'pending'
@@ -280,7 +280,7 @@ $$;
 CREATE FUNCTION imem_hasten_v1(p_actors text[]) RETURNS TABLE ("position" bigint, actor text)
 LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
-    -- Makes what still waits of the given actors critical, so that nothing of theirs waits behind a bulk; returns what waits.
+    -- Makes pending events of the given actors critical, so that they do not wait behind a bulk load; returns them.
     UPDATE delivery AS d SET tier = least(d.tier, 1)
     FROM (
         SELECT w.position FROM delivery AS w WHERE w.actor = ANY (p_actors) AND w.state = 'pending'
@@ -293,8 +293,8 @@ $$;
 CREATE FUNCTION imem_replay_v1(p_actor text, p_role text, p_positions bigint[], p_context jsonb) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
--- Has dead events tried again from the first attempt on, and returns how many of the given ones were dead. The gaps that they
--- left say who asked, and one audit row does for each. Whether that is allowed is the caller's to decide.
+-- Sets dead events to pending, from the first attempt on, and returns how many of the given ones were dead. Their gaps and one audit
+-- row for each name the actor. The caller checks whether it is allowed.
 DECLARE
     v_now timestamptz := imem_now();
     v_replayed bigint[];

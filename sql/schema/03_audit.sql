@@ -28,7 +28,7 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON memory_access_
 
 CREATE FUNCTION imem_audit_partitions() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
--- Rather another day than a queue of writers behind it.
+-- It gives up early, so that no queue of writers builds up behind it; the next run tries again.
 SET lock_timeout = '2s'
 AS $$
 -- Creates the audit partitions of this month and the next three that are still missing, and of months that had to begin
@@ -54,10 +54,10 @@ BEGIN
         lower_end := month::timestamp AT TIME ZONE 'UTC';
         upper_end := (month + interval '1 month') AT TIME ZONE 'UTC';
         EXECUTE format('CREATE TABLE %I (LIKE memory_access_audit INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name);
-        -- Nobody adds a row of that month meanwhile: whoever comes later waits, and finds the new partition.
+        -- No row of that month is added meanwhile: a later writer waits, and finds the new partition.
         LOCK TABLE memory_access_audit_default IN ACCESS EXCLUSIVE MODE;
         IF EXISTS (SELECT FROM memory_access_audit_default AS d WHERE d.timestamp >= lower_end AND d.timestamp < upper_end) THEN
-            -- Moved, not removed; the guard is away for nobody but this transaction, which alone may see the table.
+            -- Moved, not removed; the trigger is disabled for this transaction alone, which holds the table exclusively.
             ALTER TABLE memory_access_audit_default DISABLE TRIGGER append_only;
             EXECUTE format(
                 'WITH moved AS (DELETE FROM memory_access_audit_default WHERE timestamp >= $1 AND timestamp < $2 RETURNING *) '

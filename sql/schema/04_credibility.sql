@@ -15,8 +15,8 @@ CREATE TABLE settlement_due (
     stuck      text,
     PRIMARY KEY (kind, key)
 );
-COMMENT ON TABLE settlement_due IS 'Outcomes, claims, citing decisions and described agents whose scores have to be computed. Rows decide what is due; created_at is the oldest statement that waits.';
-COMMENT ON COLUMN settlement_due.stuck IS 'Why it could not be settled: set aside until something is said about it again, so that the rest goes on.';
+COMMENT ON TABLE settlement_due IS 'Outcomes, claims, citing decisions and described agents whose scores have to be computed. Rows decide what is due; created_at is the oldest event that waits.';
+COMMENT ON COLUMN settlement_due.stuck IS 'Why it could not be settled: set aside until something is recorded of it again, so that the rest goes on.';
 CREATE INDEX settlement_due_oldest ON settlement_due (created_at, kind, key) WHERE stuck IS NULL;
 
 -- The verdict on a decision follows from its stance: a value recorded of the decision itself makes it due, as its citations do.
@@ -131,8 +131,8 @@ CREATE TABLE track_due (
     recorded_from timestamptz NOT NULL DEFAULT '0001-01-01 00:00:00+00',
     PRIMARY KEY (agent, domain)
 );
-COMMENT ON TABLE track_due IS 'Track records whose steps have to be recomputed; since is the oldest statement that waits.';
-COMMENT ON COLUMN track_due.known_from IS 'The first moment on that clock at which anything changed: steps before it stand, and the sweep goes on from there.';
+COMMENT ON TABLE track_due IS 'Track records whose steps have to be recomputed; since is the oldest event that waits.';
+COMMENT ON COLUMN track_due.known_from IS 'The first moment on that clock at which anything changed: steps before it stay valid, and the sweep goes on from there.';
 
 CREATE TABLE reconciliation_report (
     id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -150,7 +150,7 @@ COMMENT ON TABLE reconciliation_report IS 'What the nightly full recomputation f
 CREATE FUNCTION imem_settled_horizon() RETURNS timestamptz
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
-    -- The last moment of which everything recorded is scored: before the oldest statement that still waits.
+    -- The last moment of which everything recorded is scored: before the oldest event that still waits.
     SELECT least(
         imem_now(),
         (SELECT min(created_at) FROM settlement_due WHERE kind <> 'Decision' AND stuck IS NULL),
@@ -164,7 +164,7 @@ CREATE FUNCTION imem_credibility_guard() RETURNS trigger
 LANGUAGE plpgsql SET search_path = public, pg_temp
 AS $$
 BEGIN
-    -- Who logged in counts: within the functions that the application may call the current user is the owner.
+    -- The session's user counts: within the functions that the application may call the current user is the owner.
     IF NOT has_table_privilege(session_user, 'public.agent_outcome', 'INSERT') THEN
         RAISE EXCEPTION 'only the credibility pipeline states % of %', NEW.grp, NEW.kind
         USING ERRCODE = 'insufficient_privilege';

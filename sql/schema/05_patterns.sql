@@ -13,7 +13,7 @@ CREATE TABLE pattern_epoch (
     changed_by xid8
 ) WITH (fillfactor = 50);
 INSERT INTO pattern_epoch DEFAULT VALUES;
-COMMENT ON TABLE pattern_epoch IS 'How often the status of any pattern was stated: one row.';
+COMMENT ON TABLE pattern_epoch IS 'How often the status of any pattern was recorded: one row.';
 COMMENT ON COLUMN pattern_epoch.changed_by IS 'The transaction that made it grow last; it does so once in each.';
 
 CREATE FUNCTION imem_pattern_status_stated() RETURNS trigger
@@ -46,8 +46,8 @@ CREATE TABLE pattern_value (
 );
 -- Patterns are chosen by sector first: of those that no sector and no correction names, nothing else is looked at.
 CREATE INDEX pattern_value_of_sector ON pattern_value (value, key) WHERE grp IN ('core', 'correction');
-COMMENT ON TABLE pattern_value IS 'What patterns are chosen by, as of any day: of each row of their history the one value that counts.';
-COMMENT ON COLUMN pattern_value.value IS 'Of core and correction the sector, of status the status, of performance the success rate; NULL where none is stated.';
+COMMENT ON TABLE pattern_value IS 'What patterns are chosen by, as of any day: the one value of each row of their history that counts.';
+COMMENT ON COLUMN pattern_value.value IS 'Of core and correction the sector, of status the status, of performance the success rate; NULL where none is recorded.';
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON pattern_value
     FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();

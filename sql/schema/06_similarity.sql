@@ -45,11 +45,11 @@ CREATE TABLE embedding (
 ALTER TABLE embedding ALTER COLUMN vector SET STORAGE MAIN;
 CREATE INDEX embedding_known ON embedding (model, kind, known_at);
 CREATE INDEX embedding_several ON embedding (model, kind, key) WHERE NOT sole;
-COMMENT ON TABLE embedding IS 'The vector of each statement of a record: of its core and of each correction, from when that statement counts.';
+COMMENT ON TABLE embedding IS 'The vectors of a record: of its core and of each correction, from when that event counts.';
 COMMENT ON COLUMN embedding.content_hash IS 'SHA-256 of the text that the vector was made of.';
-COMMENT ON COLUMN embedding.standing IS 'Whether it is the statement that counts now: the last correction, else the earliest core. The others answer as of a day.';
-COMMENT ON COLUMN embedding.sole IS 'Whether it is the only statement of its record, so that it stands from when it counts: nearly all are.';
-COMMENT ON COLUMN embedding.question IS 'Position of the statement of a question that was stated after the record and stands in the text; 0 for none.';
+COMMENT ON COLUMN embedding.standing IS 'Whether it is of the event that counts now: the last correction, else the earliest core. The others answer as of a day.';
+COMMENT ON COLUMN embedding.sole IS 'Whether it is the only vector of its record, so that it is valid from when it counts: nearly all are.';
+COMMENT ON COLUMN embedding.question IS 'Position of the event of a question that was recorded after the record and is part of the text; 0 for none.';
 
 CREATE FUNCTION imem_embedding_index_v1(p_model smallint, p_dimension integer) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
@@ -69,7 +69,7 @@ $$;
 
 CREATE FUNCTION imem_embedding_drop_v1(p_model smallint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
--- Rather another week than a queue of readers behind it.
+-- It gives up early, so that no queue of readers builds up behind it; the next run tries again.
 SET lock_timeout = '2s'
 AS $$
 -- Drops the index of a model that is not in use any more.
@@ -96,14 +96,14 @@ CREATE TABLE market_question (
 );
 CREATE INDEX market_question_words ON market_question (words);
 CREATE INDEX market_question_series ON market_question (series) WHERE series IS NOT NULL;
-COMMENT ON TABLE market_question IS 'By what the question of a market is known again: a row for each statement and correction of it.';
+COMMENT ON TABLE market_question IS 'Hashes by which the question of a market is recognised: a row for its core and for each correction.';
 COMMENT ON COLUMN market_question.words IS 'Hash of its words without figures.';
 COMMENT ON COLUMN market_question.series IS 'Hash of its series; NULL for none.';
 
 CREATE FUNCTION imem_note_questions_v1(p_positions bigint[], p_words bigint[], p_series bigint[]) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
--- Notes by what the questions of the given statements are known again; those that are noted stay.
+-- Stores the hashes of the questions that the given events recorded; existing rows stay.
 INSERT INTO market_question (subject_id, position, known_at, recorded_at, words, series)
 SELECT DISTINCT 'market:' || y.key, y.position, y.known_at, y.recorded_at, n.words, n.series
 FROM unnest(p_positions, p_words, p_series) AS n (position, words, series)
@@ -133,14 +133,14 @@ CREATE FUNCTION imem_nearest_v2(
 LANGUAGE plpgsql STABLE SET search_path = public, pg_temp
 SET hnsw.ef_search = 100
 SET hnsw.iterative_scan = 'strict_order'
--- So many are looked at where those of the same question are many; it finds fewer then.
+-- The bound where many analyses are of the same question: then it finds fewer than the limit.
 SET hnsw.max_scan_tuples = 20000
 SET enable_seqscan = off
 SET jit = off
 AS $$
 -- For each of the given analyses, others on other subjects and of other questions that are nearest to it by the index, in the order
--- of distance, then of keys. All that are as near as the last come with it, p_most at most: which of them are met first depends on the
--- order in which they were stored. The limits leave out what was not known yet; the index finds less of what was, the less that is.
+-- of distance, then of keys. All that are as near as the last are returned with it, p_most at most: which of them the index finds first
+-- depends on the order in which they were stored. The limits leave out what was not known yet; the index finds less of what was, the less that is.
 #variable_conflict use_column
 DECLARE
     v_dimension integer := (SELECT m.dimension FROM embedding_model AS m WHERE m.model = p_model);
@@ -176,15 +176,15 @@ CREATE TABLE similarity_due (
 );
 CREATE INDEX similarity_due_of ON similarity_due (key);
 CREATE INDEX similarity_due_in_turn ON similarity_due (later, position, key);
-COMMENT ON TABLE similarity_due IS 'Analyses whose neighbours have to be looked for, one row an event that says so: writers never wait for one another.';
+COMMENT ON TABLE similarity_due IS 'Analyses whose neighbours have to be computed, one row for each event that made them due: writers never wait for one another.';
 -- Analyses of today come before imported ones, and before what one event asks of very many analyses: such work may take an hour, while
 -- a user waits for today's.
-COMMENT ON COLUMN similarity_due.later IS 'Whether it has time: history that was imported, or one statement about many analyses.';
+COMMENT ON COLUMN similarity_due.later IS 'Whether it can wait: imported history, or one event about many analyses.';
 
 CREATE FUNCTION imem_similarity_due() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
--- What an analysis says, what is claimed in it, and which active patterns were seen in it, is what it is compared by.
+-- An analysis is compared by its text, its claims, and the active patterns that were identified in it.
 BEGIN
     INSERT INTO similarity_due (position, key, later)
     SELECT DISTINCT d.position, d.key, d.later FROM (

@@ -26,7 +26,7 @@ CREATE INDEX analysis_to_purge ON workflow.analysis (analysis_id) WHERE outcome 
 CREATE INDEX analysis_to_clear ON workflow.analysis (analysis_id) WHERE purged_at IS NOT NULL AND cleared_at IS NULL;
 COMMENT ON TABLE workflow.analysis IS 'Analyses that agents have begun, one row each, kept for good: one that has ended is not begun again under its id.';
 COMMENT ON COLUMN workflow.analysis.outcome IS 'NULL while it is under way, paused included.';
-COMMENT ON COLUMN workflow.analysis.purged_at IS 'When the last of its checkpoints went that nobody wanted kept.';
+COMMENT ON COLUMN workflow.analysis.purged_at IS 'When clean-up removed the last of its checkpoints that is not preserved.';
 COMMENT ON COLUMN workflow.analysis.cleared_at IS 'When its keys in Valkey were removed, and its leases with them.';
 
 CREATE TABLE workflow.agent_instance (
@@ -52,13 +52,13 @@ CREATE TABLE workflow.agent_leases (
 -- Renewed every ten seconds: there is room for the next version on the same page.
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE workflow.agent_leases IS 'Which process runs an agent. Every epoch is given to one holder at most; the newest alone may write.';
-COMMENT ON COLUMN workflow.agent_leases.holder IS 'NULL: the epoch was raised to fence everybody off, and given to nobody.';
+COMMENT ON COLUMN workflow.agent_leases.holder IS 'NULL: the epoch was raised to fence off every process, and has no holder.';
 
 CREATE FUNCTION workflow.hold_analysis_v1(p_analysis_id text, p_skip boolean) RETURNS SETOF workflow.analysis
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
 AS $$
--- Locks an analysis until the transaction ends: agents that would start, and others who pause, resume or end it, wait.
--- With p_skip, no row where somebody else has it locked.
+-- Locks an analysis until the transaction ends: agents that would start, and transactions that pause, resume or end it, wait.
+-- With p_skip, no row where another transaction has it locked.
 BEGIN
     IF p_skip THEN
         RETURN QUERY SELECT a.* FROM analysis AS a WHERE a.analysis_id = p_analysis_id FOR UPDATE SKIP LOCKED;
@@ -95,7 +95,7 @@ DECLARE
     v_now timestamptz;
     v_live boolean;
 BEGIN
-    -- Asked first, so that a refusal leaves no analysis behind that nobody has begun.
+    -- Checked first, so that a refusal leaves no analysis behind that has no agent.
     SELECT * INTO v_instance FROM agent_instance AS i WHERE i.agent_id = p_agent_id;
     IF FOUND AND (v_instance.analysis_id, v_instance.agent_type) IS DISTINCT FROM (p_analysis_id, p_agent_type::varchar) THEN
         status := 'instance';
@@ -104,8 +104,8 @@ BEGIN
     END IF;
     INSERT INTO analysis (analysis_id, subject_id, began_at) VALUES (p_analysis_id, p_subject_id, imem_now())
     ON CONFLICT (analysis_id) DO NOTHING;
-    -- Whoever ends or halts the analysis waits for those who start in it, and the other way round: no agent starts in
-    -- between, unseen by both.
+    -- A transaction that ends or pauses the analysis waits for those that start agents in it, and the other way round: no agent
+    -- starts unseen in between.
     SELECT * INTO v_analysis FROM analysis AS a WHERE a.analysis_id = p_analysis_id FOR SHARE;
     detail := halted_v1(p_analysis_id);
     IF v_analysis.subject_id <> p_subject_id THEN
@@ -125,7 +125,7 @@ BEGIN
     VALUES (p_agent_id, p_analysis_id, p_agent_type, p_owner, imem_now()) ON CONFLICT DO NOTHING;
     SELECT * INTO v_instance FROM agent_instance AS i WHERE i.analysis_id = p_analysis_id AND i.agent_type = p_agent_type;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'somebody opened % meanwhile', p_agent_id USING ERRCODE = 'serialization_failure';
+        RAISE EXCEPTION 'another process opened % meanwhile', p_agent_id USING ERRCODE = 'serialization_failure';
     ELSIF v_instance.agent_id <> p_agent_id THEN
         status := 'agent';
         detail := v_instance.agent_id;
@@ -148,10 +148,10 @@ BEGIN
 
     SELECT * INTO v_lease FROM agent_leases AS l
     WHERE l.analysis_id = p_analysis_id AND l.agent_type = p_agent_type FOR UPDATE;
-    -- Read with the row locked: whoever waited for another holder judges by the time at which it came to its turn.
+    -- Read with the row locked: a process that waited for another holder compares with the time at which it got the lock.
     v_now := imem_now();
     -- A lease that runs out later than any that is given now was given before the clock was set back. It counts as run
-    -- out: waiting for it could take days, and taking over from somebody who lives costs that process its work at most.
+    -- out: waiting for it could take days, and taking over from a live process costs it its work at most.
     v_live := v_lease.holder IS NOT NULL AND NOT v_lease.released
         AND v_lease.expires_at > v_now AND v_lease.expires_at <= v_now + 2 * p_lasts;
     IF v_live AND v_lease.holder <> p_holder THEN
@@ -171,7 +171,7 @@ CREATE FUNCTION workflow.renew_lease_v1(
 ) RETURNS timestamptz
 LANGUAGE sql SECURITY DEFINER SET search_path = workflow, public, pg_temp
 AS $$
-    -- When the lease now runs out; NULL where it is not the holder's any more. One that ran out and that nobody took is.
+    -- When the lease now runs out; NULL where it is not the holder's any more. One that ran out and was not taken over still is.
     UPDATE agent_leases SET expires_at = imem_now() + p_lasts
     WHERE analysis_id = p_analysis_id AND agent_type = p_agent_type AND epoch = p_epoch AND holder = p_holder AND NOT released
     RETURNING expires_at
@@ -189,8 +189,8 @@ $$;
 CREATE FUNCTION workflow.raise_epoch_v1(p_analysis_id text) RETURNS SETOF workflow.agent_leases
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
 AS $$
--- Fences off every holder in the analysis at once, and returns its leases, by agent type. An epoch that nobody was ever
--- given is not raised again: repeating it changes nothing, so that whoever goes on after a crash has the same epochs.
+-- Fences off every holder in the analysis at once, and returns its leases, by agent type. An epoch without a
+-- holder is not raised again: repeating it changes nothing, so that a process that goes on after a crash gets the same epochs.
 BEGIN
     PERFORM FROM analysis AS a WHERE a.analysis_id = p_analysis_id FOR UPDATE;
     PERFORM FROM agent_leases AS l WHERE l.analysis_id = p_analysis_id ORDER BY l.agent_type FOR UPDATE;

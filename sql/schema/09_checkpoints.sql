@@ -70,7 +70,7 @@ ALTER TABLE workflow.agent_checkpoints ALTER working_memory SET STORAGE EXTERNAL
 CREATE INDEX agent_checkpoints_of_subject ON workflow.agent_checkpoints (subject_id, agent_type);
 CREATE INDEX agent_checkpoints_with_snapshot ON workflow.agent_checkpoints (analysis_id, agent_type) WHERE l1_snapshot IS NOT NULL;
 CREATE UNIQUE INDEX agent_checkpoints_once ON workflow.agent_checkpoints (analysis_id, agent_type, run, subtask) WHERE kind = 'subtask';
-COMMENT ON TABLE workflow.agent_checkpoints IS 'Where an agent stands: what it has completed and what it then knew. Append-only but for preserve; rows go by clean-up alone.';
+COMMENT ON TABLE workflow.agent_checkpoints IS 'The progress of an agent: what it has completed and what it then knew. Append-only but for preserve; rows go by clean-up alone.';
 COMMENT ON COLUMN workflow.agent_checkpoints.run IS 'Counts clean restarts: each start row begins one. A subtask is completed once in a run.';
 COMMENT ON COLUMN workflow.agent_checkpoints.seq IS 'Without gaps from 0, over all runs: it orders, never the clock.';
 COMMENT ON COLUMN workflow.agent_checkpoints.subtask IS 'Of a subtask row the one completed, of a failure row the one that failed, of a rerun row the one run again because its result was lost.';
@@ -99,7 +99,7 @@ CREATE TABLE workflow.agent_deliverable (
     CHECK ((location = 'postgres' AND NOT nothing) = (payload IS NOT NULL))
 );
 COMMENT ON TABLE workflow.agent_deliverable IS 'What a subtask was run for, one row for each store that its definition names. A rerun replaces it.';
-COMMENT ON COLUMN workflow.agent_deliverable.nothing IS 'The subtask said that it has nothing for this store: there is nothing to look for.';
+COMMENT ON COLUMN workflow.agent_deliverable.nothing IS 'The subtask reported that it has no result for this store.';
 COMMENT ON COLUMN workflow.agent_deliverable.epoch IS 'Of the lease under which it was delivered last; a subtask is completed on what was delivered under the same one.';
 COMMENT ON COLUMN workflow.agent_deliverable.reference IS 'postgres: a name; graph: kind/key of a record; cache: the key in the cache Valkey; message: id of the journal''s event.';
 
@@ -107,8 +107,8 @@ CREATE FUNCTION workflow.checkpoint_guard() RETURNS trigger
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    -- The setting stands only while purge_v1 runs. Whoever sets it by hand needs the right to delete as well, which the
-    -- application's role does not have: this guards the owner against a slip.
+    -- The setting is on only while purge_v1 runs. A session that sets it itself needs the right to delete as well, which the
+    -- application's role does not have: this guards the owner against a mistake.
     IF TG_OP = 'DELETE' AND current_setting('imem.purging', true) = 'on' THEN
         RETURN OLD;
     ELSIF TG_OP = 'UPDATE' AND to_jsonb(NEW) - 'preserve' = to_jsonb(OLD) - 'preserve' THEN
@@ -138,7 +138,7 @@ CREATE FUNCTION workflow.save_checkpoint_v1(
     created_at timestamptz, progress_pct decimal, completed_subtasks text[], pending_subtasks text[], preserve boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
 AS $$
--- status: saved, repeated (the latest row says the same already), and, with nothing written: stale (epoch: the newest),
+-- status: saved, repeated (the latest row has the same content already), and, with nothing written: stale (epoch: the newest),
 -- completed (the subtask is already, with other content), not_pending (another one comes first: pending_subtasks; of a
 -- rerun: it is not completed yet), base
 -- (the checkpoint that was migrated is not the latest), version (the latest is of another version, and none was migrated).
@@ -155,7 +155,7 @@ BEGIN
     WHERE l.analysis_id = p_analysis_id AND l.agent_type = p_agent_type FOR UPDATE;
     SELECT * INTO v_last FROM agent_checkpoints AS c
     WHERE c.analysis_id = p_analysis_id AND c.agent_type = p_agent_type ORDER BY c.seq DESC LIMIT 1;
-    -- A lease that ran out and that nobody took is still its holder's: the epoch alone decides. No row at all: cleaned up.
+    -- A lease that ran out and was not taken over is still its holder's: the epoch alone decides. No row at all: cleaned up.
     IF v_lease.epoch IS DISTINCT FROM p_epoch OR v_last.id IS NULL THEN
         v_status := 'stale';
     ELSIF v_last.kind = p_kind AND v_last.subtask IS NOT DISTINCT FROM p_subtask
@@ -241,7 +241,7 @@ BEGIN
     UPDATE agent_deliverable AS d SET epoch = p_epoch
     WHERE d.analysis_id = p_analysis_id AND d.agent_type = p_agent_type AND d.subtask = p_subtask
       AND d.location = p_location AND d.reference = p_reference AND d.digest = p_digest AND d.nothing = p_nothing
-      -- A payload that somebody changed in place is put right.
+      -- A payload that was changed in place is written again.
       AND d.payload IS NOT DISTINCT FROM p_payload
     RETURNING 'repeated', d.delivered_at INTO status, delivered_at;
     IF FOUND THEN
@@ -273,7 +273,7 @@ BEGIN
     ELSIF v_analysis.outcome IS NOT NULL THEN
         RETURN CASE WHEN v_analysis.outcome = p_outcome THEN 'already' ELSE 'otherwise' END;
     END IF;
-    -- Whoever saves waits from here on, and is fenced off then: what the next statement sees stays the latest.
+    -- A process that saves waits from here on, and is fenced off then: what the next statement sees stays the latest.
     PERFORM FROM agent_leases AS l WHERE l.analysis_id = p_analysis_id ORDER BY l.agent_type FOR UPDATE;
     IF p_latest IS NOT NULL AND EXISTS (
         SELECT FROM (
@@ -335,7 +335,7 @@ $$;
 CREATE FUNCTION workflow.cleared_v1(p_analysis_id text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
 AS $$
--- Says that Valkey holds nothing of the analysis any more: its leases, which say what to look for, go.
+-- Records that Valkey holds nothing of the analysis any more, and removes its leases, which name the keys to look for.
 BEGIN
     UPDATE analysis AS a SET cleared_at = imem_now()
     WHERE a.analysis_id = p_analysis_id AND a.purged_at IS NOT NULL AND a.cleared_at IS NULL;
@@ -348,9 +348,9 @@ $$;
 CREATE FUNCTION workflow.preserve_v1(p_id uuid, p_preserve boolean) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
 AS $$
--- Exempts a checkpoint from clean-up, or no longer; whether there is such a one.
+-- Exempts a checkpoint from clean-up, or ends the exemption; returns whether there is such a checkpoint.
 BEGIN
-    -- Clean-up looks again at an analysis that it was done with.
+    -- Clean-up has to come back to an analysis that it had finished.
     UPDATE analysis AS a SET purged_at = NULL FROM agent_checkpoints AS c
     WHERE c.id = p_id AND a.analysis_id = c.analysis_id AND a.purged_at IS NOT NULL AND NOT p_preserve;
     UPDATE agent_checkpoints AS c SET preserve = p_preserve WHERE c.id = p_id;

@@ -27,7 +27,7 @@ CREATE TABLE workflow.workflow_checkpoints (
 );
 -- Of a workflow alone: the unique keys begin with it and serve.
 CREATE INDEX workflow_checkpoints_of_thread ON workflow.workflow_checkpoints (thread_id);
-COMMENT ON TABLE workflow.workflow_checkpoints IS 'The state after each step of a workflow''s thread; the highest seq is where it stands.';
+COMMENT ON TABLE workflow.workflow_checkpoints IS 'The state after each step of a workflow''s thread; the highest seq is the present one.';
 COMMENT ON COLUMN workflow.workflow_checkpoints.parent_seq IS 'The step before it, as its seq was then; NULL of the first.';
 
 CREATE TABLE workflow.workflow_pending_writes (
@@ -75,8 +75,8 @@ CREATE FUNCTION workflow.finish_branch_v1(
     p_workflow_id text, p_thread_id text, p_seq bigint, p_task_id text, p_payload jsonb, OUT status text, OUT seq bigint
 ) LANGUAGE plpgsql SET search_path = workflow, public, pg_temp
 AS $$
--- Keeps what a parallel branch finished after the step p_seq. status: kept, repeated (the first result stays), and, with
--- nothing written: behind (the thread stands at another step; seq: which).
+-- Stores the result of a parallel branch after the step p_seq. status: kept, repeated (the first result stays), and, with
+-- nothing written: behind (the thread is at another step; seq: which).
 #variable_conflict use_column
 BEGIN
     SELECT t.seq INTO seq FROM workflow_thread AS t

@@ -1,7 +1,7 @@
--- Conversations: the messages of a thread, and the summaries that stand for its older part.
+-- Conversations: the messages of a thread, and the summaries that replace its older part.
 --
--- seq numbers the messages, from 1 without gaps: it is given out under the lock of the thread's row. A summary takes the seq of the first
--- message that it stands for, one level deeper, so that it sorts where they stood. Superseded messages are marked, never deleted.
+-- seq numbers the messages, from 1 without gaps: it is assigned under the lock of the thread's row. A summary takes the seq of the first
+-- message that it replaces, one level deeper, so that it sorts in their place. Superseded messages are marked, never deleted.
 
 CREATE TABLE workflow.conversation_thread (
     workflow_id      text NOT NULL CHECK (length(workflow_id) BETWEEN 1 AND 200),
@@ -14,8 +14,8 @@ CREATE TABLE workflow.conversation_thread (
     PRIMARY KEY (workflow_id, thread_id)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE workflow.conversation_thread IS 'One row a thread; its lock orders the thread''s messages. Threads of two workflows have nothing in common, whatever they are called.';
-COMMENT ON COLUMN workflow.conversation_thread.summarise_after IS 'Until then nobody else begins a summary unasked: one is being made, or the last attempts failed.';
-COMMENT ON COLUMN workflow.conversation_thread.owner IS 'The actor that began it; NULL where it was begun on nobody''s behalf.';
+COMMENT ON COLUMN workflow.conversation_thread.summarise_after IS 'Until then no summary begins unasked: one is being made, or the last attempts failed.';
+COMMENT ON COLUMN workflow.conversation_thread.owner IS 'The actor that began it; NULL where it was begun on behalf of none.';
 
 CREATE TABLE workflow.conversation_messages (
     id            text NOT NULL CHECK (length(id) BETWEEN 1 AND 200),
@@ -41,8 +41,8 @@ CREATE TABLE workflow.conversation_messages (
 CREATE INDEX conversation_messages_of_workflow ON workflow.conversation_messages (workflow_id, created_at);
 CREATE INDEX conversation_messages_of_thread ON workflow.conversation_messages (thread_id, created_at);
 CREATE INDEX conversation_messages_live ON workflow.conversation_messages (workflow_id, thread_id, pinned, seq) WHERE superseded_by IS NULL;
-COMMENT ON COLUMN workflow.conversation_messages.depth IS '0 for what was said; a summary is one deeper than the deepest of what it stands for.';
-COMMENT ON COLUMN workflow.conversation_messages.superseded_by IS 'The summary that stands for it in the window; NULL while it stands there itself.';
+COMMENT ON COLUMN workflow.conversation_messages.depth IS '0 for a message; a summary is one deeper than the deepest message or summary that it replaces.';
+COMMENT ON COLUMN workflow.conversation_messages.superseded_by IS 'The summary that replaces it in the window; NULL while it is in the window itself.';
 
 CREATE FUNCTION workflow.add_message_v1(
     p_workflow_id text, p_thread_id text, p_id text, p_role text, p_content text, p_agent_id text, p_tool_call_id text,
@@ -50,10 +50,10 @@ CREATE FUNCTION workflow.add_message_v1(
 ) RETURNS TABLE (status text, seq bigint, pinned boolean, created_at timestamptz, over boolean)
 LANGUAGE plpgsql SET search_path = public, pg_temp
 AS $$
--- Adds a message to a thread, which begins with its first. status: new; identical (that id with that content stands there
+-- Adds a message to a thread, which begins with its first. status: new; identical (that id has that content
 -- already, nothing was written); conflict (with another content, nothing was written); full (no further one may be
--- pinned, nothing was written). over: more than a window of messages waits for a summary, and nobody is about to make
--- one. p_pinned NULL: a system message before all others is pinned, while there is room.
+-- pinned, nothing was written). over: more than a window of messages waits for a summary, and none is being
+-- made. p_pinned NULL: a system message before all others is pinned, while there is room.
 #variable_conflict use_column
 DECLARE
     v_last bigint;
@@ -116,8 +116,8 @@ CREATE FUNCTION workflow.supersede_messages_v1(
 ) RETURNS bigint
 LANGUAGE plpgsql SET search_path = public, pg_temp
 AS $$
--- Puts a summary where the given messages stand and marks them, if every one of them still stands in the window; returns
--- its seq, or NULL with nothing written when somebody was faster.
+-- Replaces the given messages by a summary and marks them, if every one of them is still in the window; returns its seq, or
+-- NULL with nothing written when another summary replaced one of them first.
 DECLARE
     v_seq bigint;
     v_depth integer;
@@ -148,7 +148,7 @@ CREATE FUNCTION workflow.add_message_v2(
 LANGUAGE plpgsql SET search_path = public, pg_temp
 AS $$
 -- Adds a message as add_message_v1 does, on behalf of p_owner: a thread that begins with it is that actor's. status
--- foreign: the thread is another's (owner: whose), nothing was written. p_owner NULL: in any thread.
+-- foreign: the thread has another owner (owner: which), nothing was written. p_owner NULL: in any thread.
 #variable_conflict use_column
 DECLARE
     v_owner text;
@@ -180,11 +180,11 @@ CREATE FUNCTION workflow.delete_thread_v1(
     p_owner text, p_workflow_id text, p_thread_id text, OUT status text, OUT owner text, OUT messages bigint
 ) LANGUAGE plpgsql SET search_path = public, pg_temp
 AS $$
--- Deletes a thread of p_owner (NULL: of nobody's) with everything that was said in it. status: deleted (messages: how many
--- had been said); absent, there is none; foreign, it is another's (owner: whose) and nothing was deleted.
+-- Deletes a thread of p_owner (NULL: one without an owner) with its messages. status: deleted (messages: how many it had);
+-- absent, there is none; foreign, it has another owner (owner: which) and nothing was deleted.
 #variable_conflict use_column
 BEGIN
-    -- First, so that whoever adds a message is before this or begins the thread anew.
+    -- Locked first: a message is added before this, or begins a new thread.
     SELECT t.owner, t.last_seq INTO owner, messages FROM workflow.conversation_thread AS t
     WHERE t.workflow_id = p_workflow_id AND t.thread_id = p_thread_id FOR UPDATE;
     IF NOT FOUND THEN

@@ -1,4 +1,4 @@
--- Alerts: what people have to be told, and the channels through which it was sent. Rows decide what is due.
+-- Alerts: what people have to be notified of, and the messages to each channel. Rows decide what is due.
 
 CREATE TABLE workflow.alert (
     alert_id        uuid PRIMARY KEY,
@@ -24,10 +24,10 @@ CREATE INDEX alert_due ON workflow.alert (next_due_at) WHERE next_due_at IS NOT 
 CREATE INDEX alert_open ON workflow.alert (raised_at) WHERE closed_at IS NULL;
 CREATE INDEX alert_closed ON workflow.alert (closed_at) WHERE closed_at IS NOT NULL;
 CREATE INDEX alert_about ON workflow.alert (about) WHERE closed_at IS NULL;
-COMMENT ON TABLE workflow.alert IS 'What people have to be told. Nothing here drives a pause: it only says what was said about one.';
-COMMENT ON COLUMN workflow.alert.demanding IS 'Whether it is sent again until somebody acknowledges it: agent failures, and whatever is critical.';
-COMMENT ON COLUMN workflow.alert.counts_from IS 'From when the half hours count: when it was raised, or first told where that was much later.';
-COMMENT ON COLUMN workflow.alert.next_due_at IS 'When something has to be planned for it; NULL once nothing has.';
+COMMENT ON TABLE workflow.alert IS 'What people have to be notified of. Alerts report pauses and never cause or end one.';
+COMMENT ON COLUMN workflow.alert.demanding IS 'Whether it is sent again until it is acknowledged: agent failures, and all that is critical.';
+COMMENT ON COLUMN workflow.alert.counts_from IS 'Start of the half hours between resends: when it was raised, or first announced where that was much later.';
+COMMENT ON COLUMN workflow.alert.next_due_at IS 'When its next message is due; NULL once none is.';
 COMMENT ON COLUMN workflow.alert.closed_at IS 'When what it is about was over, or it was acknowledged and nothing else would end it; then it has no card.';
 
 CREATE TABLE workflow.alert_over (
@@ -66,7 +66,7 @@ CREATE FUNCTION workflow.raise_alert_v1(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
 -- Raises an alert within the caller's transaction: its row, the event notice.<KIND> of the journal, and that event's audit
--- row. Both become visible, or vanish, with what else the transaction did. Returns whether it is new: an id that stands
+-- row. Both become visible, or vanish, with what else the transaction did. Returns whether it is new: an id that is
 -- there already changes nothing.
 --
 -- It holds the row of service:workflow among the journal's actors until the transaction ends, so that it should be the
@@ -78,7 +78,7 @@ DECLARE
     v_status text;
 BEGIN
     IF octet_length(v_payload::text) > 32768 THEN
-        -- What it is about must not fail for want of brevity.
+        -- A payload that is too long must not fail the transaction that raises the alert.
         v_payload := jsonb_build_object(
             'truncated', true, 'checkpoint_id', v_payload -> 'checkpoint_id', 'progress_pct', v_payload -> 'progress_pct',
             'phase', left(v_payload ->> 'phase', 200), 'day', v_payload -> 'day');
@@ -88,10 +88,10 @@ BEGIN
     SELECT
         p_alert_id, p_kind, p_severity, p_subject, p_analysis, p_about, v_payload,
         p_kind = 'AGENT_FAILURE' OR p_severity = 'CRITICAL', v_now, v_now, v_now,
-        -- That something has ended well is told, and nobody has to look after it.
+        -- That something ended well is announced, and needs no action.
         CASE WHEN p_kind <> 'AGENT_FAILURE' AND p_severity = 'NORMAL'
             AND EXISTS (SELECT FROM workflow.alert_over AS o WHERE o.about = p_about) THEN v_now END
-    -- One that was closed and forgotten has been told: the journal keeps its notice.
+    -- An alert that was closed and removed has been announced: the journal keeps its notice.
     WHERE NOT EXISTS (SELECT FROM event AS e WHERE e.event_id = p_alert_id AND e.kind = 'notice.' || p_kind)
     ON CONFLICT (alert_id) DO NOTHING;
     IF NOT FOUND THEN
@@ -118,8 +118,8 @@ $$;
 CREATE FUNCTION workflow.close_alerts_v1(p_about uuid) RETURNS integer
 LANGUAGE plpgsql SET search_path = public, pg_temp
 AS $$
--- Takes the alerts about something off the cards because it is over; returns how many. What was not yet told is told all
--- the same, once.
+-- Takes the alerts about something off the cards because it is over; returns how many. An alert that was not announced
+-- yet is still announced, once.
 DECLARE
     v_closed integer;
 BEGIN
@@ -154,9 +154,9 @@ $$;
 CREATE FUNCTION workflow.plan_alerts_v1(p_channels text[]) RETURNS integer
 LANGUAGE plpgsql SET search_path = public, pg_temp
 AS $$
--- Turns what is due into messages to each of the channels, and sets when the next is due; returns how many alerts it saw
--- to. An alert is told at once; a demanding one again every 30 minutes, three times, and as an escalation after 90, unless
--- it was acknowledged. A channel gets ten messages in five minutes, and summaries of the rest.
+-- Turns due alerts into messages to each of the channels, and sets when the next is due; returns how many alerts it
+-- handled. An alert is announced at once; one that requires an acknowledgement again every 30 minutes, three times, and as an
+-- escalation after 90, unless it was acknowledged. A channel gets ten messages in five minutes, and summaries of the rest.
 DECLARE
     v_now timestamptz;
     v_alert workflow.alert;
@@ -178,7 +178,7 @@ BEGIN
         v_number := v_alert.resends;
         IF v_alert.announced_at IS NULL THEN
             v_reasons := ARRAY['raised'];
-            -- Half hours in which nobody was told do not count.
+            -- Half hours before the announcement do not count.
             IF v_now > v_alert.counts_from + interval '5 minutes' THEN
                 v_alert.counts_from := v_now;
             END IF;

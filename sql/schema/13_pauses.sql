@@ -154,7 +154,7 @@ CREATE INDEX batch_member_of_analysis ON workflow.batch_member (analysis_id);
 CREATE INDEX batch_member_of_pause ON workflow.batch_member (pause_id) WHERE pause_id IS NOT NULL;
 COMMENT ON TABLE workflow.batch_member IS 'The analyses of a batch, in the order in which they are launched.';
 
--- What pauses say to leases and to clean-up.
+-- How pauses hold back leases and clean-up
 CREATE FUNCTION workflow.halted_v1(p_analysis_id text) RETURNS text
 LANGUAGE sql STABLE
 AS $$

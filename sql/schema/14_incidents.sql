@@ -13,7 +13,7 @@ CREATE TABLE workflow.failure_correlations (
 );
 CREATE UNIQUE INDEX one_open_correlation ON workflow.failure_correlations (signature)
     WHERE resolved_at IS NULL AND archived_at IS NULL;
-COMMENT ON TABLE workflow.failure_correlations IS 'Failures of several analyses that have one cause; the pattern stands beside its hash, which says nothing.';
+COMMENT ON TABLE workflow.failure_correlations IS 'Failures of several analyses that have one cause; the pattern is the text that its hash is of.';
 
 CREATE TABLE workflow.agent_failures (
     id             uuid PRIMARY KEY,

@@ -15,11 +15,11 @@ CREATE TABLE workflow.gate_state (
 );
 CREATE INDEX gate_open ON workflow.gate_state (due_at) WHERE settled_at IS NULL;
 CREATE INDEX gate_waiting ON workflow.gate_state (analysis_id) WHERE state = 'WAITING_FOR_HUMAN';
-COMMENT ON TABLE workflow.gate_state IS 'Gates as pauses read them: whoever runs a gate writes its row.';
+COMMENT ON TABLE workflow.gate_state IS 'Gates as pauses read them: the process that runs a gate writes its row.';
 COMMENT ON COLUMN workflow.gate_state.settled_at IS 'When its decision had its effect on the analysis.';
 
--- Working memories of analyses that wait for a person at a gate live as long as those of a paused one. Whoever runs a gate writes its row
--- in workflow.gate_state and need not know of memories. The manager compares: an agent at a gate that has no row here must get the
+-- Working memories of analyses that wait for a person at a gate live as long as those of a paused one. The process that runs a gate writes its
+-- row in workflow.gate_state and need not know of memories. The manager compares: an agent at a gate that has no row here must get the
 -- gate's expiry; one with a row and no gate gets its own expiry again.
 CREATE TABLE workflow.gate_memory (
     agent_id    text PRIMARY KEY REFERENCES workflow.agent_instance,
@@ -32,7 +32,7 @@ CREATE INDEX gate_memory_of_analysis ON workflow.gate_memory (analysis_id);
 COMMENT ON TABLE workflow.gate_memory IS 'Agent instances whose working memory has, or may have, the expiry of a gate that waits for a person.';
 COMMENT ON COLUMN workflow.gate_memory.epoch IS 'Of the agent''s lease when it was looked at: a later holder may have restored the memory, with an expiry of its own.';
 COMMENT ON COLUMN workflow.gate_memory.kept_until IS 'The expiry that was set then.';
-COMMENT ON COLUMN workflow.gate_memory.looked_at IS 'NULL while the memory is being moved, one way or the other: whoever did so may have died of it.';
+COMMENT ON COLUMN workflow.gate_memory.looked_at IS 'NULL while the expiry of the memory is being changed, either way: the process that does so may be killed.';
 
 CREATE TABLE workflow.gate_opening (
     analysis_id text NOT NULL CHECK (length(analysis_id) BETWEEN 1 AND 200),
@@ -41,7 +41,7 @@ CREATE TABLE workflow.gate_opening (
     PRIMARY KEY (analysis_id, gate)
 );
 CREATE INDEX gate_opening_due ON workflow.gate_opening (opens_at);
-COMMENT ON TABLE workflow.gate_opening IS 'When gates will open: whoever plans a gate writes its row. The agents of its analysis are synchronised before.';
+COMMENT ON TABLE workflow.gate_opening IS 'When gates will open: the process that plans a gate writes its row. The agents of its analysis are synchronised before.';
 
 CREATE TABLE workflow.gate_report (
     report_id   uuid PRIMARY KEY,

@@ -18,7 +18,7 @@ CREATE TABLE workflow.agent_task (
 );
 CREATE UNIQUE INDEX agent_task_of_instance ON workflow.agent_task (agent_id);
 CREATE INDEX agent_task_under_way ON workflow.agent_task (agent_type, analysis_id) WHERE state IN ('WAITING', 'SENT', 'RUNNING');
-COMMENT ON TABLE workflow.agent_task IS 'The agents of an analysis that our own orchestrator runs, and where each stands.';
-COMMENT ON COLUMN workflow.agent_task.reruns IS 'How often it was started again, having completed, because a result was lost; a resume begins anew.';
+COMMENT ON TABLE workflow.agent_task IS 'The agents of an analysis that the product''s own orchestrator runs, and the state of each.';
+COMMENT ON COLUMN workflow.agent_task.reruns IS 'How often it was started again, having completed, because a result was lost; a resume counts from 0 again.';
 COMMENT ON COLUMN workflow.agent_task.checked_at IS 'When its analysis, all of whose agents had completed, was last found to lack a result.';
 COMMENT ON COLUMN workflow.agent_task.dispatch IS 'Number of the sending that counts; a message with an earlier one starts nothing.';

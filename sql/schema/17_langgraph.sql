@@ -103,7 +103,7 @@ CREATE VIEW langgraph.whole AS
 CREATE FUNCTION langgraph.lock_shared_v1(p_thread text) RETURNS void
 LANGUAGE sql
 AS $$
-    -- Held by whoever puts into a thread, until it commits: what refers to a blob is never put while blobs are swept.
+    -- Held by a transaction that puts into a thread, until it commits: what refers to a blob is never put while blobs are swept.
     -- The first number is the schema's own ("lg"), so that no other lock of this database is meant.
     SELECT pg_advisory_xact_lock_shared(27751, hashtext(p_thread))
 $$;
@@ -111,7 +111,7 @@ $$;
 CREATE FUNCTION langgraph.lock_v1(p_threads text[]) RETURNS void
 LANGUAGE plpgsql
 AS $$
--- Held by whoever sweeps threads; in one order, so that two of them never wait for one another.
+-- Held by a transaction that sweeps threads; taken in one order, so that two of them never deadlock.
 DECLARE
     v_key integer;
 BEGIN
@@ -124,7 +124,7 @@ $$;
 CREATE FUNCTION langgraph.lease_epoch_v1(p_analysis text, p_agent_type text) RETURNS bigint
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
-    -- The epoch of an agent's lease, which nobody can raise before the caller's transaction ends; NULL without a lease.
+    -- The epoch of an agent's lease, which cannot be raised before the caller's transaction ends; NULL without a lease.
     -- With the owner's rights: locking a row takes the right to change it, which the application has not.
     SELECT l.epoch FROM workflow.agent_leases AS l
     WHERE l.analysis_id = p_analysis AND l.agent_type = p_agent_type FOR SHARE
@@ -133,8 +133,8 @@ $$;
 CREATE FUNCTION langgraph.fence_v1(p_thread text, p_epoch bigint, p_analysis text, p_agent_type text) RETURNS text
 LANGUAGE plpgsql
 AS $$
--- Says of a writer with an epoch: 'open', 'stale' (somebody has taken over) or 'unknown' (no such lease, or an epoch that
--- it never had). The row stays locked until the caller commits, so that whoever takes over does so before this write or
+-- Says of a writer with an epoch: 'open', 'stale' (another process has taken over) or 'unknown' (no such lease, or an epoch that
+-- it never had). The row stays locked until the caller commits, so that a process that takes over does so before this write or
 -- after it.
 DECLARE
     v_epoch bigint;
@@ -167,7 +167,7 @@ AS $$
 -- versions. Outcome: 'stored'; 'missing' with the channels whose values are no blobs after all; 'stale' or 'unknown' as
 -- of fence_v1. Nothing is written unless it is 'stored'.
 --
--- Order: ids of LangGraph rise with the clock of whoever made them, and a clock may be set back. A child of a stored
+-- Order: ids of LangGraph rise with the clock of the process that made them, and a clock may be set back. A child of a stored
 -- checkpoint comes after everything in its namespace all the same: where its id does not, it takes the newest one's
 -- stamp with the next nth. A checkpoint without a stored parent (threads may be copied in newest first) keeps to its id.
 DECLARE

@@ -1,7 +1,7 @@
--- Synchronisation of memories: locks on writers, who is told of what was recorded, debates and their snapshots.
+-- Synchronisation of memories: locks on writers, recipients of notices, debates and their snapshots.
 --
--- Postgres decides all of it. What waits for an agent stands in workflow.recipient; the queue in Valkey only wakes it up. The tables
--- stand in the schema workflow, whose rights the application's role has.
+-- Postgres decides all of it. What waits for an agent is in workflow.recipient; the queue in Valkey only wakes it up. The tables
+-- are in the schema workflow, whose rights the application's role has.
 
 -- Locks on writers
 
@@ -9,10 +9,10 @@ CREATE FUNCTION imem_lock_writers_v1(p_actors text[], p_holder text, p_lasts int
 RETURNS TABLE (actor text, epoch bigint, locked_until timestamptz, held_by text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
--- Locks the writes of all the actors, or of none: then it returns those that somebody else holds, and until when.
+-- Locks the writes of all the actors, or of none: then it returns those that another holder has locked, and until when.
 --
--- The rows are locked in one order, whoever asks, so that two debates that share participants wait for one another and
--- never both. Whoever appends holds the same row: what began before is committed when this returns.
+-- The rows are always locked in one order, so that two debates that share participants never deadlock. An append holds the
+-- same row: what began before is committed when this returns.
 #variable_conflict use_column
 DECLARE
     v_now timestamptz;
@@ -21,7 +21,7 @@ BEGIN
     SELECT DISTINCT a.name COLLATE "C" FROM unnest(p_actors) AS a (name) ORDER BY 1
     ON CONFLICT DO NOTHING;
     PERFORM FROM agent_cursor AS c WHERE c.actor = ANY (p_actors) ORDER BY c.actor COLLATE "C" FOR UPDATE;
-    -- Read with the rows locked: whoever waited for another holder judges by the time at which it came to its turn.
+    -- Read with the rows locked: a process that waited for another holder compares with the time at which it got the locks.
     v_now := imem_now();
     RETURN QUERY
     SELECT c.actor, c.lock_epoch, c.locked_until, c.lock_holder FROM agent_cursor AS c
@@ -42,8 +42,8 @@ $$;
 CREATE FUNCTION imem_unlock_writers_v1(p_actors text[], p_holder text) RETURNS bigint
 LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
-    -- Lets go of what the holder still holds; how many that were. The epochs stay: what bears them is late from the next
-    -- lock on.
+    -- Releases what the holder still holds; returns how many. The epochs stay: an append under one of them is late from the
+    -- next lock on.
     WITH let_go AS (
         UPDATE agent_cursor AS c SET lock_holder = NULL, locked_until = NULL
         FROM (
@@ -56,19 +56,19 @@ AS $$
     SELECT count(*) FROM let_go
 $$;
 
--- Who is told
+-- Recipients of notices
 CREATE TABLE workflow.notice_due (
     position bigint PRIMARY KEY
 );
-COMMENT ON TABLE workflow.notice_due IS 'Events whose recipients are still to be found; a row lives for a moment. Imports of history tell nobody.';
+COMMENT ON TABLE workflow.notice_due IS 'Events whose recipients are still to be found; a row lives for a moment. Imports of history notify no agent.';
 
 CREATE TABLE workflow.inbox (
     agent_id  text PRIMARY KEY REFERENCES workflow.agent_instance,
     told_seq  bigint NOT NULL DEFAULT 0,
     alert_id  uuid
 );
-COMMENT ON TABLE workflow.inbox IS 'The last number that each agent''s updates bear; its row lock gives them in the order of their commits.';
-COMMENT ON COLUMN workflow.inbox.alert_id IS 'The alert that stands because too many notices wait.';
+COMMENT ON TABLE workflow.inbox IS 'The number of the last update of each agent; its row lock assigns the numbers in the order of commits.';
+COMMENT ON COLUMN workflow.inbox.alert_id IS 'The open alert about too many waiting notices.';
 
 CREATE TABLE workflow.recipient (
     position    bigint NOT NULL,
@@ -89,8 +89,8 @@ CREATE INDEX recipient_unpulled ON workflow.recipient (agent_id, seq) WHERE pull
 CREATE INDEX recipient_untold ON workflow.recipient (agent_id, tier, position)
     WHERE notified_at IS NULL AND pulled_at IS NULL AND seq IS NOT NULL;
 CREATE INDEX recipient_old ON workflow.recipient (routed_at);
-COMMENT ON TABLE workflow.recipient IS 'Which agent is told of which event, and why; what was too irrelevant is logged as well, with its score.';
-COMMENT ON COLUMN workflow.recipient.seq IS 'Numbers what one agent is told, from 1 without gaps; NULL where it is not told.';
+COMMENT ON TABLE workflow.recipient IS 'Which agent is notified of which event, and why; an agent for which an event was too irrelevant is recorded as well, with the score.';
+COMMENT ON COLUMN workflow.recipient.seq IS 'Numbers the notices of one agent, from 1 without gaps; NULL where it gets none.';
 COMMENT ON COLUMN workflow.recipient.parts IS 'The five inputs of the score, unweighted: specialisation, active analyses, usage, importance, type.';
 COMMENT ON COLUMN workflow.recipient.notified_at IS 'When its notice was queued; NULL while there is none: never queued, refused, displaced, or lost.';
 
@@ -101,13 +101,13 @@ CREATE TABLE workflow.notice_usage (
     pulled   bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (agent_id, sender)
 );
-COMMENT ON TABLE workflow.notice_usage IS 'How much of what a sender said each agent was told, and took: an input of the next score.';
+COMMENT ON TABLE workflow.notice_usage IS 'How many notices about a sender''s records each agent got, and how many it pulled: an input of the next score.';
 
 CREATE FUNCTION imem_event_added() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
--- What every append has to pass, whichever function it came by: the lock on its actor. Whoever flushes for a participant
--- says the epoch of its lock in imem.lock_epoch; IM001 is a lock of somebody else's, IM002 an epoch that is over.
+-- Checks the lock on the actor of every append, whichever function it came by. A flush for a participant gives the epoch of its
+-- lock in imem.lock_epoch; IM001 is a lock of another holder, IM002 an epoch that is over.
 --
 -- The append holds the row of agent_cursor, so that a lock is either seen here or waits until this is committed.
 DECLARE
@@ -127,7 +127,7 @@ BEGIN
             RAISE EXCEPTION 'the writes of % are locked', v_actor USING ERRCODE = 'IM001';
         END IF;
     END LOOP;
-    -- Links, definitions and scores interest nobody by themselves; what is dated back is no news.
+    -- Links, definitions and scores are no notices by themselves; what is dated back is no news.
     INSERT INTO workflow.notice_due (position)
     SELECT a.position FROM added AS a
     WHERE a.known_at = a.recorded_at AND split_part(a.kind, '.', 1) IN ('record', 'correct')
@@ -155,7 +155,7 @@ CREATE TABLE workflow.debate_state (
     deferred_until timestamptz
 );
 CREATE INDEX debate_open ON workflow.debate_state (analysis_id) WHERE state <> 'closed';
-COMMENT ON TABLE workflow.debate_state IS 'Debates as snapshots read them: whoever runs a debate writes its row. Challenger and challenged are agent instances.';
+COMMENT ON TABLE workflow.debate_state IS 'Debates as snapshots read them: the process that runs a debate writes its row. Challenger and challenged are agent instances.';
 COMMENT ON COLUMN workflow.debate_state.degraded IS 'The graph did not hold all that the snapshot does when it was taken.';
 
 CREATE TABLE workflow.memory_snapshot (
@@ -172,7 +172,7 @@ CREATE TABLE workflow.memory_snapshot (
     expires_at   timestamptz NOT NULL
 );
 CREATE INDEX memory_snapshot_of_debate ON workflow.memory_snapshot (debate_id, created_at);
-COMMENT ON TABLE workflow.memory_snapshot IS 'What a debate argues from: the published records of its analysis at one moment. Immutable; kept for ten years.';
+COMMENT ON TABLE workflow.memory_snapshot IS 'The evidence of a debate: the published records of its analysis at one moment. Immutable; kept for ten years.';
 COMMENT ON COLUMN workflow.memory_snapshot.body IS 'Canonical JSON, as text: a stored form that is read differently than it was written could not be verified.';
 COMMENT ON COLUMN workflow.memory_snapshot.expires_at IS 'When evidence of decisions need no longer be kept. The copy in Valkey lives an hour.';
 
@@ -184,7 +184,7 @@ CREATE TABLE workflow.snapshot_stale (
     reason      text NOT NULL,
     at          timestamptz NOT NULL DEFAULT imem_now()
 );
-COMMENT ON TABLE workflow.snapshot_stale IS 'Snapshots that the world has overtaken, and why; the snapshot itself never changes.';
+COMMENT ON TABLE workflow.snapshot_stale IS 'Snapshots that are out of date, and why; the snapshot itself never changes.';
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON workflow.snapshot_stale
     FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();

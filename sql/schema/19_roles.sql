@@ -12,7 +12,7 @@ DECLARE
     v_object text;
 BEGIN
     FOREACH v_statement IN ARRAY ARRAY[
-        -- What an earlier version gave.
+        -- What was granted before.
         'REVOKE ALL ON ALL TABLES IN SCHEMA public, workflow, langgraph FROM %I',
         'GRANT USAGE ON SCHEMA public, workflow, langgraph TO %I',
         'GRANT SELECT ON ALL TABLES IN SCHEMA public TO %I',
@@ -32,8 +32,8 @@ BEGIN
     LOOP
         EXECUTE format('REVOKE UPDATE, DELETE ON %s FROM %I', v_object, p_role);
     END LOOP;
-    -- What only the owner and pipelines call; and functions of triggers with the owner's rights, which would write what they are told
-    -- where somebody made them the trigger of a temporary table.
+    -- What only the owner and pipelines call; and functions of triggers with the owner's rights: as the trigger of a temporary table
+    -- they would write what its rows contain.
     FOR v_object IN
         SELECT p.oid::regprocedure::text FROM pg_proc AS p
         WHERE p.pronamespace IN ('public'::regnamespace, 'workflow'::regnamespace, 'langgraph'::regnamespace)

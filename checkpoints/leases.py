@@ -248,7 +248,7 @@ def _refusal(status: str, asked: Mapping[str, Any], detail: str) -> ImemError:
             )
         case "ended":
             return TransitionRefused(f"{asked['analysis_id']} has {detail}.", mend="Begin another analysis.")
-        case "halted":
+        case "blocked":
             return TransitionRefused(f"{asked['analysis_id']} is {detail}.", mend="Resume it first.")
         case "subject":
             return BadInput("subject_id", f"{asked['analysis_id']} is about {detail}, not {asked['subject_id']}.")

@@ -28,7 +28,7 @@ UPDATE workflow.alert SET about = %(about)s WHERE alert_id = %(alert_id)s AND cl
 
 -- open_alerts --
 -- Open alerts, and how many there are in all; unacknowledged ones first, then the most severe, then the oldest.
-SELECT alert_id, kind, severity, subject, analysis_id, about, payload, demanding AS requires_ack, raised_at, resends, next_due_at,
+SELECT alert_id, kind, severity, subject, analysis_id, about, payload, requires_ack, raised_at, resends, next_due_at,
     escalated_at, acknowledged_at, acknowledged_by, count(*) OVER () AS total
 FROM workflow.alert WHERE closed_at IS NULL
 ORDER BY acknowledged_at IS NOT NULL, array_position(ARRAY['CRITICAL', 'HIGH', 'MEDIUM', 'NORMAL'], severity), raised_at, alert_id
@@ -36,7 +36,7 @@ LIMIT %(limit)s
 
 -- alerts_by_id --
 -- The given alerts, oldest first.
-SELECT alert_id, kind, severity, subject, analysis_id, about, payload, demanding AS requires_ack, raised_at, resends, next_due_at,
+SELECT alert_id, kind, severity, subject, analysis_id, about, payload, requires_ack, raised_at, resends, next_due_at,
     escalated_at, acknowledged_at, acknowledged_by
 FROM workflow.alert WHERE alert_id = ANY (%(alert_ids)s::uuid[]) ORDER BY raised_at, alert_id
 
@@ -55,7 +55,7 @@ GROUP BY channel ORDER BY channel
 UPDATE workflow.alert SET acknowledged_at = imem_now(), acknowledged_by = %(actor)s,
     next_due_at = CASE WHEN announced_at IS NULL THEN next_due_at END,
     closed_at = coalesce(closed_at, CASE
-        WHEN about IS NULL OR NOT demanding THEN imem_now()
+        WHEN about IS NULL OR NOT requires_ack THEN imem_now()
         WHEN EXISTS (SELECT FROM workflow.alert_over AS o WHERE o.about = alert.about) THEN imem_now() END)
 WHERE alert_id = %(alert_id)s AND acknowledged_at IS NULL
 RETURNING alert_id

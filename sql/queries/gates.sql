@@ -45,7 +45,7 @@ SELECT found.analysis_id FROM (
     WHERE a.outcome IS NOT NULL OR NOT EXISTS (
         SELECT FROM workflow.gate_state AS g WHERE g.analysis_id = k.analysis_id AND g.state = 'WAITING_FOR_HUMAN')
 ) AS found
-WHERE workflow.halted_v1(found.analysis_id) IS NULL
+WHERE workflow.block_reason_v1(found.analysis_id) IS NULL
 ORDER BY found.analysis_id LIMIT %(limit)s
 
 -- gate_agents --

@@ -60,7 +60,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('imem.dispatch', 0))
 SELECT DISTINCT t.analysis_id FROM workflow.agent_task AS t
 JOIN workflow.analysis AS a ON a.analysis_id = t.analysis_id AND a.outcome IS NULL
 WHERE (t.state = 'WAITING' OR (t.state = 'SENT' AND t.sent_at <= imem_now() - %(lost_after)s))
-  AND workflow.halted_v1(t.analysis_id) IS NULL
+  AND workflow.block_reason_v1(t.analysis_id) IS NULL
 ORDER BY t.analysis_id
 
 -- dispatch_tasks --
@@ -73,7 +73,7 @@ SELECT t.*, t.state = 'SENT' AND t.sent_at <= imem_now() - %(lost_after)s AS los
           AND m.state IN ('RUNNING', 'DONE')) AS batched
 FROM workflow.agent_task AS t
 JOIN workflow.analysis AS a ON a.analysis_id = t.analysis_id AND a.outcome IS NULL
-WHERE t.analysis_id = ANY (%(analyses)s::text[]) AND workflow.halted_v1(t.analysis_id) IS NULL
+WHERE t.analysis_id = ANY (%(analyses)s::text[]) AND workflow.block_reason_v1(t.analysis_id) IS NULL
 ORDER BY t.analysis_id, t.agent_type
 
 -- dispatch_running --
@@ -89,7 +89,7 @@ UPDATE workflow.agent_task SET
 WHERE (analysis_id, agent_type) IN (
     SELECT t.analysis_id, t.agent_type FROM workflow.agent_task AS t
     WHERE t.analysis_id = %(analysis_id)s AND t.agent_type = %(agent_type)s AND t.dispatch = %(dispatch)s
-      AND t.state IN ('WAITING', 'SENT') AND workflow.halted_v1(t.analysis_id) IS NULL
+      AND t.state IN ('WAITING', 'SENT') AND workflow.block_reason_v1(t.analysis_id) IS NULL
     FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING dispatch
 
@@ -98,7 +98,7 @@ RETURNING dispatch
 UPDATE workflow.agent_task AS t SET state = 'RUNNING', started_at = imem_now()
 FROM workflow.analysis AS a
 WHERE t.analysis_id = %(analysis_id)s AND t.agent_type = %(agent_type)s AND t.dispatch = %(dispatch)s AND t.state = 'SENT'
-  AND a.analysis_id = t.analysis_id AND a.outcome IS NULL AND workflow.halted_v1(t.analysis_id) IS NULL
+  AND a.analysis_id = t.analysis_id AND a.outcome IS NULL AND workflow.block_reason_v1(t.analysis_id) IS NULL
   AND NOT EXISTS (
       SELECT FROM workflow.agent_task AS parent
       WHERE parent.analysis_id = t.analysis_id AND parent.agent_type = ANY (%(parents)s::text[]) AND parent.state <> 'COMPLETED')
@@ -119,7 +119,7 @@ WHERE a.outcome IS NULL AND (%(after)s::text IS NULL OR a.analysis_id > %(after)
   AND NOT EXISTS (SELECT FROM workflow.agent_task AS t WHERE t.analysis_id = a.analysis_id
       AND t.checked_at > imem_now() - %(again_after)s
       AND t.checked_at >= (SELECT max(o.ended_at) FROM workflow.agent_task AS o WHERE o.analysis_id = a.analysis_id))
-  AND workflow.halted_v1(a.analysis_id) IS NULL
+  AND workflow.block_reason_v1(a.analysis_id) IS NULL
 ORDER BY a.analysis_id LIMIT %(limit)s
 
 -- tasks_exhausted --
@@ -145,7 +145,7 @@ SELECT t.analysis_id, t.agent_type, t.agent_id, t.dispatch, t.started_at FROM wo
 LEFT JOIN workflow.agent_leases AS l ON l.analysis_id = t.analysis_id AND l.agent_type = t.agent_type
 WHERE t.state = 'RUNNING' AND t.started_at <= imem_now() - %(grace)s
   AND (l.holder IS NULL OR l.released OR l.expires_at <= imem_now())
-  AND workflow.halted_v1(t.analysis_id) IS NULL
+  AND workflow.block_reason_v1(t.analysis_id) IS NULL
 ORDER BY t.started_at LIMIT %(limit)s
 
 -- retire_tasks --

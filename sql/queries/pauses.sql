@@ -147,7 +147,7 @@ SELECT set_config('idle_in_transaction_session_timeout', '30s', true)
 
 -- pause_stop_reason --
 -- Why the agents of an analysis must stop at their next safe point, and none may start; NULL where they may continue.
-SELECT CASE WHEN a.outcome IS NOT NULL THEN a.outcome ELSE workflow.halted_v1(a.analysis_id) END AS stop
+SELECT CASE WHEN a.outcome IS NOT NULL THEN a.outcome ELSE workflow.block_reason_v1(a.analysis_id) END AS stop
 FROM workflow.analysis AS a WHERE a.analysis_id = %(analysis_id)s
 
 -- pause_checkpoint_stated --

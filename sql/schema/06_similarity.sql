@@ -140,7 +140,8 @@ SET jit = off
 AS $$
 -- For each of the given analyses, others on other subjects and of other questions that are nearest to it by the index, in the order
 -- of distance, then of keys. All that are as near as the last are returned with it, p_most at most: which of them the index finds first
--- depends on the order in which they were stored. The limits leave out what was not known yet; the index finds less of what was, the less that is.
+-- depends on the order in which they were stored. The limits leave out what was not known yet; the index finds less of what was, the less
+-- that is.
 #variable_conflict use_column
 DECLARE
     v_dimension integer := (SELECT m.dimension FROM embedding_model AS m WHERE m.model = p_model);

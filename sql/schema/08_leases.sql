@@ -86,7 +86,7 @@ CREATE FUNCTION workflow.acquire_lease_v1(
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
 AS $$
 -- status: taken (the epoch is new), kept (it was the holder's and is renewed), and, with nothing changed: held (detail:
--- by whom), ended and halted (detail: how), subject, instance and agent (detail: what it is instead).
+-- by whom), ended and blocked (detail: how), subject, instance and agent (detail: what it is instead).
 #variable_conflict use_column
 DECLARE
     v_analysis workflow.analysis;
@@ -107,7 +107,7 @@ BEGIN
     -- A transaction that ends or pauses the analysis waits for those that start agents in it, and the other way round: no agent
     -- starts unseen in between.
     SELECT * INTO v_analysis FROM analysis AS a WHERE a.analysis_id = p_analysis_id FOR SHARE;
-    detail := halted_v1(p_analysis_id);
+    detail := block_reason_v1(p_analysis_id);
     IF v_analysis.subject_id <> p_subject_id THEN
         status := 'subject';
         detail := v_analysis.subject_id;
@@ -115,7 +115,7 @@ BEGIN
         status := 'ended';
         detail := v_analysis.outcome;
     ELSIF detail IS NOT NULL THEN
-        status := 'halted';
+        status := 'blocked';
     END IF;
     IF status IS NOT NULL THEN
         RETURN;

@@ -8,7 +8,7 @@ CREATE TABLE workflow.alert (
     analysis_id     text CHECK (length(analysis_id) BETWEEN 1 AND 200),
     about           uuid,
     payload         jsonb NOT NULL CHECK (jsonb_typeof(payload) = 'object'),
-    demanding       boolean NOT NULL,
+    requires_ack    boolean NOT NULL,
     raised_at       timestamptz NOT NULL,
     counts_from     timestamptz NOT NULL,
     announced_at    timestamptz,
@@ -25,7 +25,7 @@ CREATE INDEX alert_open ON workflow.alert (raised_at) WHERE closed_at IS NULL;
 CREATE INDEX alert_closed ON workflow.alert (closed_at) WHERE closed_at IS NOT NULL;
 CREATE INDEX alert_about ON workflow.alert (about) WHERE closed_at IS NULL;
 COMMENT ON TABLE workflow.alert IS 'What people have to be notified of. Alerts report pauses and never cause or end one.';
-COMMENT ON COLUMN workflow.alert.demanding IS 'Whether it is sent again until it is acknowledged: agent failures, and all that is critical.';
+COMMENT ON COLUMN workflow.alert.requires_ack IS 'Whether it is sent again until it is acknowledged: agent failures, and all that is critical.';
 COMMENT ON COLUMN workflow.alert.counts_from IS 'Start of the half hours between resends: when it was raised, or first announced where that was much later.';
 COMMENT ON COLUMN workflow.alert.next_due_at IS 'When its next message is due; NULL once none is.';
 COMMENT ON COLUMN workflow.alert.closed_at IS 'When what it is about was over, or it was acknowledged and nothing else would end it; then it has no card.';
@@ -84,7 +84,7 @@ BEGIN
             'phase', left(v_payload ->> 'phase', 200), 'day', v_payload -> 'day');
     END IF;
     INSERT INTO workflow.alert (
-        alert_id, kind, severity, subject, analysis_id, about, payload, demanding, raised_at, counts_from, next_due_at, closed_at)
+        alert_id, kind, severity, subject, analysis_id, about, payload, requires_ack, raised_at, counts_from, next_due_at, closed_at)
     SELECT
         p_alert_id, p_kind, p_severity, p_subject, p_analysis, p_about, v_payload,
         p_kind = 'AGENT_FAILURE' OR p_severity = 'CRITICAL', v_now, v_now, v_now,
@@ -197,7 +197,7 @@ BEGIN
             resends = v_number,
             escalated_at = CASE WHEN 'escalated' = ANY (v_reasons) THEN v_now ELSE a.escalated_at END,
             next_due_at = CASE
-                WHEN a.demanding AND v_number < 3 AND a.acknowledged_at IS NULL AND a.closed_at IS NULL
+                WHEN a.requires_ack AND v_number < 3 AND a.acknowledged_at IS NULL AND a.closed_at IS NULL
                 THEN v_alert.counts_from + (v_number + 1) * interval '30 minutes' END
         WHERE a.alert_id = v_alert.alert_id;
         FOREACH v_channel IN ARRAY p_channels LOOP

@@ -155,7 +155,7 @@ CREATE INDEX batch_member_of_pause ON workflow.batch_member (pause_id) WHERE pau
 COMMENT ON TABLE workflow.batch_member IS 'The analyses of a batch, in the order in which they are launched.';
 
 -- How pauses hold back leases and clean-up
-CREATE FUNCTION workflow.halted_v1(p_analysis_id text) RETURNS text
+CREATE FUNCTION workflow.block_reason_v1(p_analysis_id text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     -- Why no agent of the analysis may start, in a few words; NULL where it may. Asked with the analysis locked. While it

@@ -18,9 +18,9 @@ CREATE INDEX gate_waiting ON workflow.gate_state (analysis_id) WHERE state = 'WA
 COMMENT ON TABLE workflow.gate_state IS 'Gates as pauses read them: the process that runs a gate writes its row.';
 COMMENT ON COLUMN workflow.gate_state.settled_at IS 'When its decision had its effect on the analysis.';
 
--- Working memories of analyses that wait for a person at a gate live as long as those of a paused one. The process that runs a gate writes its
--- row in workflow.gate_state and need not know of memories. The manager compares: an agent at a gate that has no row here must get the
--- gate's expiry; one with a row and no gate gets its own expiry again.
+-- Working memories of analyses that wait for a person at a gate live as long as those of a paused one. The process that runs a gate writes
+-- its row in workflow.gate_state and need not know of memories. The manager compares: an agent at a gate that has no row here must get
+-- the gate's expiry; one with a row and no gate gets its own expiry again.
 CREATE TABLE workflow.gate_memory (
     agent_id    text PRIMARY KEY REFERENCES workflow.agent_instance,
     analysis_id text NOT NULL,

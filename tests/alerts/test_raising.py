@@ -35,7 +35,7 @@ async def test_an_alert_is_a_row_an_event_and_an_audit_row(desk: Desk) -> None:
         alert.alert_id, "AGENT_FAILURE", "HIGH", alert.about,
     )  # fmt: skip
     assert row["payload"] == dict(alert.payload)
-    assert row["demanding"]
+    assert row["requires_ack"]
     assert row["next_due_at"] == row["raised_at"]
     (event,) = await desk.rows("SELECT * FROM event")
     assert (event["kind"], event["record_key"], event["event_id"]) == (
@@ -165,8 +165,8 @@ async def test_what_demands_an_answer(desk: Desk) -> None:
         failure("b", kind="AUTO_RESUME", severity=Severity.CRITICAL),
         failure("c", kind="DAY_7", severity=Severity.HIGH),
     )
-    rows = await desk.rows("SELECT subject, demanding FROM workflow.alert ORDER BY subject")
-    assert [(row["subject"], row["demanding"]) for row in rows] == [("a", True), ("b", True), ("c", False)]
+    rows = await desk.rows("SELECT subject, requires_ack FROM workflow.alert ORDER BY subject")
+    assert [(row["subject"], row["requires_ack"]) for row in rows] == [("a", True), ("b", True), ("c", False)]
 
 
 async def test_closing_says_how_many(desk: Desk) -> None:

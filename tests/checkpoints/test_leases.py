@@ -154,7 +154,7 @@ async def test_raising_epochs_fences_off_everybody_at_once_and_once(world: World
 async def test_what_a_pause_says_keeps_agents_from_starting(world: World) -> None:
     """The seam that pauses fill: asked in the transaction that gives the lease."""
     world.owner(
-        "CREATE OR REPLACE FUNCTION workflow.halted_v1(p_analysis_id text) RETURNS text LANGUAGE sql STABLE "
+        "CREATE OR REPLACE FUNCTION workflow.block_reason_v1(p_analysis_id text) RETURNS text LANGUAGE sql STABLE "
         "AS $$ SELECT 'paused' $$"
     )
 

@@ -65,10 +65,11 @@ FROM workflow.paused_analyses AS p;
 INSERT INTO workflow.resolved_cause SELECT md5('old-' || n), at, 'ann' FROM past;
 INSERT INTO workflow.gate_state (analysis_id, gate, stock_id, state, opened_at, due_at, decided_at, settled_at)
 SELECT 'old-' || n, 1, 'company:' || n, 'VALIDATED', at, at, at, at FROM past;
-INSERT INTO workflow.alert (alert_id, kind, severity, subject, analysis_id, payload, demanding, raised_at, counts_from,
-announced_at, closed_at, acknowledged_at, acknowledged_by) SELECT gen_random_uuid(), 'AGENT_FAILURE', 'HIGH',
-'company:' || n, 'old-' || n, '{}', true, at, at, at, at, at, 'ann' FROM past;
-INSERT INTO workflow.alert (alert_id, kind, severity, payload, demanding, raised_at, counts_from, next_due_at)
+INSERT INTO workflow.alert (alert_id, kind, severity, subject, analysis_id, payload, requires_ack, raised_at,
+counts_from, announced_at, closed_at, acknowledged_at, acknowledged_by)
+SELECT gen_random_uuid(), 'AGENT_FAILURE', 'HIGH', 'company:' || n, 'old-' || n, '{}', true,
+at, at, at, at, at, 'ann' FROM past;
+INSERT INTO workflow.alert (alert_id, kind, severity, payload, requires_ack, raised_at, counts_from, next_due_at)
 SELECT gen_random_uuid(), 'AGENT_FAILURE', 'HIGH', '{}', true, now(), now(), now() FROM generate_series(1, 12);
 INSERT INTO workflow.alert_send (channel, reason, alert_ids, reasons, state, attempts, next_attempt_at, created_at,
 settled_at, error) SELECT 'log', 'raised', ARRAY[gen_random_uuid()], ARRAY['raised'],

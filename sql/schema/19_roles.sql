@@ -1,6 +1,6 @@
--- Rights of the two roles beside the owner's. Pipelines write under a role of their own: what follows from the journal, and what says that
--- it is due, the application's role may read and no more. It writes facts through imem_append_v1, which refuses it what the credibility
--- pipeline alone records.
+-- Rights of the three roles beside the owner's. The application's reads what follows from the journal and what says that it is due, and
+-- records facts through imem_append_v1, which refuses it all but an agent's own. Curators state what settles claims too, and pipelines
+-- write what follows, each under a role of their own.
 
 CREATE FUNCTION imem_grant_application(p_role text) RETURNS void
 LANGUAGE plpgsql SET search_path = public, pg_temp
@@ -39,7 +39,7 @@ BEGIN
         WHERE p.pronamespace IN ('public'::regnamespace, 'workflow'::regnamespace, 'langgraph'::regnamespace)
           AND (p.prosecdef AND p.prorettype = 'trigger'::regtype
             OR p.proname IN (
-                'imem_grant_application', 'imem_grant_pipelines',
+                'imem_grant_application', 'imem_grant_curators', 'imem_grant_pipelines', 'imem_curates_v1',
                 'imem_note_questions_v1', 'imem_embedding_index_v1', 'imem_embedding_drop_v1'))
     LOOP
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, %I', v_object, p_role);
@@ -48,14 +48,25 @@ END
 $$;
 REVOKE EXECUTE ON FUNCTION imem_grant_application(text) FROM PUBLIC;
 
+CREATE FUNCTION imem_grant_curators(p_role text) RETURNS void
+LANGUAGE plpgsql SET search_path = public, pg_temp
+AS $$
+-- Gives the curators' role what the application's has, and the right to state what settles claims.
+BEGIN
+    PERFORM imem_grant_application(p_role);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION imem_curates_v1 TO %I', p_role);
+END
+$$;
+REVOKE EXECUTE ON FUNCTION imem_grant_curators(text) FROM PUBLIC;
+
 CREATE FUNCTION imem_grant_pipelines(p_role text) RETURNS void
 LANGUAGE plpgsql SET search_path = public, pg_temp
 AS $$
--- Gives the pipelines' role what the application's has, and the right to write what follows from the journal.
+-- Gives the pipelines' role what the curators' has, and the right to write what follows from the journal.
 DECLARE
     v_statement text;
 BEGIN
-    PERFORM imem_grant_application(p_role);
+    PERFORM imem_grant_curators(p_role);
     FOREACH v_statement IN ARRAY ARRAY[
         'GRANT UPDATE ON delivery TO %I',
         'GRANT INSERT, UPDATE, DELETE ON lease, derive_work, settlement_due TO %I',

@@ -41,6 +41,7 @@ CREATE FUNCTION imem_curates_v1() RETURNS boolean
 LANGUAGE sql IMMUTABLE
 -- Whoever may call it is a curator: may state what settles claims, and facts of others.
 RETURN true;
+REVOKE EXECUTE ON FUNCTION imem_curates_v1() FROM PUBLIC;
 
 CREATE FUNCTION imem_own_facts_v1(
     p_actor text, p_role text, p_may_import boolean,

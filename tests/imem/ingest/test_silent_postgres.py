@@ -58,9 +58,12 @@ def local() -> Iterator[LocalStack]:
     with temporary_home() as home, LocalStack(settings_for(home), servers={"postgres"}, workers=False) as running:
         given = running.settings
         assert given.postgres_url is not None
+        assert given.postgres_curator_url is not None
         assert given.postgres_admin_url is not None
-        role = urlsplit(given.postgres_url.get_secret_value()).username
-        migrate(given.postgres_admin_url.get_secret_value(), application_role=role)
+        application, curators = (
+            urlsplit(url.get_secret_value()).username for url in (given.postgres_url, given.postgres_curator_url)
+        )
+        migrate(given.postgres_admin_url.get_secret_value(), application_role=application, curator_role=curators)
         yield running
 
 
@@ -80,8 +83,8 @@ def settings(local: LocalStack) -> Settings:
 
 @pytest_asyncio.fixture
 async def database(local: LocalStack) -> AsyncIterator[Database]:
-    assert local.settings.postgres_url is not None
-    opened = Database(local.settings.postgres_url.get_secret_value(), size=SIZE)
+    assert local.settings.postgres_curator_url is not None
+    opened = Database(local.settings.postgres_curator_url.get_secret_value(), size=SIZE)
     yield opened
     await opened.close()
 

@@ -60,6 +60,7 @@ from imem.journal.errors import (
 )
 from imem.journal.postgres.cancellation import heed_cancellation
 from imem.journal.postgres.database import Database
+from imem.journal.retry import retry
 
 log = structlog.get_logger()
 
@@ -221,13 +222,13 @@ class SessionFactory:
 
     async def _acquired(self, wait: Deadline | None, deadline: Deadline | None, **asked: Any) -> AgentLease:
         """Acquire the lease; retry until *wait* while another process holds it."""
-        while True:
-            try:
-                return await self.leases.acquire(**asked, deadline=deadline or Deadline.after_ms(BUDGET_MS))
-            except LeaseHeld:
-                if wait is None or wait.left_s() < POLL_INTERVAL_S:
-                    raise
-            await asyncio.sleep(POLL_INTERVAL_S)
+        return await retry(
+            lambda: self.leases.acquire(**asked, deadline=deadline or Deadline.after_ms(BUDGET_MS)),
+            deadline=wait or Deadline.after_ms(0),
+            errors=LeaseHeld,
+            first_pause_s=POLL_INTERVAL_S,
+            longest_pause_s=POLL_INTERVAL_S,
+        )
 
     async def resumed(self, lease: AgentLease, *, deadline: Deadline | None = None) -> Session:
         """

@@ -36,6 +36,7 @@ from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
+from imem.journal.retry import ATTEMPTS, retry
 from imem.journal.settings import Role
 from imem.kg.asof import END_OF_TIME, AsOfClock
 from imem.kg.kinds.enums import DecisionOutcome
@@ -69,9 +70,6 @@ BATCH_BUDGET_MS = 60_000
 
 UNSETTLEABLE = (StatementRejected, ArithmeticError, LookupError, TypeError, ValueError)
 """Errors caused by a batch's contents: retrying does not help."""
-
-ATTEMPTS = 3
-"""Attempts at a batch that fails with PostgresUnavailable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,16 +174,8 @@ async def _drain(
     stage: Callable[[], Awaitable[SettlementResult]], until: Deadline, total: SettlementResult
 ) -> SettlementResult:
     """Run *stage* until it finds nothing to do; retry a batch that fails with PostgresUnavailable."""
-    attempts = 0
     while not until.passed:
-        try:
-            done = await stage()
-        except PostgresUnavailable:
-            attempts += 1
-            if attempts == ATTEMPTS:
-                raise
-            continue
-        attempts = 0
+        done = await retry(stage, deadline=until, errors=PostgresUnavailable, attempts=ATTEMPTS)
         if done == SettlementResult():
             break
         total += done

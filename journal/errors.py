@@ -15,6 +15,7 @@ The one error tree. Every class says whether the same call may be repeated.
     ├── StoreUnavailable         yes  a server cannot be reached, or refuses work for now
     │   ├── PostgresUnavailable  yes  nothing was written
     │   ├── GraphUnavailable     yes  nothing was written to the graph
+    │   │   └── GraphDeadlock    yes  another writer held what this one needed; repeat it at once
     │   ├── ValkeyUnavailable    yes
     │   │   └── ServerFull       yes  it has no memory left; nothing was written and nothing evicted
     │   └── StackStarting        yes  the local stack is starting: its addresses are not known yet
@@ -50,9 +51,11 @@ class ImemError(Exception):
     Attributes:
         retryable: whether repeating the same call unchanged may succeed.
         mend: one sentence saying what a person can do about it, or the empty string.
+        retry_after_s: how long the server asks to wait before the call is repeated, in seconds.
     """
 
     retryable: bool = False
+    retry_after_s: float = 0.0
 
     def __init__(self, message: str, *, mend: str = "") -> None:
         super().__init__(message)
@@ -166,6 +169,10 @@ class PostgresUnavailable(StoreUnavailable):
 
 class GraphUnavailable(StoreUnavailable):
     """Neo4j cannot be reached; nothing was written to the graph."""
+
+
+class GraphDeadlock(GraphUnavailable):
+    """Neo4j ended a transaction that waited for another one in a circle; nothing was written to the graph."""
 
 
 class ValkeyUnavailable(StoreUnavailable):

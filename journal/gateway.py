@@ -24,7 +24,9 @@ from imem.journal.errors import ImemError, PermissionDenied, PostgresUnavailable
 from imem.journal.events.entry import AppendStatus, JournalEntry, Receipt, Tier
 from imem.journal.events.group_commit import BATCH_LINES, GroupCommit, touched
 from imem.journal.notifications.wakeups import applier_interval_s
+from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
+from imem.journal.retry import ATTEMPTS, retry
 from imem.journal.statements import sql
 from imem.journal.telemetry.correlation import correlated, correlation
 from imem.journal.telemetry.tracing import TRACER, traceparent
@@ -36,9 +38,6 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.025
 
 _POLL_S: Final = 0.25
 """Longest wait for a message of the applier, in seconds; then Postgres is polled, since messages may be lost."""
-
-_ATTEMPTS = 4
-"""How often a transaction is tried that Postgres asks to be repeated; each attempt loses to a different writer."""
 
 _AUDITED = frozenset({ResourceType.PATTERNS})
 """Resource types of which every granted access leaves an audit row."""
@@ -249,19 +248,18 @@ class Gateway:
         self, batch: Sequence[JournalEntry], actor: Actor, action: Action, lock_epoch: int | None, deadline: Deadline
     ) -> list[Receipt]:
         parameters = _columns(batch, actor, action)
-        for attempt in range(_ATTEMPTS):
-            try:
-                async with self.database.transaction(deadline) as conn:
-                    if lock_epoch is not None:
-                        await conn.execute(sql("set_lock_epoch"), (str(lock_epoch),))
-                    rows = await (await conn.execute(sql("append"), parameters)).fetchall()
-                    if (context := _context(batch, rows)) is not None:
-                        await conn.execute(sql("note_context"), context)
-                break
-            except PostgresUnavailable:
-                # Nothing was committed: a pooled connection had gone stale, or Postgres asked for another attempt.
-                if attempt + 1 == _ATTEMPTS or deadline.passed:
-                    raise
+
+        async def append() -> list[Row]:
+            async with self.database.transaction(deadline) as conn:
+                if lock_epoch is not None:
+                    await conn.execute(sql("set_lock_epoch"), (str(lock_epoch),))
+                rows = await (await conn.execute(sql("append"), parameters)).fetchall()
+                if (context := _context(batch, rows)) is not None:
+                    await conn.execute(sql("note_context"), context)
+            return rows
+
+        # Nothing was committed where a pooled connection had gone stale, or Postgres asked for another attempt.
+        rows = await retry(append, deadline=deadline, errors=PostgresUnavailable, attempts=ATTEMPTS)
         return [
             Receipt(
                 (verdict := AppendStatus(row["status"])),

@@ -31,7 +31,14 @@ from opentelemetry.trace import SpanKind
 from prometheus_client import Gauge
 
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BudgetExceeded, GraphUnavailable, ImemError, OutcomeUnknown, StatementRejected
+from imem.journal.errors import (
+    BudgetExceeded,
+    GraphDeadlock,
+    GraphUnavailable,
+    ImemError,
+    OutcomeUnknown,
+    StatementRejected,
+)
 from imem.journal.statements import cypher
 from imem.journal.telemetry.slow_queries import SlowLog
 from imem.journal.telemetry.tracing import TRACER
@@ -88,6 +95,8 @@ def given(parameters: Mapping[str, Any] | None = None, **more: Any) -> dict[str,
 _OF_THE_STATEMENT = ("Neo.ClientError.Statement.", "Neo.ClientError.Schema.", "Neo.ClientError.Procedure.")
 """Prefixes of the codes for a statement, or a value in it, that is always wrong."""
 
+_DEADLOCK = "Neo.TransientError.Transaction.DeadlockDetected"
+
 _MEND = "Is it running? `imem doctor` checks every server."
 
 
@@ -102,7 +111,8 @@ def translate_error(error: Neo4jError | DriverError) -> ImemError:
             return BudgetExceeded("Neo4j stopped a statement at its deadline.")
         case TransientError() | DatabaseError():
             # A failure of the server (a deadlock, no memory, a full disk), not of the statement.
-            return GraphUnavailable(f"Neo4j cannot do that now ({error.code}).", mend=_MEND)
+            unavailable = GraphDeadlock if error.code == _DEADLOCK else GraphUnavailable
+            return unavailable(f"Neo4j cannot do that now ({error.code}).", mend=_MEND)
         case ClientError(code=str(code)) if code.startswith(_OF_THE_STATEMENT):
             return StatementRejected(f"Neo4j refused a statement ({code}).")
         case ClientError():

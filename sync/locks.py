@@ -9,18 +9,18 @@ only the holder passes it. Other writers are refused, retryably, and so is a hol
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError, LeaseHeld, LeaseLost, OutcomeUnknown
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
+from imem.journal.retry import retry
 from imem.journal.statements import sql
 
 LOCK_TTL: Final = timedelta(seconds=5)
@@ -28,10 +28,6 @@ LOCK_TTL: Final = timedelta(seconds=5)
 
 _RELEASE_MS: Final = 1_000
 """Timeout of a release, in milliseconds; a lock that was not released expires."""
-
-_FIRST_PAUSE_S: Final = 0.01
-_LONGEST_PAUSE_S: Final = 0.1
-"""Delay between two attempts while another holder has a lock, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +70,24 @@ class WriteLocks:
             LeaseHeld: another holder kept one of them until the deadline; retryable, nothing is locked.
             PostgresUnavailable, BudgetExceeded: nothing is locked, or it expires.
         """
-        holder, pause_s = f"snapshot-{uuid4().hex}", _FIRST_PAUSE_S
-        while True:
-            rows = await self._locked(actors, holder, deadline)
-            held = [row for row in rows if row["held_by"] is not None]
-            if not held:
-                return HeldLocks(holder, {row["actor"]: row["epoch"] for row in rows})
-            if deadline.left_s() <= pause_s:
+        holder = f"snapshot-{uuid4().hex}"
+        # After an unknown outcome the same holder may lock again.
+        return await retry(
+            lambda: self._try_to_acquire(actors, holder, deadline),
+            deadline=deadline,
+            errors=(LeaseHeld, OutcomeUnknown),
+        )
+
+    async def _try_to_acquire(self, actors: Collection[str], holder: str, deadline: Deadline) -> HeldLocks:
+        asked = {"actors": sorted(set(actors)), "holder": holder, "lasts": self._lasts}
+        rows = await self._database.commit("lock_writers", asked, deadline=deadline)
+        for row in rows:
+            if row["held_by"] is not None:
                 raise LeaseHeld(
-                    f"The writes of {held[0]['actor']} are locked by another snapshot.",
+                    f"The writes of {row['actor']} are locked by another snapshot.",
                     mend="Repeat the call: a lock lasts 5 s at most.",
                 )
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-
-    async def _locked(self, actors: Collection[str], holder: str, deadline: Deadline) -> list[dict[str, Any]]:
-        asked = {"actors": sorted(set(actors)), "holder": holder, "lasts": self._lasts}
-        try:
-            return await self._database.commit("lock_writers", asked, deadline=deadline)
-        except OutcomeUnknown:
-            # The outcome is unknown, but the same holder may lock again.
-            return await self._database.commit("lock_writers", asked, deadline=deadline)
+        return HeldLocks(holder, {row["actor"]: row["epoch"] for row in rows})
 
     async def release(self, locked: HeldLocks) -> None:
         """Release the locks; on an error they expire."""

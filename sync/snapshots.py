@@ -42,6 +42,7 @@ from imem.journal.errors import (
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, new_id, rows
+from imem.journal.retry import ATTEMPTS, retry
 from imem.sync.locks import LOCK_TTL, HeldLocks, WriteLocks, check
 from imem.sync.members import SyncMember, checked_ms, members, owners_of
 from imem.sync.snapshot_contents import KINDS, ExcludedParticipant, FrozenSnapshot, freeze
@@ -78,9 +79,6 @@ _ARGUED: Final = frozenset({"initiated", "syncing", "level1", "level2"})
 
 MOST_RESTARTS: Final = 1
 """How often a debate may restart with a new snapshot after its first became stale."""
-
-_TRIES: Final = 3
-"""Attempts to read a snapshot when Postgres aborts the transaction."""
 
 _MS: Final = timedelta(milliseconds=1)
 assert FORCE_MS + RETRY_MS + VISIBLE_MS + FREEZE_MS <= LOCK_TTL / _MS  # noqa: S101 - what is done under the locks fits into them
@@ -291,14 +289,13 @@ class Snapshots:
         self, debate: Row, found: Sequence[SyncMember], excluded: Sequence[ExcludedParticipant], locked: HeldLocks
     ) -> tuple[UUID, FrozenSnapshot]:
         due = Deadline.after_ms(FREEZE_MS)
-        for attempt in range(_TRIES):
-            try:
-                return await self._frozen(debate, found, excluded, locked, due)
-            except PostgresUnavailable:
-                # Includes serialization failures. Nothing was stored.
-                if attempt + 1 == _TRIES or due.passed:
-                    raise
-        raise AssertionError("the last attempt returned or raised")
+        return await retry(
+            lambda: self._frozen(debate, found, excluded, locked, due),
+            deadline=due,
+            # Includes serialization failures. Nothing was stored.
+            errors=PostgresUnavailable,
+            attempts=ATTEMPTS,
+        )
 
     async def _frozen(
         self,

@@ -23,12 +23,13 @@ from imem.ingest.line_reader import Batch, LoadSource, RefusedLine, opened
 from imem.ingest.recorder import record, refusal_of
 from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BudgetExceeded, ImemError, StoreUnavailable
+from imem.journal.errors import BudgetExceeded, StoreUnavailable
 from imem.journal.events.entry import AppendStatus, JournalEntry, Receipt
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.cancellation import heed_cancellation
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
+from imem.journal.retry import retry
 from imem.journal.statements import sql
 from imem.kg.kinds.catalog import REFERENCES
 
@@ -219,16 +220,12 @@ class Loader:
 
     async def _append(self, batch: Batch, actor: Actor) -> list[Receipt]:
         """Commit a batch, with retries; after OutcomeUnknown the batch is appended again, which is idempotent."""
-        pause_s, end = _FIRST_PAUSE_S, time.monotonic() + self._retry_timeout_s
-        while True:
-            try:
-                deadline = Deadline.after_ms(BATCH_BUDGET_MS)
-                return await record(self._gateway, batch.lines, actor=actor, deadline=deadline)
-            except ImemError as error:
-                if not error.retryable or time.monotonic() + pause_s > end:
-                    raise
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        return await retry(
+            lambda: record(self._gateway, batch.lines, actor=actor, deadline=Deadline.after_ms(BATCH_BUDGET_MS)),
+            deadline=Deadline.after_ms(self._retry_timeout_s * 1000),
+            first_pause_s=_FIRST_PAUSE_S,
+            longest_pause_s=_LONGEST_PAUSE_S,
+        )
 
     def _count(self, source: LoadSource, batch: Batch, receipts: Sequence[Receipt]) -> None:
         refused = list(batch.refused)

@@ -6,20 +6,21 @@ The caller makes the request and reads the response: summaries use ``chat/comple
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.post import post
 from imem.journal.errors import StatementRejected, StoreUnavailable
+from imem.journal.retry import retry
 from imem.journal.settings import PREFIX
 
 ATTEMPTS: Final = 3
 """Most attempts of one call."""
 
 _FIRST_PAUSE_S: Final = 0.5
-"""Pause before the second attempt, in seconds; doubled before the third. The endpoint may ask for more."""
+_LONGEST_PAUSE_S: Final = 1.0
+"""Longest pause before the second attempt and before the third, in seconds. The endpoint may ask for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +65,26 @@ class ModelEndpoint:
         headers = {"content-type": "application/json"}
         if self.key is not None:
             headers["authorization"] = f"Bearer {self.key}"
-        pause_s = _FIRST_PAUSE_S
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                answer = await post(self.address, body, headers, most_bytes=most_bytes, deadline=deadline)
-            except StoreUnavailable:
-                if attempt == ATTEMPTS or pause_s >= deadline.left_s():
-                    raise
-                await asyncio.sleep(pause_s)
-            else:
-                if answer.ok:
-                    return answer.body
-                if not answer.busy:
-                    names = ", ".join(f"{PREFIX}{self.settings}_{name}" for name in ("URL", "MODEL"))
-                    raise StatementRejected(
-                        f"The endpoint for {self.purpose} refused with status {answer.status}.",
-                        mend=f"Check {names} and {PREFIX}{self.settings}_KEY.",
-                    )
-                wait_s = max(pause_s, answer.retry_after_s or 0.0)
-                if attempt == ATTEMPTS or wait_s >= deadline.left_s():
-                    raise StoreUnavailable(f"The endpoint for {self.purpose} is busy (status {answer.status}).")
-                await asyncio.sleep(wait_s)
-            pause_s *= 2
-        raise AssertionError  # The last attempt has returned or raised.
+
+        async def try_to_ask() -> bytes:
+            answer = await post(self.address, body, headers, most_bytes=most_bytes, deadline=deadline)
+            if answer.ok:
+                return answer.body
+            if answer.busy:
+                busy = StoreUnavailable(f"The endpoint for {self.purpose} is busy (status {answer.status}).")
+                busy.retry_after_s = answer.retry_after_s or 0.0
+                raise busy
+            names = ", ".join(f"{PREFIX}{self.settings}_{name}" for name in ("URL", "MODEL"))
+            raise StatementRejected(
+                f"The endpoint for {self.purpose} refused with status {answer.status}.",
+                mend=f"Check {names} and {PREFIX}{self.settings}_KEY.",
+            )
+
+        return await retry(
+            try_to_ask,
+            deadline=deadline,
+            errors=StoreUnavailable,
+            attempts=ATTEMPTS,
+            first_pause_s=_FIRST_PAUSE_S,
+            longest_pause_s=_LONGEST_PAUSE_S,
+        )

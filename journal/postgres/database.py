@@ -37,14 +37,12 @@ from imem.journal.postgres.connection import (
 )
 from imem.journal.postgres.failure_detector import FailureDetector
 from imem.journal.postgres.pool import Pool, ServerRefuses
+from imem.journal.retry import ATTEMPTS, retry
 from imem.journal.statements import sql
 from imem.journal.telemetry.slow_queries import SlowLog
 
 _LONGEST_WAIT_S = 30.0
 """Longest wait for a connection without a deadline, in seconds."""
-
-_ATTEMPTS = 4
-"""How often a statement is tried of which Postgres says that nothing was written."""
 
 _CEILINGS_MS = (1_000, 2_500, 10_000, int(BACKGROUND_TIMEOUT_S * 1000.0))
 """Values of the server's statement timeout, in milliseconds: the first that is not below the deadline is set."""
@@ -187,22 +185,20 @@ class Database:
         """
         Run the named writing statement as a transaction of its own, in one round trip, and return its rows.
 
-        A statement of which Postgres says that nothing was written is retried up to :data:`_ATTEMPTS` times: a pooled
-        connection was stale, or another writer held a lock.
+        A statement of which Postgres says that nothing was written is retried: a pooled connection was stale, or
+        another writer held a lock.
 
         Raises:
             PostgresUnavailable: nothing was written; retryable.
             BudgetExceeded: the server stopped at *deadline*; nothing was written.
             OutcomeUnknown: the connection broke, or the time ran out, before the answer came.
         """
-        attempts = _ATTEMPTS
-        while True:
-            attempts -= 1
-            try:
-                return await self._commit_once(name, parameters, deadline)
-            except PostgresUnavailable:
-                if not attempts or deadline.passed:
-                    raise
+        return await retry(
+            lambda: self._commit_once(name, parameters, deadline),
+            deadline=deadline,
+            errors=PostgresUnavailable,
+            attempts=ATTEMPTS,
+        )
 
     async def _commit_once(self, name: str, parameters: Parameters | None, deadline: Deadline) -> list[Row]:
         async with self.connection(deadline) as conn:

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import neo4j
-import structlog
-from neo4j.exceptions import Neo4jError
 
 from imem.journal.clock import Clock
 from imem.journal.deadline import Deadline
-from imem.journal.errors import GraphUnavailable, OutcomeUnknown, StatementRejected
+from imem.journal.errors import GraphDeadlock, OutcomeUnknown, StatementRejected
+from imem.journal.retry import retry
 from imem.kg.engine import Graph, given
 from imem.kg.projection.rows import Event, Projection
-
-log = structlog.get_logger()
 
 GRAPH_BUDGET_MS: Final = 30_000
 """Timeout of one batch in the graph, in milliseconds."""
 
-_DEADLOCK: Final = "Neo.TransientError.Transaction.DeadlockDetected"
-
 _DEADLOCK_ATTEMPTS: Final = 20
 """Most attempts of a batch that the server chooses as the victim of deadlocks; each loses to another writer."""
-
-_DEADLOCK_BACKOFF_S: Final = 0.005
-"""Pause after a deadlock, in seconds, times the number of attempts so far."""
 
 
 async def write_events(
@@ -72,15 +63,13 @@ async def _retry_deadlocks(
     graph: Graph, work: Callable[[neo4j.AsyncTransaction], Awaitable[None]], deadline: Deadline
 ) -> str | None:
     """Write *work*, retrying after deadlocks with other writers; return the bookmark."""
-    for defeats in range(1, _DEADLOCK_ATTEMPTS):
-        try:
-            return (await graph.write("apply", work, deadline=deadline))[1]
-        except GraphUnavailable as error:
-            if not isinstance(error.__cause__, Neo4jError) or error.__cause__.code != _DEADLOCK:
-                raise
-            log.debug("graph.deadlock", defeats=defeats)
-            await asyncio.sleep(_DEADLOCK_BACKOFF_S * defeats)
-    return (await graph.write("apply", work, deadline=deadline))[1]
+    _, bookmark = await retry(
+        lambda: graph.write("apply", work, deadline=deadline),
+        deadline=deadline,
+        errors=GraphDeadlock,
+        attempts=_DEADLOCK_ATTEMPTS,
+    )
+    return bookmark
 
 
 async def write_bisecting(

@@ -13,7 +13,6 @@ import neo4j
 import pytest
 
 import imem.kg.projection.applier
-import imem.kg.projection.batches
 from imem.journal.deadline import Deadline
 from imem.journal.events.entry import Tier
 from imem.journal.gateway import Gateway
@@ -249,7 +248,7 @@ async def test_the_victim_of_a_deadlock_writes_once_more(
         defeats.append(seconds)
         await sleep(seconds)
 
-    monkeypatch.setattr(imem.kg.projection.batches, "_DEADLOCK_BACKOFF_S", 0.00123)
+    monkeypatch.setattr(random, "uniform", lambda *_: 0.00123)
     monkeypatch.setattr(asyncio, "sleep", yields)
     async with empty.graph.driver.session(database="neo4j") as session, await session.begin_transaction() as other:
         # The server ends who holds fewer locks.

@@ -30,6 +30,7 @@ from neo4j.exceptions import (
 from opentelemetry.trace import SpanKind
 from prometheus_client import Gauge
 
+from imem.journal.circuit_breaker import CircuitBreaker
 from imem.journal.deadline import Deadline
 from imem.journal.errors import (
     BudgetExceeded,
@@ -51,9 +52,6 @@ DATABASE = "neo4j"
 
 _GRACE_S = 0.05
 """How much longer than the server the client waits, in seconds, so that the server's own error arrives."""
-
-FAILURE_THRESHOLD: Final = 3
-"""Reads in a row without an answer after which the circuit breaker opens."""
 
 LEAST_FAILURE_S: Final = 0.2
 """Least duration of a read that counts as a failure, in seconds; one with a shorter deadline is no evidence."""
@@ -135,57 +133,6 @@ def _slots(url: str, concurrency: int) -> asyncio.Semaphore:
     return of_loop.setdefault((url, concurrency), asyncio.Semaphore(concurrency))
 
 
-class CircuitBreaker:
-    """
-    A circuit breaker for reads from one server.
-
-    It is closed until :data:`FAILURE_THRESHOLD` reads in a row had no answer. Open, it refuses reads; after a while it
-    is half-open and admits one probe at a time. Any answer closes it. An answer that came after a read began shows that
-    the server is only slow, so that this read does not count as a failure.
-    """
-
-    def __init__(self) -> None:
-        self._answered_s = float("-inf")
-        self._failures = 0
-        self._open_until_s = float("-inf")
-        self._open_s = FIRST_OPEN_S
-        self._probing = False
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is open or half-open."""
-        return self._failures >= FAILURE_THRESHOLD
-
-    def admit(self) -> bool:
-        """
-        Admit a read; return whether it is the probe.
-
-        Raises:
-            GraphUnavailable: it is open, or half-open with a probe under way.
-        """
-        if not self.is_open:
-            return False
-        if self._probing or time.monotonic() < self._open_until_s:
-            raise GraphUnavailable("Neo4j has not answered lately; it is asked again in a moment.", mend=_MEND)
-        self._probing = True
-        return True
-
-    def record_result(self, begun_s: float, *, answered: bool, tries: bool) -> None:
-        """Record whether a read that began at *begun_s* (monotonic) was answered; *tries*: it was the probe."""
-        now_s = time.monotonic()
-        if tries:
-            self._probing = False
-        if answered:
-            self._answered_s, self._failures, self._open_s = now_s, 0, FIRST_OPEN_S
-        elif now_s - begun_s >= LEAST_FAILURE_S and self._answered_s < begun_s:
-            self._failures += 1
-            if self.is_open:
-                self._open_until_s = now_s + self._open_s
-                self._open_s = min(self._open_s * 2, LONGEST_OPEN_S)
-        elif tries:
-            self._open_until_s = now_s + self._open_s
-
-
 class Graph:
     """
     The graph, for one process and one event loop; connects when first used.
@@ -216,7 +163,9 @@ class Graph:
         self._pool_size = pool_size
         self._concurrency = concurrency
         self._driver: neo4j.AsyncDriver | None = None
-        self._breaker = CircuitBreaker()
+        self._breaker = CircuitBreaker(
+            first_open_s=FIRST_OPEN_S, longest_open_s=LONGEST_OPEN_S, least_failure_s=LEAST_FAILURE_S
+        )
         self._planning: dict[str, asyncio.Task[None]] = {}
         self.slow = SlowLog("graph", slow_ms)
         self.running = self.most_running = 0
@@ -282,7 +231,9 @@ class Graph:
         # A read with more time than the breaker stays open may run: it can outlast the outage.
         in_hurry = deadline.left_s() <= LONGEST_OPEN_S
         begun_s, answered, late = time.monotonic(), False, False
-        tries = in_hurry and self._breaker.admit()
+        if in_hurry and self._breaker.refuses:
+            raise GraphUnavailable("Neo4j has not answered lately; it is asked again in a moment.", mend=_MEND)
+        probe = in_hurry and self._breaker.begin_probe()
         try:
             async with self._bounded(deadline):
                 begun_s = time.monotonic()
@@ -294,7 +245,7 @@ class Graph:
             answered = True
             return rows
         finally:
-            self._breaker.record_result(begun_s, answered=answered, tries=tries)
+            self._breaker.record_result(begun_s, answered=answered, probe=probe)
             if late:
                 self._plan_in_background(name, text, parameters)
             if answered or late:

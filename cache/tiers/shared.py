@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import uuid_utils
@@ -16,6 +17,7 @@ from imem.cache.keys import loading
 from imem.cache.metrics import ERRORS
 from imem.cache.scripts import script
 from imem.cache.tiers.cached_result import CacheEntry
+from imem.journal.circuit_breaker import CircuitBreaker
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
 
@@ -34,14 +36,8 @@ BUDGET_MS: Final = 30.0
 WRITE_TIMEOUT_MS: Final = 250.0
 """Timeout of a write, in milliseconds; no caller waits for it."""
 
-FAILURE_THRESHOLD: Final = 3
 CIRCUIT_OPEN_S: Final = 1.0
-"""
-The circuit breaker opens for this many seconds after three failed calls in a row.
-
-While it is open every call is a miss. Concurrent calls count as one failure: a process that stood still finds all of
-them late.
-"""
+"""How long the circuit breaker is open before it admits a probe, in seconds; meanwhile every call is a miss."""
 
 TIER: Final = "C1"
 
@@ -62,9 +58,12 @@ class SharedCache:
     budget_ms: float = BUDGET_MS
     write_timeout_ms: float = WRITE_TIMEOUT_MS
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    _failed: int = 0
-    _failed_s: float = float("-inf")
-    _open_until_s: float = field(default=0.0)
+    _breaker: CircuitBreaker = field(
+        # A process that stood still finds all of its concurrent calls late: they count as one failure.
+        default_factory=partial(
+            CircuitBreaker, first_open_s=CIRCUIT_OPEN_S, longest_open_s=CIRCUIT_OPEN_S, overlapping=False
+        )
+    )
 
     async def get(self, keys: Sequence[bytes], *, deadline: Deadline) -> list[CacheEntry | None]:
         """Return the entry of each key; None where there is none or it cannot be read."""
@@ -134,22 +133,22 @@ class SharedCache:
         most_ms: float | None = None,
     ) -> Any:
         """Return the script's answer, or None on an error or while the circuit breaker is open."""
-        begun_s = time.monotonic()
-        if begun_s < self._open_until_s:
+        if self._breaker.refuses:
             return None
+        answered: bool | None = None
+        begun_s, probe = time.monotonic(), self._breaker.begin_probe()
         try:
             due = deadline.within_ms(self.budget_ms if most_ms is None else most_ms)
             answer = await self.client.run(script(name), keys, arguments, deadline=due)
         except ImemError:
+            answered = False
             ERRORS.labels(TIER).inc()
-            if begun_s > self._failed_s:
-                self._failed += 1
-                self._failed_s = time.monotonic()
-            if self._failed >= FAILURE_THRESHOLD:
-                self._open_until_s = time.monotonic() + CIRCUIT_OPEN_S
             return None
-        self._failed = 0
-        return answer
+        else:
+            answered = True
+            return answer
+        finally:
+            self._breaker.record_result(begun_s, answered=answered, probe=probe)
 
 
 def _read(data: bytes | None) -> CacheEntry | None:

@@ -17,9 +17,10 @@ from imem.cache.keys import CHANGE_STREAM, CHANGES
 from imem.cache.metrics import ERRORS
 from imem.cache.tiers.invalidation import HEARTBEAT_TTL_S, InvalidationPublisher, InvalidationSubscriber
 from imem.cache.tiers.local import LocalCache
-from imem.cache.tiers.shared import FAILURE_THRESHOLD, SharedCache
+from imem.cache.tiers.shared import SharedCache
 from imem.cache.tiers.tag_versions import TagVersionReader
 from imem.cache.tiers.tiered import TieredCache
+from imem.journal.circuit_breaker import FAILURE_THRESHOLD
 from imem.journal.clock import ManualClock
 from imem.journal.errors import GraphUnavailable
 from tests.cache.tiers.conftest import MOMENT, Servers, Source, soon, text_query, until

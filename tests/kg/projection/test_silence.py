@@ -12,9 +12,10 @@ import pytest_asyncio
 import structlog
 import structlog.testing
 
+from imem.journal.circuit_breaker import FAILURE_THRESHOLD
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, GraphUnavailable
-from imem.kg.engine import FAILURE_THRESHOLD, FIRST_OPEN_S, LEAST_FAILURE_S, CircuitBreaker, Graph
+from imem.kg.engine import Graph
 from imem.kg.projection.plan_warming import example
 from imem.kg.queries import named_queries
 from tests.kg.projection.test_engine import RUNAWAY
@@ -102,37 +103,6 @@ async def test_a_statement_planned_for_longer_than_every_deadline_is_answered_in
             else:
                 break
     assert late, "it was planned within the deadline"
-
-
-def test_who_gave_little_time_has_learnt_nothing() -> None:
-    breaker = CircuitBreaker()
-    for _ in range(10 * FAILURE_THRESHOLD):
-        breaker.record_result(time.monotonic(), answered=False, tries=False)
-    assert breaker.admit() is False
-    for _ in range(FAILURE_THRESHOLD):
-        breaker.record_result(time.monotonic() - LEAST_FAILURE_S - 0.1, answered=False, tries=False)
-    with pytest.raises(GraphUnavailable):
-        breaker.admit()
-
-
-def test_one_tries_when_the_rest_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    breaker = CircuitBreaker()
-    for _ in range(FAILURE_THRESHOLD):
-        breaker.record_result(now - 1, answered=False, tries=False)
-    now += FIRST_OPEN_S + 0.01
-    assert breaker.admit()
-    with pytest.raises(GraphUnavailable):
-        breaker.admit()
-    breaker.record_result(now - 0.5, answered=False, tries=True)
-    now += FIRST_OPEN_S + 0.01
-    with pytest.raises(GraphUnavailable):
-        breaker.admit()
-    now += FIRST_OPEN_S
-    assert breaker.admit()
-    breaker.record_result(now, answered=True, tries=True)
-    assert not breaker.admit()
 
 
 @pytest.fixture

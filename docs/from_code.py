@@ -15,7 +15,9 @@ from typing import Any, Final
 
 import typer.main
 
+from imem.checkpoints.pauses.lifecycle import GATE_STATES, PAUSE_STATES
 from imem.cli import app
+from imem.jobs.state_machine import StateMachine
 from imem.journal.actors import AUTHORIZATION, Action, ResourceType, Scope
 from imem.journal.settings import PREFIX, Role, Settings
 from imem.journal.statements import Statement, load, root_of
@@ -121,6 +123,24 @@ def authorization() -> str:
     return _table(["resource", "action", *(role.value.replace("_", " ") for role in Role)], rows)
 
 
+# States
+
+
+def _states(machine: StateMachine[Any, Any]) -> str:
+    rows = [[machine.name_of(one.before), one.event, one.after.value, one.when] for one in machine.transitions]
+    return _table(["from", "event", "to", "when"], rows)
+
+
+def pause_states() -> str:
+    """Return the table of transitions of a pause."""
+    return _states(PAUSE_STATES)
+
+
+def gate_states() -> str:
+    """Return the table of transitions of a human gate."""
+    return _states(GATE_STATES)
+
+
 # The graph
 
 
@@ -221,6 +241,8 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "commands": commands,
     "settings": settings,
     "authorization": authorization,
+    "pause_states": pause_states,
+    "gate_states": gate_states,
     "kinds": kinds,
     "links": links,
     "metrics": metric_table,

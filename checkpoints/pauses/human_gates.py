@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Self
 
-from imem.checkpoints.pauses.lifecycle import Gate
+from imem.checkpoints.pauses.lifecycle import ANSWERS, GATE_STATES, Gate
 from imem.checkpoints.pauses.rows import audited, checked_id
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BadInput, TransitionRefused
+from imem.journal.errors import BadInput
 from imem.journal.postgres.database import Database
 
 GATES: Final = range(1, 7)
@@ -27,14 +27,6 @@ LISTED: Final = 1000
 
 MOST_REASON: Final = 2000
 """Characters of a reason at most."""
-
-
-ANSWERS: Final[Mapping[str, Gate]] = {
-    "validate": Gate.VALIDATED,
-    "reject": Gate.SOFT_REJECTED,
-    "reject_for_good": Gate.HARD_REJECTED,
-}
-"""Possible answers: continue; pause until a human resumes; fail the analysis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +93,7 @@ async def answer_gate(
     Answer a waiting gate, with an audit row, and return it. Idempotent for the same answer.
 
     Args:
-        answer: one of :data:`ANSWERS`.
+        answer: one of :data:`~imem.checkpoints.pauses.lifecycle.ANSWERS`.
         by: the actor.
 
     Raises:
@@ -121,10 +113,10 @@ async def answer_gate(
     if not on_file:
         raise BadInput("gate", f"{analysis_id!r:.200} has no gate {gate}.", mend="`imem gates` lists those that wait.")
     known = HumanGate.of(on_file[0])
-    if known.state is wanted:
-        return known
-    said = "its time is over" if known.state is Gate.WAITING_FOR_HUMAN else f"it is {known.state.value}"
-    raise TransitionRefused(f"Gate {gate} of {analysis_id!r:.200} waits for nobody: {said}.")
+    if known.state is not wanted:
+        # A gate that waits was not answered: its time is over.
+        GATE_STATES.check(known.state, wanted, True, of=f"Gate {gate} of {analysis_id!r:.200}")  # noqa: FBT003
+    return known
 
 
 async def open_gates(database: Database, *, deadline: Deadline) -> list[HumanGate]:

@@ -1,8 +1,7 @@
 """
-State machine of pauses: allowed transitions, their guards, and classes of failures.
+State machines of pauses and of human gates, with their guards, and classes of failures.
 
-Pure: no clock, no store. :data:`TRANSITIONS` holds every allowed transition; any other is refused. ``None`` stands for
-RUNNING, an analysis without an open pause::
+Pure: no clock, no store. In :data:`PAUSE_STATES`, ``None`` stands for RUNNING, an analysis without an open pause::
 
     RUNNING ── PAUSING ── PAUSED ── RESUMING ── RESUMED (RUNNING)
                   ↑          │  │        │
@@ -17,14 +16,14 @@ A failure of class 3 is no transition: it ends the analysis, and its pause with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from imem.journal.errors import TransitionRefused
+from imem.jobs.state_machine import StateMachine, Transition
 
 AUTO_RESUMES: Final = 3
 """Automatic resumes of one pause at most."""
@@ -39,10 +38,6 @@ class PauseStatus(StrEnum):
     RESUMED = "RESUMED"
     STALE = "STALE"
     EXPIRED = "EXPIRED"
-
-
-OPEN: Final = frozenset({PauseStatus.PAUSING, PauseStatus.PAUSED, PauseStatus.RESUMING, PauseStatus.STALE})
-"""States in which no agent of the analysis starts."""
 
 
 class Trigger(StrEnum):
@@ -124,10 +119,6 @@ class GuardContext:
     expires_at: datetime | None = None
 
 
-Guard = Callable[[GuardContext], str | None]
-"""Returns the reason of a refusal, in a sentence, or None."""
-
-
 def _may_pause(facts: GuardContext) -> str | None:
     if facts.gate_waiting:
         return "A gate of the analysis waits for a person; answer it first."
@@ -190,38 +181,69 @@ def _may_expire(facts: GuardContext) -> str | None:
     return None if over else "A stale pause expires by itself when its time is over; resume it, or let it expire."
 
 
-TRANSITIONS: Final[Mapping[tuple[PauseStatus | None, PauseStatus], Guard]] = MappingProxyType(
-    {
-        (None, PauseStatus.PAUSING): _may_pause,
-        (PauseStatus.PAUSING, PauseStatus.PAUSING): _may_append,
-        (PauseStatus.PAUSING, PauseStatus.PAUSED): _may_settle,
-        (PauseStatus.PAUSED, PauseStatus.RESUMING): _may_resume,
-        (PauseStatus.RESUMING, PauseStatus.RESUMED): _may_run,
-        (PauseStatus.RESUMING, PauseStatus.PAUSING): _may_pause_again,
-        (PauseStatus.PAUSED, PauseStatus.STALE): _may_go_stale,
-        (PauseStatus.STALE, PauseStatus.RESUMING): _by_person,
-        (PauseStatus.STALE, PauseStatus.EXPIRED): _may_expire,
-        (PauseStatus.PAUSED, PauseStatus.EXPIRED): _by_person,
-    }
-)
-"""From → to: the guard. Other transitions are refused."""
-
-
-def check(before: PauseStatus | None, after: PauseStatus, facts: GuardContext) -> None:
-    """
-    Refuse a transition that is not in the table, or that its guard refuses.
-
-    Args:
-        before: the state of the pause; None for an analysis that runs.
-
-    Raises:
-        TransitionRefused: with the reason.
-    """
+PAUSE_STATES: Final[StateMachine[PauseStatus, GuardContext]] = StateMachine(
+    "analysis",
+    Transition(
+        "pause", None, PauseStatus.PAUSING, _may_pause,
+        "a failure that pauses, a person, a gate that nobody answered, a soft rejection at a gate",
+    ),
+    Transition("fail", PauseStatus.PAUSING, PauseStatus.PAUSING, _may_append, "a further failure: it joins"),
+    Transition(
+        "settle", PauseStatus.PAUSING, PauseStatus.PAUSED, _may_settle,
+        "every agent is stopped or fenced off, and both snapshots of every begun agent are proven",
+    ),
+    Transition(
+        "resume", PauseStatus.PAUSED, PauseStatus.RESUMING, _may_resume,
+        f"a person; or, up to {AUTO_RESUMES} times, the manager, when every cause came from outside and is over",
+    ),
+    Transition(
+        "run", PauseStatus.RESUMING, PauseStatus.RESUMED, _may_run,
+        "the memory of every agent that restarts is proven, and its tasks are scheduled",
+    ),
+    Transition(
+        "fail", PauseStatus.RESUMING, PauseStatus.PAUSING, _may_pause_again,
+        "something failed while it was resumed; nothing was started",
+    ),
+    Transition(
+        "go stale", PauseStatus.PAUSED, PauseStatus.STALE, _may_go_stale,
+        "14 days after it began, or when its extension ends",
+    ),
+    Transition(
+        "resume", PauseStatus.STALE, PauseStatus.RESUMING, _by_person,
+        "a person alone; the memory comes from Postgres",
+    ),
+    Transition(
+        "expire", PauseStatus.STALE, PauseStatus.EXPIRED, _may_expire,
+        "16 days later: day 30, unless it was extended",
+    ),
+    Transition("cancel", PauseStatus.PAUSED, PauseStatus.EXPIRED, _by_person, "a person gave it up"),
     # An analysis whose pause has ended runs again; its next pause is a new one.
-    guard = TRANSITIONS.get((before, after))
-    name = before.value if before is not None else "RUNNING"
-    if guard is None:
-        raise TransitionRefused(f"What is {name} cannot become {after.value}.")
-    reason = guard(facts)
-    if reason is not None:
-        raise TransitionRefused(f"What is {name} does not become {after.value} now.", mend=reason)
+    initial="RUNNING",
+)  # fmt: skip
+
+OPEN: Final = frozenset(PauseStatus) - PAUSE_STATES.terminal
+"""States in which no agent of the analysis starts."""
+
+
+def _waits(overdue: bool) -> str | None:  # noqa: FBT001 - the facts of a guard
+    return "Its time is over." if overdue else None
+
+
+def _timed_out(overdue: bool) -> str | None:  # noqa: FBT001 - the facts of a guard
+    return None if overdue else "Its time is not over."
+
+
+GATE_STATES: Final[StateMachine[Gate, bool]] = StateMachine(
+    "gate",
+    Transition("validate", Gate.WAITING_FOR_HUMAN, Gate.VALIDATED, _waits, "in time; the analysis continues"),
+    Transition("reject", Gate.WAITING_FOR_HUMAN, Gate.SOFT_REJECTED, _waits, "in time; the analysis is paused"),
+    Transition("reject_for_good", Gate.WAITING_FOR_HUMAN, Gate.HARD_REJECTED, _waits, "in time; the analysis fails"),
+    Transition("time out", Gate.WAITING_FOR_HUMAN, Gate.TIMED_OUT, _timed_out, "its time is over; it is paused"),
+    initial="not open",
+)
+"""The facts are whether its time is over."""
+
+ANSWERS: Final[Mapping[str, Gate]] = MappingProxyType(
+    {one.event: one.after for one in GATE_STATES.transitions if one.guard is _waits}
+)
+"""Possible answers of a human: continue; pause until a human resumes; fail the analysis."""

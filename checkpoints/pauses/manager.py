@@ -24,7 +24,7 @@ from imem.checkpoints.incidents.reruns import LOOK_AGAIN, Reruns
 from imem.checkpoints.pauses import transitions
 from imem.checkpoints.pauses.batch_runs import BatchRuns
 from imem.checkpoints.pauses.gate_memory import GateMemories
-from imem.checkpoints.pauses.lifecycle import Gate, PauseStatus, Trigger
+from imem.checkpoints.pauses.lifecycle import GATE_STATES, Gate, PauseStatus, Trigger
 from imem.checkpoints.pauses.pause_service import fenced
 from imem.checkpoints.pauses.rows import Pause, alert, archive_pause, open_pause, pause_of, try_lock_analysis
 from imem.checkpoints.pauses.saga import Saga
@@ -205,6 +205,8 @@ class PauseManager:
             values = {"analysis_id": analysis_id, "gate": gate}
             state = Gate(found[0]["state"])
             if state is Gate.WAITING_FOR_HUMAN:
+                # Claimed, since its time is over.
+                GATE_STATES.check(state, Gate.TIMED_OUT, True)  # noqa: FBT003
                 await execute(conn, "gate_timed_out", values)
                 state = Gate.TIMED_OUT
             await execute(conn, "gate_settled", values)

@@ -15,7 +15,15 @@ from uuid import UUID
 
 from imem.alerts.store import AlertContext, close_alerts
 from imem.checkpoints.pauses import timers
-from imem.checkpoints.pauses.lifecycle import FailureClass, Gate, GuardContext, Initiator, PauseStatus, Trigger, check
+from imem.checkpoints.pauses.lifecycle import (
+    PAUSE_STATES,
+    FailureClass,
+    Gate,
+    GuardContext,
+    Initiator,
+    PauseStatus,
+    Trigger,
+)
 from imem.checkpoints.pauses.plan import AgentState, Graph, Plan, Progress, checked, plan
 from imem.checkpoints.pauses.rows import (
     DRAIN,
@@ -98,7 +106,7 @@ async def begin(conn: Connection, analysis: LockedAnalysis, cause: PauseCause) -
         gate=cause.gate,
         gate_waiting=bool(await rows(conn, "gate_waiting", {"analysis_id": analysis.analysis_id})),
     )
-    check(None, PauseStatus.PAUSING, facts)
+    PAUSE_STATES.check(None, PauseStatus.PAUSING, facts)
     shown = await _shown_checkpoint(conn, analysis, cause)
     values = {
         "id": cause.pause_id or new_id(),
@@ -139,13 +147,13 @@ async def _append(conn: Connection, pause: Pause, cause: PauseCause) -> None:
     """Add a failure to an open pause; refuse a request, except a repeated one."""
     if cause.failure is not None:
         if pause.status is PauseStatus.PAUSING:
-            check(pause.status, PauseStatus.PAUSING, GuardContext(by=Initiator.SYSTEM, failed=True))
+            PAUSE_STATES.check(pause.status, PauseStatus.PAUSING, GuardContext(by=Initiator.SYSTEM, failed=True))
         await execute(conn, "failure_settled", {"id": cause.failure["id"], "pause_id": pause.id})
         # Announced while a gate waited: its alert would otherwise never be closed.
         await execute(conn, "set_alert_about", {"alert_id": id_of("failure", cause.failure["id"]), "about": pause.id})
         return
     if pause.status is not PauseStatus.PAUSING and pause.id != cause.pause_id:
-        check(pause.status, PauseStatus.PAUSING, GuardContext(by=role_of(cause.by)))
+        PAUSE_STATES.check(pause.status, PauseStatus.PAUSING, GuardContext(by=role_of(cause.by)))
 
 
 async def _shown_checkpoint(conn: Connection, analysis: LockedAnalysis, cause: PauseCause) -> Row | None:
@@ -221,7 +229,7 @@ async def settle(conn: Connection, pause: Pause) -> Pause:
     """
     running = await rows(conn, "pause_running", {"analysis_id": pause.analysis_id})
     unproven = await rows(conn, "pause_unproven", {"id": pause.id})
-    check(
+    PAUSE_STATES.check(
         pause.status, PauseStatus.PAUSED, GuardContext(by=Initiator.SYSTEM, stopped=not running, verified=not unproven)
     )
     await execute(conn, "pause_refers_to", {"id": pause.id})
@@ -267,7 +275,7 @@ async def order_resume(
     refuse_ended(analysis)
     over = automatic and bool((await rows(conn, "cause_over", {"pause_id": pause.id}))[0]["over"])
     role = Initiator.AUTOMATIC if automatic else role_of(by)
-    check(
+    PAUSE_STATES.check(
         pause.status,
         PauseStatus.RESUMING,
         GuardContext(by=role, cause_resolved=over, attempts=pause.auto_resume_attempts),
@@ -331,7 +339,9 @@ async def finish(conn: Connection, analysis: LockedAnalysis, pause: Pause) -> Pa
     Raises:
         TransitionRefused: it is not being resumed.
     """
-    check(pause.status, PauseStatus.RESUMED, GuardContext(by=Initiator.SYSTEM, recovered=True, scheduled=True))
+    PAUSE_STATES.check(
+        pause.status, PauseStatus.RESUMED, GuardContext(by=Initiator.SYSTEM, recovered=True, scheduled=True)
+    )
     pause = await move_pause(conn, pause, PauseStatus.RESUMED, 6)
     await execute(conn, "plan_end", {"pause_id": pause.id, "status": "COMPLETED", "trouble": None})
     await execute(conn, "timers_forget", {"pause_id": pause.id})
@@ -354,7 +364,7 @@ async def revert_resume(
     Raises:
         TransitionRefused: it is not being resumed.
     """
-    check(pause.status, PauseStatus.PAUSING, GuardContext(by=Initiator.SYSTEM, failed=True))
+    PAUSE_STATES.check(pause.status, PauseStatus.PAUSING, GuardContext(by=Initiator.SYSTEM, failed=True))
     found = await rows(conn, "plan_newest", {"pause_id": pause.id})
     automatic = pause.automatic
     values = {"id": pause.id, "trouble": trouble[:500], "drain": DRAIN, "failed_agent": agent_type}
@@ -380,7 +390,9 @@ async def go_stale(conn: Connection, analysis: LockedAnalysis, pause: Pause, now
     Raises:
         TransitionRefused: it is not due.
     """
-    check(pause.status, PauseStatus.STALE, GuardContext(by=Initiator.SYSTEM, now=now, stale_at=pause.stale_at))
+    PAUSE_STATES.check(
+        pause.status, PauseStatus.STALE, GuardContext(by=Initiator.SYSTEM, now=now, stale_at=pause.stale_at)
+    )
     pause = await move_pause(conn, pause, PauseStatus.STALE, 6)
     await execute(conn, "timer_fired", {"pause_id": pause.id, "kind": "stale"})
     await alert(
@@ -401,7 +413,9 @@ async def expire(
     Raises:
         TransitionRefused: it is not due, or the initiator may not end it.
     """
-    check(pause.status, PauseStatus.EXPIRED, GuardContext(by=role_of(by), now=now, expires_at=pause.expires_at))
+    PAUSE_STATES.check(
+        pause.status, PauseStatus.EXPIRED, GuardContext(by=role_of(by), now=now, expires_at=pause.expires_at)
+    )
     pause = await move_pause(conn, pause, PauseStatus.EXPIRED, 6)
     await rows(conn, "analysis_end", {"analysis_id": pause.analysis_id, "reason": reason})
     await execute(conn, "tasks_end", {"analysis_id": pause.analysis_id})

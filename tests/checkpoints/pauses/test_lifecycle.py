@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from imem.checkpoints.pauses.lifecycle import (
     AUTO_RESUMES,
-    TRANSITIONS,
+    PAUSE_STATES,
     FailureClass,
     Gate,
     GuardContext,
     Initiator,
     PauseStatus,
     Trigger,
-    check,
 )
 from imem.journal.errors import TransitionRefused
 
@@ -90,16 +89,16 @@ BAD: dict[tuple[PauseStatus | None, PauseStatus], list[GuardContext]] = {
 @pytest.mark.spec("CK-31")
 def test_every_listed_transition_works_and_every_other_is_refused() -> None:
     """All pairs of states, with facts that would let a listed one pass."""
-    assert set(TRANSITIONS) == set(GOOD)
+    assert {(one.before, one.after) for one in PAUSE_STATES.transitions} == set(GOOD)
     every = [facts for found in GOOD.values() for facts in found]
     for before, after in itertools.product(STATES, PauseStatus):
         if (before, after) in GOOD:
             for facts in GOOD[before, after]:
-                check(before, after, facts)
+                PAUSE_STATES.check(before, after, facts)
             continue
         for facts in every:
             with pytest.raises(TransitionRefused, match="cannot become"):
-                check(before, after, facts)
+                PAUSE_STATES.check(before, after, facts)
 
 
 @pytest.mark.spec("CK-31")
@@ -108,7 +107,7 @@ def test_a_guard_keeps_what_it_guards() -> None:
     for (before, after), found in BAD.items():
         for facts in found:
             with pytest.raises(TransitionRefused) as refused:
-                check(before, after, facts)
+                PAUSE_STATES.check(before, after, facts)
             assert refused.value.mend, (before, after, facts)
 
 
@@ -140,7 +139,7 @@ def test_whatever_is_tried_a_pause_is_always_where_the_table_lets_it_be(
     at: PauseStatus | None = None
     for after, facts in tried:
         try:
-            check(at, after, facts)
+            PAUSE_STATES.check(at, after, facts)
         except TransitionRefused:
             continue
         assert at not in {PauseStatus.EXPIRED, PauseStatus.RESUMED}

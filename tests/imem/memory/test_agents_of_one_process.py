@@ -48,12 +48,12 @@ async def test_a_gate_is_opened_and_answered(house: House) -> None:
         answered = await memory.answer_gate(house.analysis, 3, "validate", reason="The figures hold.")
         assert (answered.state.value, answered.reason) == ("VALIDATED", "The figures hold.")
         assert await memory.answer_gate(house.analysis, 3, "validate", reason="Again.") == answered
-        with pytest.raises(TransitionRefused, match="it is VALIDATED"):
+        with pytest.raises(TransitionRefused, match="is VALIDATED, and cannot become"):
             await memory.answer_gate(house.analysis, 3, "reject", reason="No.")
         assert await memory.gates() == []
 
         await memory.open_gate(house.analysis, 4, due_at=datetime.now(UTC) - timedelta(seconds=1))
-        with pytest.raises(TransitionRefused, match="its time is over"):
+        with pytest.raises(TransitionRefused, match="Its time is over"):
             await memory.answer_gate(house.analysis, 4, "validate", reason="Too late.")
     orders = ("start", "open_gate", "answer_gate", "open_gate")
     assert house.audited(authorized=True) == [("boss", "workflow", action) for action in orders]

@@ -21,6 +21,7 @@ from imem.jobs.state_machine import StateMachine
 from imem.journal.actors import AUTHORIZATION, Action, ResourceType, Scope
 from imem.journal.settings import PREFIX, Role, Settings
 from imem.journal.statements import Statement, load, root_of
+from imem.kg.kinds.base import Tag, TagName
 from imem.kg.kinds.catalog import KINDS, KindInfo, PropertySet, link_props
 from imem.kg.kinds.links import LINK_KINDS, LinkKind
 from imem.kg.kinds.metrics import metrics
@@ -158,11 +159,19 @@ def _first_paragraph(text: str | None) -> str:
     return " ".join((text or "").strip().split("\n\n")[0].split())
 
 
+def _tag(tag: TagName | Tag) -> str:
+    if isinstance(tag, str):
+        return f"`{tag}`"
+    return f"`{tag.name}:{{{tag.field}}}`" if tag.field is not None else f"`{tag.name}`"
+
+
 def _kind(info: KindInfo) -> str:
     labels = ", ".join(f"`{label}`" for label in (*info.labels, *info.labels_when))
     notes = [f"Key `{info.key}`; labels {labels}."]
     if info.governed:
         notes.append(f"Governed: only the {info.governed} subsystem writes it.")
+    own = f"`record:{info.label}/{{{info.key}}}`"
+    notes.append(f"A write invalidates {', '.join([own, *map(_tag, info.tags)])}.")
     parts = [f"### {info.label}\n", f"{_text(_first_paragraph(info.model.__doc__))}\n", " ".join(notes) + "\n"]
     parts.append(_properties(info.core))
     for group in info.groups.values():
@@ -192,6 +201,8 @@ def _link_remarks(link: LinkKind) -> str:
         remarks.append("one target at a time")
     if link.governed:
         remarks.append(f"governed by {link.governed}")
+    if link.tags:
+        remarks.append(f"invalidates {', '.join(map(_tag, link.tags))}")
     return "; ".join(remarks)
 
 

@@ -9,33 +9,35 @@ Dependency tags of writes: which cached results a write invalidates.
 ``patterns``      patterns; their status has an epoch of its own, which is checked at each use
 ``lessons``       lessons, post-mortems and their links
 ================  ==================================================================================================
+
+Kinds and links declare theirs (:mod:`imem.kg.kinds`); here they are filled in from events, and from Postgres where the
+event does not say of which subject or agent its record is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
-from imem.kg.kinds.catalog import CORE, KINDS, implied_links, subject_id_of
+from imem.kg.kinds.base import Tag, TagName
+from imem.kg.kinds.catalog import CORE, KINDS, LINKS, implied_links, subject_id_of
+from imem.kg.kinds.links import LINK_KINDS, LinkKind
 from imem.kg.projection.rows import Event
 
 Ref = tuple[str, str]
 
-PATTERNS: Final = "patterns"
-LESSONS: Final = "lessons"
+PATTERNS: Final[TagName] = "patterns"
+LESSONS: Final[TagName] = "lessons"
 
-SETTLED: Final = "settled_by"
-SIMILAR: Final = "similar_to"
-"""Derived values that results show: scores of findings, and neighbours of analyses. No result shows counters."""
+_DERIVED: Final[Mapping[str, Sequence[LinkKind]]] = {
+    sort: [link for link in LINK_KINDS if link.derived and link.name.lower() == sort]
+    for sort in {link.name.lower() for link in LINK_KINDS if link.derived}
+}
+"""Links that are computed here, by the name under which the applier publishes them. No result shows its counters."""
 
-_LESSON_LINKS: Final = frozenset({"HAS_POSTMORTEM", "GENERATED_LESSON", "AFFECTS_PATTERN"})
-_AGENT_KINDS: Final = frozenset({"AgentCredibility"})
-"""Kinds of records about the agent that they name; a finding is one once it is scored."""
-
-_UNTAGGED_KINDS: Final = frozenset({"Agent", "Domain", "Human"})
-"""Ends of links without a tag: they name an actor, not a subject."""
+_AGENT_KINDS: Final = frozenset(info.label for info in KINDS.values() if any(tag.name == "agent" for tag in info.tags))
 
 
 def subject(subject_id: str) -> str:
@@ -68,56 +70,63 @@ async def tags_of_events(events: Sequence[Event], database: Database, *, deadlin
     tags: set[str] = set()
     refs: set[Ref] = set()
     for event in events:
-        own, ends = _tags_of_event(event)
+        own, looked_up = _tags_of_event(event)
         tags |= own
-        refs |= ends
+        refs |= looked_up
     return tags | await _related_tags(refs, _AGENT_KINDS, database, deadline)
 
 
-async def tags_of_derived(sort: str, keys: Iterable[str], database: Database, *, deadline: Deadline) -> set[str]:
+async def tags_of_derived(sort: str, keys: Sequence[str], database: Database, *, deadline: Deadline) -> set[str]:
     """
-    Return the tags that derived values of *sort* invalidate, by the keys of their nodes.
+    Return the tags that derived links of *sort* invalidate, by the keys of the nodes from which they start.
 
     Raises:
         PostgresUnavailable, BudgetExceeded: the look-up of subjects failed.
     """
-    if sort == SIMILAR:
-        return await _related_tags({("Analysis", key) for key in keys}, frozenset(), database, deadline)
-    if sort != SETTLED:
-        return set()
-    return await _related_tags({("Finding", key) for key in keys}, _AGENT_KINDS | {"Finding"}, database, deadline)
+    links = [link for link in _DERIVED.get(sort, ()) if link.tags]
+    refs = {(label, key) for link in links for label in link.froms for key in keys}
+    of_agents = {label for link in links for label in link.froms if any(isinstance(tag, Tag) for tag in link.tags)}
+    return await _related_tags(refs, of_agents, database, deadline)
 
 
 def _tags_of_event(event: Event) -> tuple[set[str], set[Ref]]:
     """Return the tags that follow from an event alone, and the records whose subjects have to be looked up."""
     sort, _, name = event.kind.partition(".")
     if sort == "link":
-        payload = event.payload
-        ends = {(payload["from_label"], payload["from_key"]), (payload["to_label"], payload["to_key"])}
-        tags = {LESSONS} if name in _LESSON_LINKS or "Lesson" in {label for label, _ in ends} else set()
-        return tags, {ref for ref in ends if ref[0] not in _UNTAGGED_KINDS}
+        of = event.payload
+        return _tags_of_link(name, (of["from_label"], of["from_key"]), (of["to_label"], of["to_key"]))
     tags, refs = {record(name, event.key)}, {(name, event.key)}
-    if name == "Pattern":
-        tags.add(PATTERNS)
-    if name in {"Lesson", "PostMortem"}:
-        tags.add(LESSONS)
-    if name == "Agent":
-        tags.add(agent(event.key))
-    if name in KINDS and CORE in event.payload:
-        core = event.payload[CORE]
-        if core.get("subject_id"):
-            tags.add(subject(core["subject_id"]))
-        if name == "Market" and core.get("series_id"):
-            tags.add(series(core["series_id"]))
-        if name == "AgentCredibility":
-            tags.add(agent(core["agent_id"]))
-        for _, from_label, from_key, to_label, to_key, *_ in implied_links(name, core):
-            refs |= {ref for ref in ((from_label, from_key), (to_label, to_key)) if ref[0] not in _UNTAGGED_KINDS}
+    if name in KINDS:
+        info, core = KINDS[name], event.payload.get(CORE)
+        values = {info.key: event.key, **(core or {})}
+        tags |= {_text(tag, values) for tag in info.tags if tag.field is None or values.get(tag.field)}
+        for link in implied_links(name, core) if core else ():
+            of_link, ends = _tags_of_link(link.type, (link.from_label, link.from_key), (link.to_label, link.to_key))
+            tags |= of_link
+            refs |= ends
     return tags, refs
 
 
+def _tags_of_link(type_: str, start: Ref, end: Ref) -> tuple[set[str], set[Ref]]:
+    tags: set[str] = set()
+    refs: set[Ref] = set()
+    for ref in (start, end):
+        for tag in KINDS[ref[0]].tags:
+            if tag.name not in LINKS[type_, start[0], end[0]].tags:
+                continue
+            if tag.field is None:
+                tags.add(tag.name)
+            else:
+                refs.add(ref)
+    return tags, refs
+
+
+def _text(tag: Tag, values: Mapping[str, str]) -> str:
+    return tag.name if tag.field is None else f"{tag.name}:{values[tag.field]}"
+
+
 async def _related_tags(
-    refs: Iterable[Ref], of_agents: frozenset[str], database: Database, deadline: Deadline
+    refs: Iterable[Ref], of_agents: Collection[str], database: Database, deadline: Deadline
 ) -> set[str]:
     wanted = sorted(refs)
     if not wanted:

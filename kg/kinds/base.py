@@ -11,11 +11,27 @@ The class body is the whole definition; :mod:`imem.kg.kinds.catalog` reads the c
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from imem.kg.load_format.refusals import refusal
+
+TagName = Literal["subject", "series", "agent", "patterns", "lessons"]
+
+
+class Tag(NamedTuple):
+    """
+    A dependency tag: a write invalidates the cached results that have it.
+
+    Attributes:
+        name: of the tag.
+        field: field of the core whose value completes it, as in ``subject:company:MU``; a write in which it is absent
+            invalidates nothing by this tag.
+    """
+
+    name: TagName
+    field: str | None = None
 
 
 class StrictModel(BaseModel):
@@ -64,13 +80,15 @@ class Kind(StrictModel):
 
     Class keywords: ``key`` names the property that identifies a node; ``labels`` are the labels beside the class's
     name; ``labels_when`` gives a label that a node has exactly while a property of a group has a value; ``governed``
-    names the only subsystem that writes the kind.
+    names the only subsystem that writes the kind. ``tags`` are the dependency tags of its records beside that of the
+    record itself, and may be empty; a kind cannot be defined without them.
 
     Raises:
         BadInput: a value is missing, unknown or outside its bounds; names the first such field.
     """
 
     KEY: ClassVar[str]
+    TAGS: ClassVar[tuple[Tag, ...]]
     LABELS: ClassVar[tuple[str, ...]] = ()
     LABELS_WHEN: ClassVar[Mapping[str, tuple[str, str, str]]] = MappingProxyType({})
     GOVERNED: ClassVar[str | None] = None
@@ -78,6 +96,7 @@ class Kind(StrictModel):
     def __init_subclass__(
         cls,
         *,
+        tags: tuple[Tag, ...],
         key: str = "id",
         labels: tuple[str, ...] = (),
         labels_when: Mapping[str, tuple[str, str, str]] | None = None,
@@ -87,6 +106,7 @@ class Kind(StrictModel):
         """Store the class keywords."""
         super().__init_subclass__(**kwargs)
         cls.KEY = key
+        cls.TAGS = tags
         cls.LABELS = (cls.__name__, *labels)
         cls.LABELS_WHEN = MappingProxyType(dict(labels_when or {}))
         cls.GOVERNED = governed

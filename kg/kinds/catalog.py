@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origi
 from pydantic import BaseModel, TypeAdapter
 
 from imem.kg.kinds import learning, patterns, subjects, trust, work
-from imem.kg.kinds.base import Group, Kind
+from imem.kg.kinds.base import Group, Kind, Tag
 from imem.kg.kinds.enums import name_of
 from imem.kg.kinds.fields import PropertyType
 from imem.kg.kinds.links import LINK_KINDS, LinkKind, LinkProps
@@ -166,6 +166,7 @@ class KindInfo:
         labels: all its labels, its own first.
         labels_when: label → (group, property, value): set exactly while that property has that value.
         governed: the only subsystem that writes the kind, if any.
+        tags: its dependency tags, beside that of the record.
         core: its core.
         groups: its groups by name, derived ones included.
         implies: the links that its records imply.
@@ -178,6 +179,7 @@ class KindInfo:
     labels: tuple[str, ...]
     labels_when: Mapping[str, tuple[str, str, str]]
     governed: str | None
+    tags: tuple[Tag, ...]
     core: PropertySet
     groups: Mapping[str, PropertySet]
     implies: tuple[Implication, ...]
@@ -260,6 +262,8 @@ def _describe(model: type[Kind]) -> KindInfo:
     }
     core = PropertySet(CORE, model, MappingProxyType(properties))
     _check_names(label, [core, *groups.values()])
+    if unknown := [tag.field for tag in model.TAGS if tag.field is not None and tag.field not in properties]:
+        raise TypeError(f"{label}: a dependency tag names {unknown[0]}, which is no field of its core.")
     return KindInfo(
         label=label,
         model=model,
@@ -268,6 +272,7 @@ def _describe(model: type[Kind]) -> KindInfo:
         labels=model.LABELS,
         labels_when=model.LABELS_WHEN,
         governed=model.GOVERNED,
+        tags=model.TAGS,
         core=core,
         groups=MappingProxyType(groups),
         implies=_implications(label, properties),

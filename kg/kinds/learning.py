@@ -2,12 +2,12 @@
 
 from pydantic import Field
 
-from imem.kg.kinds.base import Group, Kind
+from imem.kg.kinds.base import Group, Kind, Tag
 from imem.kg.kinds.enums import LessonPriority, LessonSource, PostmortemStatus, RootCause, SuccessClass
 from imem.kg.kinds.fields import Flag, Integer, Key, LongText, Moment, Names, Number, Prob, ShortText, Strings, Text
 
 
-class PostMortem(Kind, governed="postmortem"):
+class PostMortem(Kind, governed="postmortem", tags=(Tag("lessons"),)):
     """The review of a decision whose outcome was not the expected one."""
 
     class State(Group):
@@ -25,7 +25,7 @@ class PostMortem(Kind, governed="postmortem"):
     state: State | None = None
 
 
-class FailureAnalysis(Kind, governed="postmortem"):
+class FailureAnalysis(Kind, governed="postmortem", tags=()):
     """The cause of a decision's failure, from automatic analysis."""
 
     id: Key
@@ -38,7 +38,7 @@ class FailureAnalysis(Kind, governed="postmortem"):
     warning_signs: Strings | None = None
 
 
-class HumanInsight(Kind, governed="postmortem"):
+class HumanInsight(Kind, governed="postmortem", tags=()):
     """The cause of a decision's failure, from a person."""
 
     id: Key
@@ -52,7 +52,7 @@ class HumanInsight(Kind, governed="postmortem"):
     review_date: Moment
 
 
-class SuccessValidation(Kind, governed="postmortem"):
+class SuccessValidation(Kind, governed="postmortem", tags=()):
     """The shares of thesis and market in a success."""
 
     id: Key
@@ -65,7 +65,7 @@ class SuccessValidation(Kind, governed="postmortem"):
     classification: SuccessClass
 
 
-class Lesson(Kind):
+class Lesson(Kind, tags=(Tag("lessons"),)):
     """A lesson: a change in how agents work."""
 
     class State(Group, governed="postmortem"):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from imem.kg.kinds.base import StrictModel
+from imem.kg.kinds.base import StrictModel, Tag, TagName
 from imem.kg.kinds.enums import StorageTier
 from imem.kg.kinds.fields import Integer, Key, LongText, Moment, Number, Prob, ShortText
 
@@ -133,6 +133,8 @@ class LinkKind:
         name: the relationship's type in the graph.
         froms: labels that it may start from; ``Subject`` means any subject.
         tos: labels that it may end at; empty when it ends at the label that it starts from.
+        tags: what a write invalidates: by a name, the tags of that name that its ends' kinds declare; by a tag, one of
+            its start. May be empty.
         props: model of its properties.
         implied_by: the kind whose event writes it, if any.
         via: fields of that kind that name the other end; a list names several.
@@ -147,6 +149,7 @@ class LinkKind:
     name: str
     froms: tuple[str, ...]
     tos: tuple[str, ...]
+    tags: tuple[TagName | Tag, ...]
     props: type[LinkProps] = LinkProps
     implied_by: str | None = None
     via: tuple[str, ...] = ()
@@ -168,6 +171,7 @@ def _link(
     end: str | Sequence[str],
     props: type[LinkProps] = LinkProps,
     *,
+    tags: tuple[TagName | Tag, ...],
     by: str | None = None,
     via: str | tuple[str, ...] = (),
     identity: str | None = None,
@@ -181,6 +185,7 @@ def _link(
         name=name,
         froms=(start,) if isinstance(start, str) else tuple(start),
         tos=() if end == _SAME else (end,) if isinstance(end, str) else tuple(end),
+        tags=tags,
         props=props,
         implied_by=by,
         via=(via,) if isinstance(via, str) else via,
@@ -197,43 +202,58 @@ _SAME: Final = "same"
 
 LINK_KINDS: Final[tuple[LinkKind, ...]] = (
     # Subjects and work
-    _link("HAS_ANALYSIS", "Subject", "Analysis", by="Analysis", via="subject_id"),
-    _link("HAS_ANALYSIS", "PostMortem", "FailureAnalysis", by="FailureAnalysis", via="postmortem_id"),
-    _link("PEER_OF", "Company", "Company", SimilarityProps, undirected=True),
-    _link("PERFORMED", "Agent", "Analysis", RoleProps),
-    _link("STATED", "Agent", "Finding", by="Finding", via="agent"),
-    _link("HAS_FINDING", "Analysis", "Finding", by="Finding", via="analysis_id"),
-    _link("SETTLED_BY", "Finding", "Outcome", SettlementProps, derived=True),
+    _link("HAS_ANALYSIS", "Subject", "Analysis", by="Analysis", via="subject_id", tags=("subject",)),
+    _link("HAS_ANALYSIS", "PostMortem", "FailureAnalysis", by="FailureAnalysis", via="postmortem_id", tags=()),
+    _link("PEER_OF", "Company", "Company", SimilarityProps, undirected=True, tags=("subject",)),
+    _link("PERFORMED", "Agent", "Analysis", RoleProps, tags=("subject",)),
+    _link("STATED", "Agent", "Finding", by="Finding", via="agent", tags=("subject",)),
+    _link("HAS_FINDING", "Analysis", "Finding", by="Finding", via="analysis_id", tags=("subject",)),
+    _link("SETTLED_BY", "Finding", "Outcome", SettlementProps, derived=True, tags=("subject", Tag("agent", "agent"))),
     _link(
         "CITES",
         ("Finding", "Decision", "Debate"),
         ("Finding", "Pattern", "Debate", "Lesson", "Analysis"),
         CitationProps,
         identity="at",
+        tags=("subject", "lessons"),
     ),
-    _link("IDENTIFIED_PATTERN", "Analysis", "Pattern", StrengthProps),
-    _link("LED_TO", "Analysis", "Decision", by="Decision", via="analysis_id"),
-    _link("MADE", "Agent", "Decision", by="Decision", via="agents_involved"),
-    _link("HAS_OUTCOME", "Decision", "Outcome", by="Outcome", via="decision_id"),
-    _link("OUTCOME_OF", "Outcome", "Subject", by="Outcome", via="subject_id"),
-    _link("SIMILAR_TO", "Pattern", "Pattern", PatternSimilarityProps, undirected=True),
-    _link("SIMILAR_TO", "Debate", "Debate", RankedSimilarityProps, derived=True),
-    _link("SIMILAR_TO", "Analysis", "Analysis", RankedSimilarityProps, derived=True),
+    _link("IDENTIFIED_PATTERN", "Analysis", "Pattern", StrengthProps, tags=("subject",)),
+    _link("LED_TO", "Analysis", "Decision", by="Decision", via="analysis_id", tags=("subject",)),
+    _link("MADE", "Agent", "Decision", by="Decision", via="agents_involved", tags=("subject",)),
+    _link("HAS_OUTCOME", "Decision", "Outcome", by="Outcome", via="decision_id", tags=("subject",)),
+    _link("OUTCOME_OF", "Outcome", "Subject", by="Outcome", via="subject_id", tags=("subject",)),
+    _link("SIMILAR_TO", "Pattern", "Pattern", PatternSimilarityProps, undirected=True, tags=()),
+    _link("SIMILAR_TO", "Debate", "Debate", RankedSimilarityProps, derived=True, tags=()),
+    _link("SIMILAR_TO", "Analysis", "Analysis", RankedSimilarityProps, derived=True, tags=("subject",)),
     # Patterns
-    _link("HAS_VALIDATION", "Pattern", "PatternValidation", by="PatternValidation", via="pattern_id"),
-    _link("TESTED_IN", "Pattern", "ShadowAnalysis", by="ShadowAnalysis", via="pattern_id"),
-    _link("BLOCKED_BY", "PatternValidation", "PatternValidation"),
-    _link("APPROVED_AT_GATE6", "Pattern", "Human", GateDecisionProps, governed="gates", identity="at"),
-    _link("REJECTED_AT_GATE6", "Pattern", "Human", GateDecisionProps, governed="gates", identity="at"),
-    _link("SUPPORTED_BY_FILE", "Pattern", "DataFile"),
-    _link("HAS_ARCHIVE", "Pattern", "ArchiveDirectory", TierProps, by="ArchiveDirectory", via="pattern_id"),
-    _link("CONTAINS_FILE", "ArchiveDirectory", "DataFile"),
+    _link("HAS_VALIDATION", "Pattern", "PatternValidation", by="PatternValidation", via="pattern_id", tags=()),
+    _link("TESTED_IN", "Pattern", "ShadowAnalysis", by="ShadowAnalysis", via="pattern_id", tags=()),
+    _link("BLOCKED_BY", "PatternValidation", "PatternValidation", tags=()),
+    _link("APPROVED_AT_GATE6", "Pattern", "Human", GateDecisionProps, governed="gates", identity="at", tags=()),
+    _link("REJECTED_AT_GATE6", "Pattern", "Human", GateDecisionProps, governed="gates", identity="at", tags=()),
+    _link("SUPPORTED_BY_FILE", "Pattern", "DataFile", tags=()),
+    _link("HAS_ARCHIVE", "Pattern", "ArchiveDirectory", TierProps, by="ArchiveDirectory", via="pattern_id", tags=()),
+    _link("CONTAINS_FILE", "ArchiveDirectory", "DataFile", tags=()),
     # A file that moves between tiers is linked with itself.
-    _link("MIGRATED_TO_TIER", "DataFile", "DataFile", TierMigrationProps, identity="date", loop=True),
+    _link("MIGRATED_TO_TIER", "DataFile", "DataFile", TierMigrationProps, identity="date", loop=True, tags=()),
     # Trust and dispute
-    _link("HAS_CONTRADICTION", "Analysis", "DataContradiction", by="DataContradiction", via="analysis_id"),
-    _link("RESOLVED_BY_SOURCE", "DataContradiction", "SourceCredibility", governed="credibility", replaced=True),
-    _link("PROVIDED_DATA_FOR", "SourceCredibility", "Analysis"),
+    _link(
+        "HAS_CONTRADICTION",
+        "Analysis",
+        "DataContradiction",
+        by="DataContradiction",
+        via="analysis_id",
+        tags=("subject",),
+    ),
+    _link(
+        "RESOLVED_BY_SOURCE",
+        "DataContradiction",
+        "SourceCredibility",
+        governed="credibility",
+        replaced=True,
+        tags=("subject",),
+    ),
+    _link("PROVIDED_DATA_FOR", "SourceCredibility", "Analysis", tags=("subject",)),
     _link(
         "HAS_CREDIBILITY_IN",
         "Agent",
@@ -242,29 +262,37 @@ LINK_KINDS: Final[tuple[LinkKind, ...]] = (
         by="AgentCredibility",
         via=("agent_id", "domain"),
         derived=True,
+        tags=(),
     ),
-    _link("HAS_CREDIBILITY", "Agent", "AgentCredibility", by="AgentCredibility", via="agent_id"),
-    _link("IN_DOMAIN", "AgentCredibility", "Domain", by="AgentCredibility", via="domain"),
-    _link("ABOUT", "Debate", "Subject", by="Debate", via="subject_id"),
-    _link("CHALLENGED_BY", "Debate", "Agent", by="Debate", via="challenger_agent"),
-    _link("CHALLENGES", "Debate", "Agent", by="Debate", via="challenged_agent"),
-    _link("DISPUTES", "Debate", "Finding", by="Debate", via="disputed_finding"),
-    _link("RESOLVED_BY", "Debate", ("Agent", "Human"), replaced=True),
-    _link("WINNING_POSITION", "Debate", "Agent", replaced=True),
-    _link("HAS_RESOLUTION", "Debate", "DebateResolution", by="DebateResolution", via="debate_id"),
-    _link("IMPACTED_ANALYSIS", "DebateResolution", "Analysis"),
-    _link("SUPPORTS_POSITION", "Pattern", "Debate", SideProps),
-    _link("OVERRODE", "Human", "DebateResolution", OverrideProps, governed="gates", identity="at"),
-    _link("SUPERSEDES", ("Debate", "Decision", "Pattern", "Lesson"), _SAME),
+    _link("HAS_CREDIBILITY", "Agent", "AgentCredibility", by="AgentCredibility", via="agent_id", tags=()),
+    _link("IN_DOMAIN", "AgentCredibility", "Domain", by="AgentCredibility", via="domain", tags=()),
+    _link("ABOUT", "Debate", "Subject", by="Debate", via="subject_id", tags=("subject",)),
+    _link("CHALLENGED_BY", "Debate", "Agent", by="Debate", via="challenger_agent", tags=("subject",)),
+    _link("CHALLENGES", "Debate", "Agent", by="Debate", via="challenged_agent", tags=("subject",)),
+    _link("DISPUTES", "Debate", "Finding", by="Debate", via="disputed_finding", tags=("subject",)),
+    _link("RESOLVED_BY", "Debate", ("Agent", "Human"), replaced=True, tags=("subject",)),
+    _link("WINNING_POSITION", "Debate", "Agent", replaced=True, tags=("subject",)),
+    _link("HAS_RESOLUTION", "Debate", "DebateResolution", by="DebateResolution", via="debate_id", tags=("subject",)),
+    _link("IMPACTED_ANALYSIS", "DebateResolution", "Analysis", tags=("subject",)),
+    _link("SUPPORTS_POSITION", "Pattern", "Debate", SideProps, tags=("subject",)),
+    _link("OVERRODE", "Human", "DebateResolution", OverrideProps, governed="gates", identity="at", tags=()),
+    _link("SUPERSEDES", ("Debate", "Decision", "Pattern", "Lesson"), _SAME, tags=("subject", "lessons")),
     # Learning
-    _link("HAS_POSTMORTEM", "Decision", "PostMortem", by="PostMortem", via="decision_id"),
-    _link("HAS_INSIGHT", "PostMortem", "HumanInsight", by="HumanInsight", via="postmortem_id"),
-    _link("GENERATED_LESSON", "PostMortem", "Lesson", by="Lesson", via="postmortem_id"),
-    _link("HAS_SUCCESS_VALIDATION", "Decision", "SuccessValidation", by="SuccessValidation", via="decision_id"),
-    _link("AFFECTS_AGENT", "Lesson", "Agent"),
-    _link("AFFECTS_PATTERN", "Lesson", "Pattern"),
-    _link("ADDED_TO_CHECKLIST", "Lesson", "Agent", DatedProps),
-    _link("RECEIVED_LESSON", "Agent", "Lesson", DatedProps),
-    _link("REVISED_BY", "Pattern", "Lesson", TaskProps),
+    _link("HAS_POSTMORTEM", "Decision", "PostMortem", by="PostMortem", via="decision_id", tags=("subject",)),
+    _link("HAS_INSIGHT", "PostMortem", "HumanInsight", by="HumanInsight", via="postmortem_id", tags=()),
+    _link("GENERATED_LESSON", "PostMortem", "Lesson", by="Lesson", via="postmortem_id", tags=("lessons",)),
+    _link(
+        "HAS_SUCCESS_VALIDATION",
+        "Decision",
+        "SuccessValidation",
+        by="SuccessValidation",
+        via="decision_id",
+        tags=("subject",),
+    ),
+    _link("AFFECTS_AGENT", "Lesson", "Agent", tags=("lessons",)),
+    _link("AFFECTS_PATTERN", "Lesson", "Pattern", tags=("lessons",)),
+    _link("ADDED_TO_CHECKLIST", "Lesson", "Agent", DatedProps, tags=("lessons",)),
+    _link("RECEIVED_LESSON", "Agent", "Lesson", DatedProps, tags=("lessons",)),
+    _link("REVISED_BY", "Pattern", "Lesson", TaskProps, tags=("lessons",)),
 )
 """Every type between every pair of kinds that it may join."""

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from imem.kg.kinds.base import Group, Kind
+from imem.kg.kinds.base import Group, Kind, Tag
 from imem.kg.kinds.enums import PatternStatus, StorageTier, ValidationType
 from imem.kg.kinds.fields import (
     ArchiveContents,
@@ -22,7 +22,12 @@ from imem.kg.kinds.fields import (
 )
 
 
-class Pattern(Kind, key="pattern_id", labels_when={"ActivePattern": ("status", "status", PatternStatus.ACTIVE.value)}):
+class Pattern(
+    Kind,
+    key="pattern_id",
+    labels_when={"ActivePattern": ("status", "status", PatternStatus.ACTIVE.value)},
+    tags=(Tag("patterns"),),
+):
     """A regularity that may help to predict; agents see it only while it is active."""
 
     class Performance(Group):
@@ -76,7 +81,7 @@ class Pattern(Kind, key="pattern_id", labels_when={"ActivePattern": ("status", "
     evidence: Evidence | None = None
 
 
-class PatternValidation(Kind, governed="patterns"):
+class PatternValidation(Kind, governed="patterns", tags=()):
     """One test of a pattern."""
 
     id: Key
@@ -93,7 +98,7 @@ class PatternValidation(Kind, governed="patterns"):
     test_metadata: Json | None = None
 
 
-class ShadowAnalysis(Kind, governed="patterns"):
+class ShadowAnalysis(Kind, governed="patterns", tags=()):
     """An analysis repeated without effect on decisions, once with the pattern and once without."""
 
     class Outcome(Group):
@@ -115,7 +120,7 @@ def _archive_id(data: dict[str, Any]) -> str:
     return f"{data.get('pattern_id')}/tier{data.get('tier')}"
 
 
-class ArchiveDirectory(Kind, governed="patterns"):
+class ArchiveDirectory(Kind, governed="patterns", tags=()):
     """The evidence archive of a pattern in one tier."""
 
     pattern_id: Key
@@ -134,7 +139,7 @@ class ArchiveDirectory(Kind, governed="patterns"):
         return self
 
 
-class DataFile(Kind, key="file_path", governed="patterns"):
+class DataFile(Kind, key="file_path", governed="patterns", tags=()):
     """A file of data that findings and patterns are based on."""
 
     class Storage(Group):

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from imem.kg.kinds.base import Group, Kind
+from imem.kg.kinds.base import Group, Kind, Tag
 from imem.kg.kinds.enums import AgentKind, GrowthStage, SizeClass
 from imem.kg.kinds.fields import Integer, Json, Key, Moment, Name, Names, ShortText, SubjectId, SubjectKey, Text, refuse
 
@@ -14,7 +14,7 @@ def _subject_id(prefix: str, key: str) -> Any:
     return lambda data: f"{prefix}:{data.get(key)}"
 
 
-class Company(Kind, key="ticker", labels=("Subject",)):
+class Company(Kind, key="ticker", labels=("Subject",), tags=(Tag("subject", "subject_id"),)):
     """A company whose shares are traded."""
 
     class Profile(Group):
@@ -46,7 +46,9 @@ class Company(Kind, key="ticker", labels=("Subject",)):
         return self
 
 
-class Market(Kind, key="market_id", labels=("Subject",)):
+class Market(
+    Kind, key="market_id", labels=("Subject",), tags=(Tag("subject", "subject_id"), Tag("series", "series_id"))
+):
     """A question that has an answer at a later time; a series groups questions of one kind."""
 
     class Resolution(Group):
@@ -81,7 +83,7 @@ class Market(Kind, key="market_id", labels=("Subject",)):
         return self
 
 
-class Agent(Kind, key="name"):
+class Agent(Kind, key="name", tags=(Tag("agent", "name"),)):
     """An agent, by a persistent name."""
 
     class Profile(Group):
@@ -104,7 +106,7 @@ class Agent(Kind, key="name"):
     counters: Counters | None = None
 
 
-class Human(Kind):
+class Human(Kind, tags=()):
     """A person who reviews and decides."""
 
     class Profile(Group):
@@ -117,7 +119,7 @@ class Human(Kind):
     profile: Profile | None = None
 
 
-class Domain(Kind, key="name"):
+class Domain(Kind, key="name", tags=()):
     """A field of expertise in which claims are scored."""
 
     name: Name

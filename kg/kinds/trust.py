@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from imem.kg.kinds.base import Group, Kind, StrictModel
+from imem.kg.kinds.base import Group, Kind, StrictModel, Tag
 from imem.kg.kinds.enums import (
     ContradictionPriority,
     DebatePriority,
@@ -38,7 +38,7 @@ def _credibility_id(data: dict[str, Any]) -> str:
     return f"{data.get('agent_id')}/{data.get('domain')}"
 
 
-class AgentCredibility(Kind, governed="credibility"):
+class AgentCredibility(Kind, governed="credibility", tags=(Tag("agent", "agent_id"),)):
     """The track record of one agent in one domain."""
 
     class Score(Group):
@@ -83,7 +83,7 @@ class AgentCredibility(Kind, governed="credibility"):
         return self
 
 
-class SourceCredibility(Kind, key="source_name", governed="credibility"):
+class SourceCredibility(Kind, key="source_name", governed="credibility", tags=()):
     """The reliability of a source of data."""
 
     class Score(Group):
@@ -102,7 +102,7 @@ class SourceCredibility(Kind, key="source_name", governed="credibility"):
     score: Score | None = None
 
 
-class DataContradiction(Kind):
+class DataContradiction(Kind, tags=(Tag("subject", "subject_id"),)):
     """Two sources that state different values of one thing."""
 
     class Resolution(Group, governed="credibility"):
@@ -134,7 +134,7 @@ class DataContradiction(Kind):
         return self
 
 
-class Debate(Kind):
+class Debate(Kind, tags=(Tag("subject", "subject_id"),)):
     """One agent's challenge of another's position, and the turns that follow."""
 
     class State(Group):
@@ -173,7 +173,7 @@ class Turn(StrictModel):
     cites: Keys = Field((), description="Findings that the speaker rests on.")
 
 
-class DebateResolution(Kind):
+class DebateResolution(Kind, tags=()):
     """The end of a debate."""
 
     class Review(Group, governed="gates"):

@@ -5,7 +5,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from imem.kg.kinds.base import Group, Kind
+from imem.kg.kinds.base import Group, Kind, Tag
 from imem.kg.kinds.enums import DecisionOutcome, Direction, Recommendation, Regime, Stance
 from imem.kg.kinds.fields import (
     Count,
@@ -26,7 +26,7 @@ from imem.kg.kinds.fields import (
 from imem.kg.kinds.metrics import ASKS, Metric, metric_of
 
 
-class Analysis(Kind):
+class Analysis(Kind, tags=(Tag("subject", "subject_id"),)):
     """An analysis of a subject by one or more agents."""
 
     class Outcome(Group, governed="credibility"):
@@ -48,7 +48,7 @@ class Analysis(Kind):
     outcome: Outcome | None = None
 
 
-class Finding(Kind):
+class Finding(Kind, tags=(Tag("subject", "subject_id"),)):
     """
     One agent's statement inside an analysis, which a debate disputes and credibility scores.
 
@@ -95,7 +95,7 @@ class Finding(Kind):
         return self
 
 
-class Decision(Kind):
+class Decision(Kind, tags=(Tag("subject", "subject_id"),)):
     """A decision, to act or not to act."""
 
     class Outcome(Group, governed="credibility"):
@@ -118,7 +118,7 @@ class Decision(Kind):
     outcome: Outcome | None = None
 
 
-class Outcome(Kind):
+class Outcome(Kind, tags=(Tag("subject", "subject_id"),)):
     """
     The value of a metric of a subject at ``target_at``.
 

@@ -16,8 +16,10 @@ from imem.ingest.recorder import PreparedLine
 from imem.journal.clock import Clock, SystemClock
 from imem.journal.errors import BadInput, CoreConflict
 from imem.journal.events.canonical import content_hash
+from imem.journal.events.entry import AppendStatus
 from imem.kg.kinds.fields import shown
 from imem.kg.load_format.lines import RecordLine
+from imem.kg.load_format.verdicts import refusal_by
 
 CORES: Final = 200_000
 """Most records whose cores are remembered, about 300 bytes each: 60 MB. Cores of further records are not compared."""
@@ -57,7 +59,7 @@ class DryCheck:
     def _refusals(self, prepared: PreparedLine, file: str, number: int, now: datetime) -> Iterator[BadInput]:
         line = prepared.line
         if line.known_at is not None and line.known_at > now:
-            yield BadInput("known_at", "lies in the future of this machine's clock.")
+            yield refusal_by(AppendStatus.FUTURE)
             return
         if not isinstance(line, RecordLine) or line.core is None:
             return

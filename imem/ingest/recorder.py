@@ -7,21 +7,21 @@ and the right to correct.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from imem.cache.working.published import PublishedItem
 from imem.journal.actors import AUTHORIZATION, Action, Actor, ResourceType, Scope
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BadInput, CoreConflict, PermissionDenied
+from imem.journal.errors import BadInput, PermissionDenied
 from imem.journal.events.entry import AppendStatus, JournalEntry, Receipt, Tier
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from imem.kg.kinds.fields import shown
 from imem.kg.load_format.entries import entry_of
-from imem.kg.load_format.lines import CorrectLine, Line, RecordLine, late_claim
+from imem.kg.load_format.lines import CorrectLine, Line, RecordLine
 from imem.kg.load_format.ownership import (
     OWN_OUTCOMES,
     Ref,
@@ -31,6 +31,7 @@ from imem.kg.load_format.ownership import (
     owner_of_core,
     sets_measure,
 )
+from imem.kg.load_format.verdicts import refusal_by
 
 
 class Recorder:
@@ -171,40 +172,8 @@ async def _recorded_owners(
     return {(row["kind"], row["key"]): owner_of_core(row["kind"], row["core"], row["actor"], actor.id) for row in rows}
 
 
-_REFUSALS: Final[Mapping[AppendStatus, tuple[type[BadInput], str, str, str]]] = {
-    AppendStatus.CORE_CONFLICT: (
-        CoreConflict,
-        "core",
-        "is not the core on file for {key}.",
-        'If the one on file is wrong, replace it with {{"correct": "{kind}", …}} and a reason.',
-    ),
-    AppendStatus.NOTHING_TO_CORRECT: (BadInput, "key", "nothing is on file for {key} that could be corrected.", ""),
-    AppendStatus.REFERENCE_CHANGED: (
-        BadInput,
-        "core",
-        "changes what links or scores of {key} hang on, which a correction may not.",
-        "Record it under another key instead.",
-    ),
-    AppendStatus.FUTURE: (BadInput, "known_at", "lies in the future of the journal's clock.", ""),
-    AppendStatus.LATE_CLAIM: (
-        BadInput,
-        late_claim().field,
-        late_claim().reason,
-        late_claim().mend,
-    ),
-    AppendStatus.PREMATURE: (
-        BadInput,
-        "known_at",
-        "lies before target_at: nobody knew then what it would turn out to be.",
-        "",
-    ),
-}
-
-
 def refusal_of(verdict: AppendStatus, line: Line) -> BadInput | None:
     """Return why the journal refused *line*, with the field; None if it did not."""
     if not verdict.refused:
         return None
-    kind, field, reason, mend = _REFUSALS[verdict]
-    names = {"kind": getattr(line, "kind", "a link"), "key": shown(getattr(line, "key", "it"))}
-    return kind(field, reason.format(**names), mend=mend.format(**names))
+    return refusal_by(verdict, getattr(line, "kind", "a link"), getattr(line, "key", "it"))

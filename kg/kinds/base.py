@@ -78,10 +78,16 @@ class Kind(StrictModel):
     """
     A kind of node: its core flat, its groups as attributes.
 
-    Class keywords: ``key`` names the property that identifies a node; ``labels`` are the labels beside the class's
-    name; ``labels_when`` gives a label that a node has exactly while a property of a group has a value; ``governed``
-    names the only subsystem that writes the kind. ``tags`` are the dependency tags of its records beside that of the
-    record itself, and may be empty; a kind cannot be defined without them.
+    Class keywords; a kind cannot be defined without ``tags``, which may be empty:
+
+    - ``key``: the property that identifies a node;
+    - ``labels``: labels beside the class's name;
+    - ``labels_when``: a label that a node has exactly while a property of a group has a value;
+    - ``governed``: the only subsystem that writes the kind;
+    - ``tags``: the dependency tags of its records, beside that of the record itself;
+    - ``occurred``: the field of the core with the default ``occurred_at``;
+    - ``fixed``: fields that a correction may not change, since scores or histories hang on them;
+    - ``settles``: whether a record says what its metric turned out to be; one of another kind with a metric claims it.
 
     Raises:
         BadInput: a value is missing, unknown or outside its bounds; names the first such field.
@@ -89,6 +95,9 @@ class Kind(StrictModel):
 
     KEY: ClassVar[str]
     TAGS: ClassVar[tuple[Tag, ...]]
+    OCCURRED: ClassVar[str | None] = None
+    FIXED: ClassVar[tuple[str, ...]] = ()
+    SETTLES: ClassVar[bool] = False
     LABELS: ClassVar[tuple[str, ...]] = ()
     LABELS_WHEN: ClassVar[Mapping[str, tuple[str, str, str]]] = MappingProxyType({})
     GOVERNED: ClassVar[str | None] = None
@@ -101,12 +110,18 @@ class Kind(StrictModel):
         labels: tuple[str, ...] = (),
         labels_when: Mapping[str, tuple[str, str, str]] | None = None,
         governed: str | None = None,
+        occurred: str | None = None,
+        fixed: tuple[str, ...] = (),
+        settles: bool = False,
         **kwargs: Any,
     ) -> None:
         """Store the class keywords."""
         super().__init_subclass__(**kwargs)
         cls.KEY = key
         cls.TAGS = tags
+        cls.OCCURRED = occurred
+        cls.FIXED = fixed
+        cls.SETTLES = settles
         cls.LABELS = (cls.__name__, *labels)
         cls.LABELS_WHEN = MappingProxyType(dict(labels_when or {}))
         cls.GOVERNED = governed

@@ -167,6 +167,9 @@ class KindInfo:
         labels_when: label → (group, property, value): set exactly while that property has that value.
         governed: the only subsystem that writes the kind, if any.
         tags: its dependency tags, beside that of the record.
+        occurred: field of the core with its default ``occurred_at``, if any.
+        fixed: fields of the core that a correction may not change.
+        settles: whether a record says what a metric turned out to be; one of another kind with a metric claims it.
         core: its core.
         groups: its groups by name, derived ones included.
         implies: the links that its records imply.
@@ -180,6 +183,9 @@ class KindInfo:
     labels_when: Mapping[str, tuple[str, str, str]]
     governed: str | None
     tags: tuple[Tag, ...]
+    occurred: str | None
+    fixed: tuple[str, ...]
+    settles: bool
     core: PropertySet
     groups: Mapping[str, PropertySet]
     implies: tuple[Implication, ...]
@@ -273,6 +279,9 @@ def _describe(model: type[Kind]) -> KindInfo:
         labels_when=model.LABELS_WHEN,
         governed=model.GOVERNED,
         tags=model.TAGS,
+        occurred=model.OCCURRED,
+        fixed=model.FIXED,
+        settles=model.SETTLES,
         core=core,
         groups=MappingProxyType(groups),
         implies=_implications(label, properties),

@@ -47,7 +47,11 @@ class Company(Kind, key="ticker", labels=("Subject",), tags=(Tag("subject", "sub
 
 
 class Market(
-    Kind, key="market_id", labels=("Subject",), tags=(Tag("subject", "subject_id"), Tag("series", "series_id"))
+    Kind,
+    key="market_id",
+    fixed=("series_id",),
+    labels=("Subject",),
+    tags=(Tag("subject", "subject_id"), Tag("series", "series_id")),
 ):
     """A question that has an answer at a later time; a series groups questions of one kind."""
 

@@ -102,7 +102,7 @@ class SourceCredibility(Kind, key="source_name", governed="credibility", tags=()
     score: Score | None = None
 
 
-class DataContradiction(Kind, tags=(Tag("subject", "subject_id"),)):
+class DataContradiction(Kind, occurred="timestamp", tags=(Tag("subject", "subject_id"),)):
     """Two sources that state different values of one thing."""
 
     class Resolution(Group, governed="credibility"):
@@ -134,7 +134,7 @@ class DataContradiction(Kind, tags=(Tag("subject", "subject_id"),)):
         return self
 
 
-class Debate(Kind, tags=(Tag("subject", "subject_id"),)):
+class Debate(Kind, occurred="timestamp", tags=(Tag("subject", "subject_id"),)):
     """One agent's challenge of another's position, and the turns that follow."""
 
     class State(Group):

@@ -1,7 +1,7 @@
 """Analyses, their findings, decisions, and outcomes."""
 
 from datetime import datetime
-from typing import Self
+from typing import Final, Self
 
 from pydantic import Field, model_validator
 
@@ -25,8 +25,11 @@ from imem.kg.kinds.fields import (
 )
 from imem.kg.kinds.metrics import ASKS, Metric, metric_of
 
+_CLAIM: Final = ("domain", "metric", "target_at", "vintage")
+"""Fields of a claim or an outcome on which its scores hang; each kind has some of them."""
 
-class Analysis(Kind, tags=(Tag("subject", "subject_id"),)):
+
+class Analysis(Kind, occurred="date", tags=(Tag("subject", "subject_id"),)):
     """An analysis of a subject by one or more agents."""
 
     class Outcome(Group, governed="credibility"):
@@ -48,7 +51,7 @@ class Analysis(Kind, tags=(Tag("subject", "subject_id"),)):
     outcome: Outcome | None = None
 
 
-class Finding(Kind, tags=(Tag("subject", "subject_id"),)):
+class Finding(Kind, fixed=_CLAIM, tags=(Tag("subject", "subject_id"),)):
     """
     One agent's statement inside an analysis, which a debate disputes and credibility scores.
 
@@ -95,7 +98,7 @@ class Finding(Kind, tags=(Tag("subject", "subject_id"),)):
         return self
 
 
-class Decision(Kind, tags=(Tag("subject", "subject_id"),)):
+class Decision(Kind, occurred="decided_at", tags=(Tag("subject", "subject_id"),)):
     """A decision, to act or not to act."""
 
     class Outcome(Group, governed="credibility"):
@@ -118,7 +121,7 @@ class Decision(Kind, tags=(Tag("subject", "subject_id"),)):
     outcome: Outcome | None = None
 
 
-class Outcome(Kind, tags=(Tag("subject", "subject_id"),)):
+class Outcome(Kind, occurred="target_at", fixed=_CLAIM, settles=True, tags=(Tag("subject", "subject_id"),)):
     """
     The value of a metric of a subject at ``target_at``.
 

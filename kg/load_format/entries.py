@@ -18,20 +18,8 @@ TURNS: Final = "turns"
 PROPS: Final = "props"
 CORRECTION: Final = "correction"
 
-CLAIM_FIELDS: Final = ("domain", "metric", "target_at", "vintage")
-"""Fields of a claim or an outcome that a correction may not change, since scores depend on them."""
-
 _LEAST_SINGLE: Final = 1.2e-38
 """About the least number that single precision represents fully."""
-
-_OCCURRED: Final = {
-    "Analysis": "date",
-    "Decision": "decided_at",
-    "Outcome": "target_at",
-    "Debate": "timestamp",
-    "DataContradiction": "timestamp",
-}
-"""Kind → the field with its default ``occurred_at``."""
 
 
 def entry_of(line: Line, *, tier: Tier | None = None) -> JournalEntry:
@@ -94,7 +82,7 @@ def _record_entry(line: RecordLine, tier: Tier | None) -> JournalEntry:
         groups.append(GroupHash(TURNS, content_hash(line.turns)))
     encoded = canonical_json(payload)
     core = line.core or {}
-    importance = _importance(core) if line.kind == "Finding" else None
+    importance = _importance(core)
     return JournalEntry(
         kind=f"record.{line.kind}",
         head_kind=line.kind,
@@ -104,12 +92,12 @@ def _record_entry(line: RecordLine, tier: Tier | None) -> JournalEntry:
         groups=tuple(groups),
         body=line.body,
         turns=canonical_json(line.turns) if line.turns else None,
-        occurred_at=line.occurred_at or _moment(core.get(_OCCURRED.get(line.kind, ""))),
+        occurred_at=line.occurred_at or _moment(core.get(KINDS[line.kind].occurred or "")),
         known_at=line.known_at,
         analysis_id=line.key if line.kind == "Analysis" else core.get("analysis_id"),
         subject_id=core.get("subject_id"),
-        metric=core.get("metric") if line.kind in {"Finding", "Outcome"} else None,
-        target_at=_moment(core.get("target_at")) if line.kind in {"Finding", "Outcome"} else None,
+        metric=core.get("metric"),
+        target_at=_moment(core.get("target_at")),
         ref_hash=_ref_hash(line.kind, line.core) if line.core is not None else None,
         importance=importance,
         tier=_tier(line, f"record.{line.kind}", tier, importance),
@@ -129,8 +117,8 @@ def _correction_entry(line: CorrectLine, tier: Tier | None) -> JournalEntry:
         known_at=line.known_at,
         analysis_id=line.key if line.kind == "Analysis" else line.core.get("analysis_id"),
         subject_id=line.core.get("subject_id"),
-        metric=line.core.get("metric") if line.kind in {"Finding", "Outcome"} else None,
-        target_at=_moment(line.core.get("target_at")) if line.kind in {"Finding", "Outcome"} else None,
+        metric=line.core.get("metric"),
+        target_at=_moment(line.core.get("target_at")),
         ref_hash=_ref_hash(line.kind, line.core),
         tier=_tier(line, f"correct.{line.kind}", tier),
     )
@@ -175,12 +163,10 @@ def link_key(*parts: str) -> str:
 
 
 def _ref_hash(kind: str, core: dict[str, Any]) -> bytes:
-    """Return the hash of what a correction may not change: implied links, and what scores depend on."""
-    claim = {name: core.get(name) for name in CLAIM_FIELDS} if kind in {"Finding", "Outcome"} else {}
-    if kind == "Market":
-        claim["series_id"] = core.get("series_id")  # A question's history includes its series.
+    """Return the hash of what a correction may not change: implied links, and what scores and histories hang on."""
+    fixed = {name: core.get(name) for name in KINDS[kind].fixed}
     links = [list(link[:5]) for link in implied_links(kind, core)]
-    return content_hash([core[KINDS[kind].key], core.get("subject_id"), sorted(links), claim])
+    return content_hash([core[KINDS[kind].key], core.get("subject_id"), sorted(links), fixed])
 
 
 def _importance(core: Mapping[str, Any]) -> float | None:

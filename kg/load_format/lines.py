@@ -41,6 +41,7 @@ from imem.kg.kinds.fields import BODY_BYTES, DEPTH, Text, decode_json, parse_mom
 from imem.kg.kinds.links import LINK_KINDS, LinkKind
 from imem.kg.kinds.trust import Turn
 from imem.kg.load_format.refusals import dotted, refusal, suggestion, unknown_field
+from imem.kg.load_format.verdicts import refusal_by, verdict_by_target
 
 LINE_BYTES: Final = 1 << 20
 """Longest line, in bytes; a longer one is refused unparsed."""
@@ -82,17 +83,8 @@ class RecordLine:
 
     def __post_init__(self) -> None:
         """Refuse an outcome known before its target, and a claim made at or after its target."""
-        _not_premature(self.kind, self.core, self.known_at)
-        target_at = self.claimed_at
-        if target_at is not None and self.known_at is not None and self.known_at >= target_at:
-            raise late_claim()
-
-    @property
-    def claimed_at(self) -> datetime | None:
-        """``target_at`` of the claim in this line; None without a claim."""
-        if self.kind != "Finding" or self.core is None or self.core.get("metric") is None:
-            return None
-        return datetime.fromisoformat(self.core["target_at"])
+        if (status := verdict_by_target(self.kind, self.core, self.known_at)) is not None:
+            raise refusal_by(status, self.kind, self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,23 +141,8 @@ class CorrectLine:
 
     def __post_init__(self) -> None:
         """Refuse an outcome known before its target."""
-        _not_premature(self.kind, self.core, self.known_at)
-
-
-def _not_premature(kind: str, core: Canonical | None, known_at: datetime | None) -> None:
-    if kind == "Outcome" and core is not None and known_at is not None:
-        target_at = datetime.fromisoformat(core["target_at"])
-        if known_at < target_at:
-            raise BadInput("known_at", "lies before target_at: nobody knew then what it would turn out to be.")
-
-
-def late_claim() -> BadInput:
-    """Return the refusal of a claim made at or after its target: an outcome settles only earlier claims."""
-    return BadInput(
-        "core.target_at",
-        "is not after known_at: a claim made when its answer could be known is settled by nothing.",
-        mend="Leave out metric and target_at to record it as a remark.",
-    )
+        if (status := verdict_by_target(self.kind, self.core, self.known_at, corrects=True)) is not None:
+            raise refusal_by(status, self.kind, self.key)
 
 
 Line = RecordLine | LinkLine | CorrectLine

@@ -61,17 +61,21 @@ class Group(StrictModel):
     Properties that change together and are always written whole.
 
     Class keywords: ``governed`` names the only subsystem that writes the group; ``derived`` marks values computed
-    here, outside history and hash.
+    here, outside history and hash; ``unowned`` those that decide for others, which no agent may append.
     """
 
     GOVERNED: ClassVar[str | None] = None
     DERIVED: ClassVar[bool] = False
+    UNOWNED: ClassVar[bool] = False
 
-    def __init_subclass__(cls, *, governed: str | None = None, derived: bool = False, **kwargs: Any) -> None:
+    def __init_subclass__(
+        cls, *, governed: str | None = None, derived: bool = False, unowned: bool = False, **kwargs: Any
+    ) -> None:
         """Store the class keywords."""
         super().__init_subclass__(**kwargs)
         cls.GOVERNED = governed
         cls.DERIVED = derived
+        cls.UNOWNED = unowned
 
 
 class Kind(StrictModel):
@@ -84,6 +88,9 @@ class Kind(StrictModel):
     - ``labels``: labels beside the class's name;
     - ``labels_when``: a label that a node has exactly while a property of a group has a value;
     - ``governed``: the only subsystem that writes the kind;
+    - ``owner``: the field of the core with its owner or owners: any of them may add to it, and only a sole owner may
+      record it; without it, the actor that records it owns it;
+    - ``unowned``: whether it decides for others, so that no agent may append it;
     - ``tags``: the dependency tags of its records, beside that of the record itself;
     - ``occurred``: the field of the core with the default ``occurred_at``;
     - ``fixed``: fields that a correction may not change, since scores or histories hang on them;
@@ -98,6 +105,8 @@ class Kind(StrictModel):
     OCCURRED: ClassVar[str | None] = None
     FIXED: ClassVar[tuple[str, ...]] = ()
     SETTLES: ClassVar[bool] = False
+    OWNER: ClassVar[str | None] = None
+    UNOWNED: ClassVar[bool] = False
     LABELS: ClassVar[tuple[str, ...]] = ()
     LABELS_WHEN: ClassVar[Mapping[str, tuple[str, str, str]]] = MappingProxyType({})
     GOVERNED: ClassVar[str | None] = None
@@ -113,6 +122,8 @@ class Kind(StrictModel):
         occurred: str | None = None,
         fixed: tuple[str, ...] = (),
         settles: bool = False,
+        owner: str | None = None,
+        unowned: bool = False,
         **kwargs: Any,
     ) -> None:
         """Store the class keywords."""
@@ -122,6 +133,8 @@ class Kind(StrictModel):
         cls.OCCURRED = occurred
         cls.FIXED = fixed
         cls.SETTLES = settles
+        cls.OWNER = owner
+        cls.UNOWNED = unowned
         cls.LABELS = (cls.__name__, *labels)
         cls.LABELS_WHEN = MappingProxyType(dict(labels_when or {}))
         cls.GOVERNED = governed

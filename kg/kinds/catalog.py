@@ -65,6 +65,7 @@ class PropertySet:
         properties: by name, in the order of the model.
         governed: the only subsystem that writes them, if any.
         derived: computed here, outside history and hash.
+        unowned: whether no agent may append them.
     """
 
     name: str
@@ -72,6 +73,7 @@ class PropertySet:
     properties: Mapping[str, Property]
     governed: str | None = None
     derived: bool = False
+    unowned: bool = False
     _encoders: tuple[tuple[str, Callable[[Any], Any] | None], ...] = field(init=False, repr=False, compare=False)
     _stores: tuple[tuple[str, Callable[[Any], Any]], ...] = field(init=False, repr=False, compare=False)
     _fetches: tuple[tuple[str, Callable[[Any], Any]], ...] = field(init=False, repr=False, compare=False)
@@ -170,6 +172,8 @@ class KindInfo:
         occurred: field of the core with its default ``occurred_at``, if any.
         fixed: fields of the core that a correction may not change.
         settles: whether a record says what a metric turned out to be; one of another kind with a metric claims it.
+        owner: field of the core with its owner or owners; None if who records it owns it.
+        unowned: whether no agent may append it.
         core: its core.
         groups: its groups by name, derived ones included.
         implies: the links that its records imply.
@@ -186,6 +190,8 @@ class KindInfo:
     occurred: str | None
     fixed: tuple[str, ...]
     settles: bool
+    owner: str | None
+    unowned: bool
     core: PropertySet
     groups: Mapping[str, PropertySet]
     implies: tuple[Implication, ...]
@@ -263,7 +269,7 @@ def _describe(model: type[Kind]) -> KindInfo:
     label = model.__name__
     properties, group_models = _read(model)
     groups = {
-        name: PropertySet(name, group, read_properties(group), group.GOVERNED, group.DERIVED)
+        name: PropertySet(name, group, read_properties(group), group.GOVERNED, group.DERIVED, group.UNOWNED)
         for name, group in group_models.items()
     }
     core = PropertySet(CORE, model, MappingProxyType(properties))
@@ -282,6 +288,8 @@ def _describe(model: type[Kind]) -> KindInfo:
         occurred=model.OCCURRED,
         fixed=model.FIXED,
         settles=model.SETTLES,
+        owner=model.OWNER,
+        unowned=model.UNOWNED,
         core=core,
         groups=MappingProxyType(groups),
         implies=_implications(label, properties),

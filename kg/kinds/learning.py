@@ -65,7 +65,7 @@ class SuccessValidation(Kind, governed="postmortem", tags=()):
     classification: SuccessClass
 
 
-class Lesson(Kind, tags=(Tag("lessons"),)):
+class Lesson(Kind, unowned=True, tags=(Tag("lessons"),)):
     """A lesson: a change in how agents work."""
 
     class State(Group, governed="postmortem"):

@@ -7,7 +7,7 @@ often. Links that a record's own event writes (``implied_by``) cannot be written
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from imem.kg.kinds.base import StrictModel, Tag, TagName
 from imem.kg.kinds.enums import StorageTier
@@ -124,6 +124,9 @@ class TaskProps(LinkProps):
     task_id: Key | None = None
 
 
+LinkOwner = Literal["from", "to", "recorder"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkKind:
     """
@@ -135,6 +138,7 @@ class LinkKind:
         tos: labels that it may end at; empty when it ends at the label that it starts from.
         tags: what a write invalidates: by a name, the tags of that name that its ends' kinds declare; by a tag, one of
             its start. May be empty.
+        owner: the end whose owner owns it; ``recorder`` for a fact about the world, None where no agent may append it.
         props: model of its properties.
         implied_by: the kind whose event writes it, if any.
         via: fields of that kind that name the other end; a list names several.
@@ -150,6 +154,7 @@ class LinkKind:
     froms: tuple[str, ...]
     tos: tuple[str, ...]
     tags: tuple[TagName | Tag, ...]
+    owner: LinkOwner | None = None
     props: type[LinkProps] = LinkProps
     implied_by: str | None = None
     via: tuple[str, ...] = ()
@@ -172,6 +177,7 @@ def _link(
     props: type[LinkProps] = LinkProps,
     *,
     tags: tuple[TagName | Tag, ...],
+    owner: LinkOwner | None = None,
     by: str | None = None,
     via: str | tuple[str, ...] = (),
     identity: str | None = None,
@@ -186,6 +192,7 @@ def _link(
         froms=(start,) if isinstance(start, str) else tuple(start),
         tos=() if end == _SAME else (end,) if isinstance(end, str) else tuple(end),
         tags=tags,
+        owner=owner,
         props=props,
         implied_by=by,
         via=(via,) if isinstance(via, str) else via,
@@ -204,8 +211,8 @@ LINK_KINDS: Final[tuple[LinkKind, ...]] = (
     # Subjects and work
     _link("HAS_ANALYSIS", "Subject", "Analysis", by="Analysis", via="subject_id", tags=("subject",)),
     _link("HAS_ANALYSIS", "PostMortem", "FailureAnalysis", by="FailureAnalysis", via="postmortem_id", tags=()),
-    _link("PEER_OF", "Company", "Company", SimilarityProps, undirected=True, tags=("subject",)),
-    _link("PERFORMED", "Agent", "Analysis", RoleProps, tags=("subject",)),
+    _link("PEER_OF", "Company", "Company", SimilarityProps, undirected=True, owner="recorder", tags=("subject",)),
+    _link("PERFORMED", "Agent", "Analysis", RoleProps, owner="from", tags=("subject",)),
     _link("STATED", "Agent", "Finding", by="Finding", via="agent", tags=("subject",)),
     _link("HAS_FINDING", "Analysis", "Finding", by="Finding", via="analysis_id", tags=("subject",)),
     _link("SETTLED_BY", "Finding", "Outcome", SettlementProps, derived=True, tags=("subject", Tag("agent", "agent"))),
@@ -215,9 +222,10 @@ LINK_KINDS: Final[tuple[LinkKind, ...]] = (
         ("Finding", "Pattern", "Debate", "Lesson", "Analysis"),
         CitationProps,
         identity="at",
+        owner="from",
         tags=("subject", "lessons"),
     ),
-    _link("IDENTIFIED_PATTERN", "Analysis", "Pattern", StrengthProps, tags=("subject",)),
+    _link("IDENTIFIED_PATTERN", "Analysis", "Pattern", StrengthProps, owner="from", tags=("subject",)),
     _link("LED_TO", "Analysis", "Decision", by="Decision", via="analysis_id", tags=("subject",)),
     _link("MADE", "Agent", "Decision", by="Decision", via="agents_involved", tags=("subject",)),
     _link("HAS_OUTCOME", "Decision", "Outcome", by="Outcome", via="decision_id", tags=("subject",)),
@@ -253,7 +261,7 @@ LINK_KINDS: Final[tuple[LinkKind, ...]] = (
         replaced=True,
         tags=("subject",),
     ),
-    _link("PROVIDED_DATA_FOR", "SourceCredibility", "Analysis", tags=("subject",)),
+    _link("PROVIDED_DATA_FOR", "SourceCredibility", "Analysis", owner="to", tags=("subject",)),
     _link(
         "HAS_CREDIBILITY_IN",
         "Agent",
@@ -276,7 +284,7 @@ LINK_KINDS: Final[tuple[LinkKind, ...]] = (
     _link("IMPACTED_ANALYSIS", "DebateResolution", "Analysis", tags=("subject",)),
     _link("SUPPORTS_POSITION", "Pattern", "Debate", SideProps, tags=("subject",)),
     _link("OVERRODE", "Human", "DebateResolution", OverrideProps, governed="gates", identity="at", tags=()),
-    _link("SUPERSEDES", ("Debate", "Decision", "Pattern", "Lesson"), _SAME, tags=("subject", "lessons")),
+    _link("SUPERSEDES", ("Debate", "Decision", "Pattern", "Lesson"), _SAME, owner="from", tags=("subject", "lessons")),
     # Learning
     _link("HAS_POSTMORTEM", "Decision", "PostMortem", by="PostMortem", via="decision_id", tags=("subject",)),
     _link("HAS_INSIGHT", "PostMortem", "HumanInsight", by="HumanInsight", via="postmortem_id", tags=()),
@@ -292,7 +300,7 @@ LINK_KINDS: Final[tuple[LinkKind, ...]] = (
     _link("AFFECTS_AGENT", "Lesson", "Agent", tags=("lessons",)),
     _link("AFFECTS_PATTERN", "Lesson", "Pattern", tags=("lessons",)),
     _link("ADDED_TO_CHECKLIST", "Lesson", "Agent", DatedProps, tags=("lessons",)),
-    _link("RECEIVED_LESSON", "Agent", "Lesson", DatedProps, tags=("lessons",)),
+    _link("RECEIVED_LESSON", "Agent", "Lesson", DatedProps, owner="from", tags=("lessons",)),
     _link("REVISED_BY", "Pattern", "Lesson", TaskProps, tags=("lessons",)),
 )
 """Every type between every pair of kinds that it may join."""

@@ -55,7 +55,7 @@ class Market(
 ):
     """A question that has an answer at a later time; a series groups questions of one kind."""
 
-    class Resolution(Group):
+    class Resolution(Group, unowned=True):
         """The answer to the question."""
 
         resolved_at: Moment
@@ -87,7 +87,7 @@ class Market(
         return self
 
 
-class Agent(Kind, key="name", tags=(Tag("agent", "name"),)):
+class Agent(Kind, owner="name", key="name", tags=(Tag("agent", "name"),)):
     """An agent, by a persistent name."""
 
     class Profile(Group):
@@ -110,7 +110,7 @@ class Agent(Kind, key="name", tags=(Tag("agent", "name"),)):
     counters: Counters | None = None
 
 
-class Human(Kind, tags=()):
+class Human(Kind, owner="id", tags=()):
     """A person who reviews and decides."""
 
     class Profile(Group):

@@ -134,10 +134,10 @@ class DataContradiction(Kind, occurred="timestamp", tags=(Tag("subject", "subjec
         return self
 
 
-class Debate(Kind, occurred="timestamp", tags=(Tag("subject", "subject_id"),)):
+class Debate(Kind, owner="challenger_agent", occurred="timestamp", tags=(Tag("subject", "subject_id"),)):
     """One agent's challenge of another's position, and the turns that follow."""
 
-    class State(Group):
+    class State(Group, unowned=True):
         """The state of the debate."""
 
         state: ShortText
@@ -173,7 +173,7 @@ class Turn(StrictModel):
     cites: Keys = Field((), description="Findings that the speaker rests on.")
 
 
-class DebateResolution(Kind, tags=()):
+class DebateResolution(Kind, unowned=True, tags=()):
     """The end of a debate."""
 
     class Review(Group, governed="gates"):

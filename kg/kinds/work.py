@@ -51,7 +51,7 @@ class Analysis(Kind, occurred="date", tags=(Tag("subject", "subject_id"),)):
     outcome: Outcome | None = None
 
 
-class Finding(Kind, fixed=_CLAIM, tags=(Tag("subject", "subject_id"),)):
+class Finding(Kind, owner="agent", fixed=_CLAIM, tags=(Tag("subject", "subject_id"),)):
     """
     One agent's statement inside an analysis, which a debate disputes and credibility scores.
 
@@ -98,7 +98,7 @@ class Finding(Kind, fixed=_CLAIM, tags=(Tag("subject", "subject_id"),)):
         return self
 
 
-class Decision(Kind, occurred="decided_at", tags=(Tag("subject", "subject_id"),)):
+class Decision(Kind, owner="agents_involved", occurred="decided_at", tags=(Tag("subject", "subject_id"),)):
     """A decision, to act or not to act."""
 
     class Outcome(Group, governed="credibility"):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from imem.kg.kinds.catalog import KINDS
 from imem.kg.kinds.enums import AgentKind
 from imem.kg.load_format.lines import CorrectLine, Line, LinkLine, RecordLine
 
@@ -21,17 +22,6 @@ NO_OWNER: Final = ""
 
 Ref = tuple[str, str]
 """Label and key of a node."""
-
-OWNER_FIELDS: Final[Mapping[str, str]] = {
-    "Agent": "name",
-    "Finding": "agent",
-    "Debate": "challenger_agent",
-    "Decision": "agents_involved",
-    "Human": "id",
-}
-"""
-Kind → the field of its core with its owner or owners: any of them may add to it, and only a sole owner may record it.
-"""
 
 REFERENCE_KINDS: Final = frozenset({AgentKind.BASELINE, AgentKind.ENSEMBLE, AgentKind.HUMAN})
 """Kinds of agents that an agent may not declare itself: others are measured against them."""
@@ -45,20 +35,6 @@ All other ids are reserved for outcomes that settle, so that none of them is tak
 
 DEBATE_KINDS: Final = frozenset({"Debate", "DebateResolution"})
 """Kinds that a debate facilitator appends, and no others."""
-
-UNOWNED_KINDS: Final = frozenset({"DebateResolution", "Lesson"})
-UNOWNED_GROUPS: Final = frozenset({("Debate", "state"), ("Market", "resolution")})
-
-LINK_OWNER: Final[Mapping[str, str | None]] = {
-    "PERFORMED": "from",
-    "RECEIVED_LESSON": "from",
-    "CITES": "from",
-    "SUPERSEDES": "from",
-    "IDENTIFIED_PATTERN": "from",
-    "PROVIDED_DATA_FOR": "to",
-    "PEER_OF": None,
-}
-"""Link type → the end whose owner owns it, or None for a fact about the world; all other types are unowned."""
 
 
 def owner_of(line: Line, actor: str, known_owners: Mapping[Ref, str]) -> str:
@@ -74,13 +50,14 @@ def owner_of(line: Line, actor: str, known_owners: Mapping[Ref, str]) -> str:
         return _owner_of_link(line, actor, known_owners)
     if isinstance(line, CorrectLine):
         return owner_of_core(line.kind, line.core, actor, actor)
-    if line.kind in UNOWNED_KINDS or any((line.kind, group) in UNOWNED_GROUPS for group in line.groups):
+    info = KINDS[line.kind]
+    if info.unowned or any(info.groups[group].unowned for group in line.groups):
         return NO_OWNER
     if line.core is None:
-        return _owner_by_key((line.kind, line.key), known_owners) if line.kind in OWNER_FIELDS else actor
+        return _owner_by_key((line.kind, line.key), known_owners) if info.owner is not None else actor
     owner = owner_of_core(line.kind, line.core, actor, actor)
     # An agent may not record statements or decisions of other agents, alone or beside its own.
-    named = line.core.get(OWNER_FIELDS.get(line.kind, ""), ())
+    named = line.core.get(info.owner or "", ())
     strangers = [name for name in named if name != actor] if isinstance(named, list) else []
     strangers += [turn["speaker"] for turn in line.turns if turn["speaker"] != actor]
     return strangers[0] if owner == actor and strangers else owner
@@ -97,7 +74,7 @@ def sets_measure(line: Line, actor: str) -> bool:
     if line.kind == "Agent":
         return line.groups.get("profile", {}).get("kind") in REFERENCE_KINDS
     own = line.key.startswith(f"{OWN_OUTCOMES}{actor}/")
-    return line.kind == "Outcome" and line.core is not None and not own
+    return KINDS[line.kind].settles and line.core is not None and not own
 
 
 def is_of_debates(line: Line) -> bool:
@@ -108,9 +85,10 @@ def is_of_debates(line: Line) -> bool:
 
 def owner_of_core(kind: str, core: Mapping[str, Any], recorder: str, actor: str) -> str:
     """Return the owner of a record that *recorder* recorded with *core*; *actor* if it is one of several owners."""
-    if kind in UNOWNED_KINDS:
+    info = KINDS[kind]
+    if info.unowned:
         return NO_OWNER
-    named = core.get(OWNER_FIELDS[kind]) if kind in OWNER_FIELDS else recorder
+    named = core.get(info.owner) if info.owner is not None else recorder
     if isinstance(named, list):
         return actor if actor in named else next(iter(named), NO_OWNER)
     return str(named)
@@ -118,29 +96,37 @@ def owner_of_core(kind: str, core: Mapping[str, Any], recorder: str, actor: str)
 
 def needs_owner_of(line: Line) -> Ref | None:
     """Return the record whose stored owner decides about *line*, if one does."""
-    if isinstance(line, RecordLine) and line.core is None and line.kind in OWNER_FIELDS:
+    if isinstance(line, RecordLine) and line.core is None and KINDS[line.kind].owner is not None:
         ref: Ref | None = (line.kind, line.key)
     elif isinstance(line, LinkLine):
         ref = _owning_end(line)
     else:
         return None
-    # The key of an agent or a person is its name: no look-up is needed.
-    return ref if ref is not None and ref[0] not in {"Agent", "Human"} else None
+    return ref if ref is not None and not _owns_itself(ref) else None
 
 
 def _owning_end(line: LinkLine) -> Ref | None:
-    end = LINK_OWNER.get(line.type)
-    if end is None:
-        return None
-    return (line.from_label, line.from_key) if end == "from" else (line.to_label, line.to_key)
+    match line.link.owner:
+        case "from":
+            return line.from_label, line.from_key
+        case "to":
+            return line.to_label, line.to_key
+        case _:
+            return None
 
 
 def _owner_of_link(line: LinkLine, actor: str, known_owners: Mapping[Ref, str]) -> str:
-    if line.type not in LINK_OWNER:
+    if line.link.owner is None:
         return NO_OWNER
     end = _owning_end(line)
     return actor if end is None else _owner_by_key(end, known_owners)
 
 
 def _owner_by_key(ref: Ref, known_owners: Mapping[Ref, str]) -> str:
-    return ref[1] if ref[0] in {"Agent", "Human"} else known_owners.get(ref, NO_OWNER)
+    return ref[1] if _owns_itself(ref) else known_owners.get(ref, NO_OWNER)
+
+
+def _owns_itself(ref: Ref) -> bool:
+    """Return whether the key is the owner, as that of an agent or a person is its name: no look-up is needed."""
+    info = KINDS[ref[0]]
+    return info.owner == info.key

@@ -39,6 +39,7 @@ from imem.recall.model import (
     TrackRecordsTable,
 )
 from imem.recall.retrievers import Limits
+from imem.recall.sections import contradictions, debates, history, lessons, patterns
 from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms, share
 from imem.services.arguments import parameters as checked
 from imem.services.delegation import delegated_actor
@@ -330,8 +331,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         """Return the newest analyses of *subject* with findings, decisions and outcomes; at most *limit* (200)."""
         return await single_reads.part(
             self._recall,
-            HistorySection,
-            "history",
+            history.SECTION,
             subject,
             limit=limit,
             **self._read_options(as_of, clock, deadline_ms),
@@ -376,8 +376,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         """Return the newest debates on *subject* and how they ended."""
         return await single_reads.part(
             self._recall,
-            DebatesSection,
-            "debates",
+            debates.SECTION,
             subject,
             limit=limit,
             **self._read_options(as_of, clock, deadline_ms),
@@ -394,7 +393,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
     ) -> RecordsSection:
         """Return contradictions between sources about *subject*: open ones first, by priority, then the newest."""
         asked = self._read_options(as_of, clock, deadline_ms)
-        return await single_reads.part(self._recall, RecordsSection, "contradictions", subject, limit=limit, **asked)
+        return await single_reads.part(self._recall, contradictions.SECTION, subject, limit=limit, **asked)
 
     async def patterns(
         self,
@@ -408,8 +407,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         """Return the patterns that were active then, of the sector of *subject* or of none."""
         return await single_reads.part(
             self._recall,
-            RecordsSection,
-            "patterns",
+            patterns.SECTION,
             subject,
             limit=limit,
             **self._read_options(as_of, clock, deadline_ms),
@@ -427,8 +425,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         """Return the lessons that concern *subject*."""
         return await single_reads.part(
             self._recall,
-            RecordsSection,
-            "lessons",
+            lessons.SECTION,
             subject,
             limit=limit,
             **self._read_options(as_of, clock, deadline_ms),

@@ -28,11 +28,14 @@ from imem.journal.telemetry.tracing import TRACER
 from imem.kg.asof import AsOf, parse_as_of
 from imem.kg.asof import AsOfClock as On
 from imem.kg.engine import Graph
-from imem.recall.model import Briefing, BriefingSection, Quality, Subject, SubjectSection
+from imem.recall.answers import BriefingSection, Quality
+from imem.recall.model import Briefing, Subject
 from imem.recall.read_horizon import ReadHorizon, fetch_read_horizon
 from imem.recall.requests import RecallDependencies, RequestContext, unavailable
 from imem.recall.retrievers import Limits
-from imem.recall.section_registry import BRIEFING_SECTIONS, SUBJECT, SectionSpec
+from imem.recall.section_registry import BRIEFING_SECTIONS, SUBJECT
+from imem.recall.sections.spec import SectionSpec
+from imem.recall.sections.subject import SubjectSection
 from imem.recall.subjects import LONGEST_NAME, PREFIXES, PRESENT, SubjectFinder, candidates, checked_candidates
 from imem.recall.timing.lateness import reports_lateness
 
@@ -355,7 +358,7 @@ class Recall:
             clock=clock,
             asked_as_of=asked,
             mode=self.mode(None, whole=False),
-            **{kind.name: unavailable(kind.make, error) for kind in BRIEFING_SECTIONS},
+            **{kind.name: unavailable(kind.model, error) for kind in BRIEFING_SECTIONS},
         )
 
 
@@ -391,4 +394,4 @@ async def _guarded(context: RequestContext, kind: SectionSpec[A]) -> A:
         error: ImemError = BudgetExceeded("It was not there before the deadline.")
     except ImemError as failure:
         error = failure
-    return unavailable(kind.make, error)
+    return unavailable(kind.model, error)

@@ -34,11 +34,11 @@ from imem.journal.telemetry.tracing import TRACER
 from imem.kg.asof import AsOf, AsOfClock, dated
 from imem.kg.engine import Graph
 from imem.kg.kinds.catalog import subject_ref
+from imem.recall.answers import AWAY, EXHAUSTED, BriefingSection, Quality
 from imem.recall.immutable import sealed
-from imem.recall.model import AWAY, EXHAUSTED, BriefingSection, Quality
 from imem.recall.read_horizon import ReadHorizon, fetch_read_horizon, pattern_epoch
 from imem.recall.retrievers import Limits, RetrievalRequest
-from imem.recall.section_registry import MAX_FALLBACKS, SectionSpec, schema_of
+from imem.recall.sections.spec import SectionSpec, schema_of
 from imem.recall.subjects import PRESENT
 from imem.recall.timing.assembly import AssemblyTime
 from imem.recall.timing.latency_watch import AnswerSource, LatencyWatch
@@ -47,6 +47,9 @@ A = TypeVar("A", bound=BriefingSection)
 T = TypeVar("T")
 
 log = structlog.get_logger()
+
+MAX_FALLBACKS: Final = 2
+"""Most fallback retrievers tried when the load fails or is late."""
 
 L3_SHARE: Final = 0.8
 """Share of the whole budget that a load from L3 may take."""
@@ -185,12 +188,12 @@ class RequestContext:
             }
             if kind.for_agent:
                 arguments["for"] = self.for_agent
-            key = key_of(kind.name, schema_of(kind.make), self.sources.gateway.actor.role.value, arguments)
+            key = key_of(kind.name, schema_of(kind.model), self.sources.gateway.actor.role.value, arguments)
         return Query(
             kind.name,
             key,
             lambda section: section.model_dump_json(exclude_defaults=True).encode(),
-            lambda data: sealed(kind.make.model_validate_json(data)),
+            lambda data: sealed(kind.model.model_validate_json(data)),
             kind.shows_patterns,
         )
 
@@ -415,7 +418,7 @@ class RequestContext:
             read_horizon = await self.read_horizon(since_s)
             at = read_horizon.at(self.asked, self.on)
             ask = self.retrieval_request(at, due)
-            section, about = await asyncio.gather(kind.exact(ask), self._about(kind, read_horizon))
+            section, about = await asyncio.gather(kind.load(ask), self._about(kind, read_horizon))
             return Loaded(
                 sealed(section),
                 at.at,

@@ -20,9 +20,8 @@ from imem.kg.kinds.catalog import KINDS
 from imem.kg.kinds.enums import PatternStatus
 from imem.kg.queries import arguments, named_queries
 from imem.kg.similarity.scoring import NEIGHBOURS
-from imem.recall import retrievers, similar_analyses
 from imem.recall.brief import Recall
-from imem.recall.dated_rows import active_patterns, finish_rows
+from imem.recall.dated_rows import active_patterns
 from imem.recall.model import (
     BriefingSection,
     DatedTrackRecord,
@@ -36,8 +35,11 @@ from imem.recall.model import (
     TrackRecordsSection,
     TrackRecordsTable,
 )
-from imem.recall.retrievers import Limits, RetrievalRequest
-from imem.recall.section_registry import SECTIONS_BY_NAME
+from imem.recall.retrievers import Limits, RetrievalRequest, record
+from imem.recall.section_registry import DATED_QUERIES
+from imem.recall.sections import similar_analyses
+from imem.recall.sections.spec import SectionSpec
+from imem.recall.sections.track_records import track_record
 from imem.recall.timing.lateness import reports_lateness
 
 A = TypeVar("A", bound=BriefingSection)
@@ -81,8 +83,7 @@ _GRAPH: Final = (ResourceType.GRAPH, Action.READ)
 @reports_lateness
 async def part(
     recall: Recall,
-    kind: type[A],
-    name: str,
+    kind: SectionSpec[A],
     subject: str,
     *,
     as_of: datetime | None,
@@ -91,29 +92,26 @@ async def part(
     deadline: Deadline,
 ) -> A:
     """
-    Return the section *name*, of the type *kind*, for *subject*.
+    Return the section *kind* for *subject*.
 
     Raises:
         UnknownSubject, BadInput, PermissionDenied: as a briefing.
         PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
     """
-    limits = Limits() if limit is None else Limits(*(bounded(limit),) * 9)
+    limits = Limits() if limit is None else Limits.all(bounded(limit))
     asked, on = parse_as_of(as_of, clock)
-    which = SECTIONS_BY_NAME[name]
-    context = await recall.open_context(subject, (which,), asked=asked, on=on, limits=limits, deadline=deadline)
+    context = await recall.open_context(subject, (kind,), asked=asked, on=on, limits=limits, deadline=deadline)
     try:
         async with asyncio.timeout(deadline.left_s()):
-            shown = await context.cached_sections((which,))
-        if name not in shown:
-            shown[name] = await recall.sources.assembly.in_time(context.section(which), deadline)
-        section: BriefingSection = shown[name]
+            shown = await context.cached_sections((kind,))
+        section: A | None = shown.get(kind.name)
+        if section is None:
+            section = await recall.sources.assembly.in_time(context.section(kind), deadline)
         _, mode = await recall.horizon_and_mode(context, whole=section.quality is Quality.EXACT)
     except TimeoutError as error:
         raise BudgetExceeded("It was not there before the deadline.") from error
     finally:
         await context.end()
-    if not isinstance(section, kind):
-        raise TypeError(f"The section {name} is no {kind.__name__}.")
     return section.model_copy(update={"mode": mode})
 
 
@@ -143,9 +141,9 @@ async def similar_to(
         ask = RetrievalRequest("", at, recall.gateway, recall.graph, deadline, limits, recall.halflife_years)
         subject_id = await similar_analyses.subject_of(ask, what)
         if subject_id is not None:
-            return await similar_analyses.analyses_like(replace(ask, subject_id=subject_id), what, min_score=min_score)
+            return await similar_analyses.load_like(replace(ask, subject_id=subject_id), what, min_score=min_score)
         subject_id = await recall.subject(what, at, deadline=deadline)
-        return await similar_analyses.analyses(replace(ask, subject_id=subject_id), min_score=min_score)
+        return await similar_analyses.load(replace(ask, subject_id=subject_id), min_score=min_score)
 
     section = await recall.gateway.authorize_and_execute(
         Resource(ResourceType.GRAPH, what), Action.READ, answer, deadline=deadline
@@ -184,7 +182,7 @@ async def agent_records(
             return TrackRecordsSection(mode=recall.mode(read_horizon))
         answer = await track_records(database, pairs, at, halflife_years=recall.halflife_years, deadline=deadline)
         # The pairs are those of now: empty records as of the moment are left out, unless the domain was given.
-        items = [retrievers.track_record(one) for one in answer.records if domain or one.n or one.abstained]
+        items = [track_record(one) for one in answer.records if domain or one.n or one.abstained]
         return TrackRecordsSection(items=items, total=len(items), mode=recall.mode(read_horizon))
 
     return await recall.gateway.authorize_and_execute(
@@ -256,9 +254,7 @@ async def many_records(
         whole = unscored or (named is not None and domains is not None)
         shown = [(moment, one) for moment, one in found if one.n or one.abstained or whole]
         shown.sort(key=lambda one: (one[0].at, one[1].domain, one[1].baseline, one[1].agent))
-        items = [
-            DatedTrackRecord(as_of=moment.at, **retrievers.track_record(one).model_dump()) for moment, one in shown
-        ]
+        items = [DatedTrackRecord(as_of=moment.at, **track_record(one).model_dump()) for moment, one in shown]
         table = TrackRecordsTable(items=items, total=len(items), mode=recall.mode(read_horizon))
         if waits and any(min(waits) <= moment.recorded_until for moment in moments):
             return table.model_copy(update={"quality": Quality.PARTIAL, "reason": "some outcomes are not scored yet"})
@@ -303,8 +299,8 @@ async def debate(
         resolutions = [one for ref, one in sorted(answer.records.items()) if ref[0] == "DebateResolution"]
         return RecordedDebate(
             debate=DebateItem(
-                debate=retrievers.record(found),
-                resolutions=[retrievers.record(one) for one in resolutions],
+                debate=record(found),
+                resolutions=[record(one) for one in resolutions],
                 turns=len(rows),
                 speakers=len({row["speaker"] for row in rows}),
             ),
@@ -402,9 +398,9 @@ async def named(
             shown = (row[_SHOWN]["pattern_id"] for row in rows)
             active = await active_among(shown, recall.gateway.database, deadline=deadline)
             rows = [row for row in rows if row[_SHOWN]["pattern_id"] in active]
-        return (
-            rows if at is None else await finish_rows(name, rows, bound, recall.gateway.database, at, deadline=deadline)
-        )
+        if at is None:
+            return rows
+        return await DATED_QUERIES[name].finished(rows, bound, recall.gateway.database, at, deadline=deadline)
 
     kind, action = _QUERIES.get(name) or _AREAS.get(query.area, _GRAPH)
     resource = Resource(kind, name, owner=bound["agent"] if kind is ResourceType.CREDIBILITY else None)

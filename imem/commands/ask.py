@@ -157,9 +157,9 @@ def similar(
     answer = run_question(lambda memory: memory.similar(what, limit=limit, min_score=min_score, **options))
 
     def text() -> str:
-        from imem.recall.sections.similar import similar_text  # noqa: PLC0415 - as above
+        from imem.recall.sections.similar_analyses import SECTION  # noqa: PLC0415 - as above
 
-        return "\n".join(similar_text(item) for item in answer.items) or "None is similar enough."
+        return SECTION.text(answer) or "None is similar enough."
 
     print_answer(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
     if answer.reason is not None:
@@ -199,9 +199,9 @@ def debates(
     answer = run_question(lambda memory: memory.debates(subject, limit=limit, **options))
 
     def text() -> str:
-        from imem.recall.sections.debates import debate_text  # noqa: PLC0415 - as above
+        from imem.recall.sections.debates import SECTION  # noqa: PLC0415 - as above
 
-        return "\n".join(debate_text(item) for item in answer.items) or "No debate is known."
+        return SECTION.text(answer) or "No debate is known."
 
     print_answer(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
 
@@ -254,7 +254,7 @@ def agents(
     answer = run_question(ask)
 
     def text() -> str:
-        from imem.recall.sections.tracks import track_table  # noqa: PLC0415 - as above
+        from imem.recall.sections.track_records import track_table  # noqa: PLC0415 - as above
 
         return track_table(answer.items) or f"Nothing that {agent or 'anybody'} said was ever settled."
 

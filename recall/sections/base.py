@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -13,15 +13,10 @@ from imem.recall.rendering.lead import lead
 from imem.recall.rendering.quoting import name, quoted
 
 if TYPE_CHECKING:
-    from imem.recall.model import (
-        Briefing,
-        BriefingSection,
-        ClaimSummary,
-        DatedRecord,
-        HistoryItem,
-        ReviewedDecision,
-        TrackRecordItem,
-    )
+    from imem.recall.answers import BriefingSection, ClaimSummary, DatedRecord, ReviewedDecision
+    from imem.recall.model import Briefing
+    from imem.recall.sections.history import HistoryItem
+    from imem.recall.sections.track_records import TrackRecordItem
 
 SHORT_NAME: Final = 48
 """Longest name inside a line, in characters."""
@@ -43,7 +38,6 @@ class Block(NamedTuple):
 class FollowUpCall(NamedTuple):
     """The call that fetches the rest of a section, in Python and as a command, without moment and clock."""
 
-    method: str
     python: str
     command: str
 
@@ -79,17 +73,17 @@ class RenderedSection:
         return max(self.total - kept, 0) if self.nouns[1] else 0
 
 
-def section(
+def rendered_section(
     title: str,
     answer: BriefingSection,
     blocks: Sequence[Block],
     *,
     nouns: tuple[str, str],
-    nothing: str,
     call: FollowUpCall,
+    nothing: str = "",
     head: str = "",
 ) -> RenderedSection:
-    """Return the rendered section of *answer*."""
+    """Return the rendered section of *answer*; *nothing* is the plural of *nouns* unless it is given."""
     return RenderedSection(
         title=title,
         blocks=tuple(blocks),
@@ -98,18 +92,23 @@ def section(
         quality=answer.quality,
         reason=answer.reason or "",
         head=head,
-        nothing=nothing,
+        nothing=nothing or nouns[1],
         call=call,
     )
 
 
-def calls(subject_id: str, method: str, command: str, limit: int) -> FollowUpCall:
-    """Return the call of *method* and the command about the subject."""
+def faded(texts: Iterable[str], worth: float, fading: float) -> list[Block]:
+    """Return items of which the first has *worth*, and each other that of the one before it times *fading*."""
+    return [Block(text, worth * fading**place) for place, text in enumerate(texts)]
+
+
+def follow_up_call(subject_id: str, method: str, limit: int) -> FollowUpCall:
+    """Return the call of *method*, and of the command of that name, about the subject."""
     # An id that could end a Python literal or a shell word is replaced by a placeholder.
     subject = f'"{subject_id}"' if _PLAIN_ID.fullmatch(subject_id) else "subject"
     most = max(1, min(limit, MOST))
     return FollowUpCall(
-        method, f"await memory.{method}({subject}, limit={most}{{when}})", f"imem {command} {subject} --limit {most}"
+        f"await memory.{method}({subject}, limit={most}{{when}})", f"imem {method} {subject} --limit {most}"
     )
 
 
@@ -185,16 +184,16 @@ def label(text: Any) -> str:
     return name(str(text), SHORT_NAME)
 
 
-def said(text: str, limit: int) -> str:
+def quote_lead(text: str, limit: int) -> str:
     """Return the lead of a text as a quotation."""
     # The lead marks what it cut inside the text; escapes do not count against either limit.
     return quoted(lead(text, limit), limit + 4)
 
 
-def marked(who: str, *marks: str) -> str:
+def with_marks(who: str, *marks: str) -> str:
     """Return a name with the renderer's remarks in brackets, if any."""
-    told = ", ".join(mark for mark in marks if mark)
-    return f"{label(who)} ({told})" if told else label(who)
+    shown = ", ".join(mark for mark in marks if mark)
+    return f"{label(who)} ({shown})" if shown else label(who)
 
 
 def with_noun(count: int, nouns: tuple[str, str]) -> str:
@@ -255,10 +254,10 @@ def settled_number(claims: ClaimSummary) -> str:
         return ""
     # The line's day implies the moment, but not a period.
     target_at = claims.target_at if claims.period_start is not None else None
-    return was(Topic(claims.metric, claims.unit, claims.period_start, target_at), claims.actual)
+    return outcome_text(Topic(claims.metric, claims.unit, claims.period_start, target_at), claims.actual)
 
 
-def was(topic: Topic, actual: float) -> str:
+def outcome_text(topic: Topic, actual: float) -> str:
     """Return the outcome of a topic as text."""
     return f"{topic.text}{',' if topic.period_start is not None else ''} was {number(actual)}"
 
@@ -282,7 +281,7 @@ def verdict_of(taken: ReviewedDecision) -> str | None:
     return str(verdict) if verdict is not None else None
 
 
-def decided(taken: ReviewedDecision) -> str:
+def decision_text(taken: ReviewedDecision) -> str:
     """Return a decision's action, else its type, as text."""
     return f"decided {label(taken.decision.core.get('action') or taken.decision.core['type'])}"
 
@@ -303,11 +302,11 @@ def claims_result(claims: ClaimSummary | None, at: datetime | None, probability:
         over = at is not None and claims.due_at <= at
         return f"open, {'no outcome since' if over else 'due'} {when(claims.due_at)}"
     found = []
-    if claims.actual is not None and (told := settled_number(claims)):
+    if claims.actual is not None and (settled := settled_number(claims)):
         side = ""
         if probability is not None and claims.actual in {0.0, 1.0} and probability != EVEN:
             side = " (right side)" if (probability > EVEN) == bool(claims.actual) else " (wrong side)"
-        found.append(f"{told}{side}")
+        found.append(f"{settled}{side}")
     sided = claims.right + claims.wrong
     found.append(f"{claims.right} of {sided} claims right" if sided else "no claim took a side")
     if claims.settled < claims.claims:

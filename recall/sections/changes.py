@@ -13,10 +13,10 @@ from imem.recall.sections.base import (
     Topic,
     claims_result,
     conclusion,
-    decided,
+    decision_text,
     label,
     number,
-    said,
+    quote_lead,
     settled_number,
     share,
     topic_of,
@@ -26,7 +26,8 @@ from imem.recall.sections.base import (
 )
 
 if TYPE_CHECKING:
-    from imem.recall.model import DatedRecord, HistoryItem
+    from imem.recall.answers import DatedRecord
+    from imem.recall.sections.history import HistoryItem
 
 WORTH: Final = 1.3
 SHIFT: Final = 0.1
@@ -72,8 +73,8 @@ def _concluded(newest: HistoryItem, before: HistoryItem | None) -> str:
 
 def _says(item: HistoryItem) -> str:
     core = item.analysis.core
-    concluded = conclusion(item.analysis) or (said(core["summary"], SUMMARY_CHARS) if core.get("summary") else "")
-    return ", ".join([part for part in (concluded, *map(decided, item.decisions)) if part])
+    concluded = conclusion(item.analysis) or (quote_lead(core["summary"], SUMMARY_CHARS) if core.get("summary") else "")
+    return ", ".join([part for part in (concluded, *map(decision_text, item.decisions)) if part])
 
 
 def _minds(newest: HistoryItem, before: HistoryItem | None) -> str:
@@ -101,8 +102,8 @@ def _minds(newest: HistoryItem, before: HistoryItem | None) -> str:
         return f"None of the {len(heard)} agents heard both times changed side."
     moved.sort(key=lambda one: (-one[0], one[1]))
     more = f" and {len(moved) - MOST} more" if len(moved) > MOST else ""
-    told = "; ".join(told for _, told, _ in moved[:MOST])
-    return f"{len({agent for *_, agent in moved})} of {len(heard)} agents changed: {told}{more}."
+    changed = "; ".join(text for _, text, _ in moved[:MOST])
+    return f"{len({agent for *_, agent in moved})} of {len(heard)} agents changed: {changed}{more}."
 
 
 Voice = tuple[str, str, str | None, str | None, int | None]
@@ -176,11 +177,11 @@ def _settled(context: RenderContext) -> str:
             continue
         if str(item.analysis.core["date"]) > day:  # Of another question of the series: its line tells it.
             continue
-        verdicts = [f"{decided(one)}: {verdict}" for one in item.decisions if (verdict := verdict_of(one))]
-        told = "; ".join(
+        verdicts = [f"{decision_text(one)}: {verdict}" for one in item.decisions if (verdict := verdict_of(one))]
+        result = "; ".join(
             [*verdicts, claims_result(claims, context.briefing.as_of, item.analysis.core.get("probability"))]
         )
-        found.append(f"{when(item.analysis.core['date'])} ({told})")
+        found.append(f"{when(item.analysis.core['date'])} ({result})")
     if not found:
         return ""
     more = f" and {len(found) - MOST} more" if len(found) > MOST else ""
@@ -207,8 +208,8 @@ def _right(context: RenderContext) -> str:
         ]
         on = f" on {label(item.subject_id)}" if item.subject_id != context.own else ""
         sided = ", ".join(who) or "nobody took a side"
-        told = f", {was}" if (was := settled_number(claims)) else ""
-        return f"Last settled: the analysis of {when(item.analysis.core['date'])}{on}{told}: {sided}."
+        outcome = f", {value}" if (value := settled_number(claims)) else ""
+        return f"Last settled: the analysis of {when(item.analysis.core['date'])}{on}{outcome}: {sided}."
     return ""
 
 
@@ -226,8 +227,10 @@ def _new(context: RenderContext) -> str:
     contradictions = [one for one in context.briefing.contradictions.items if one.known_at >= since]
     if contradictions:
         levels = Counter(one.core["priority"] for one in contradictions)
-        told = ", ".join(f"{levels[level]} {level}" for level in ("CRITICAL", "HIGH", "MEDIUM", "LOW") if levels[level])
-        found.append(f"{with_noun(len(contradictions), ('contradiction', 'contradictions'))} ({told})")
+        counts = ", ".join(
+            f"{levels[level]} {level}" for level in ("CRITICAL", "HIGH", "MEDIUM", "LOW") if levels[level]
+        )
+        found.append(f"{with_noun(len(contradictions), ('contradiction', 'contradictions'))} ({counts})")
     debates = [one for one in context.briefing.debates.items if one.debate.known_at >= since]
     if debates:
         found.append(with_noun(len(debates), ("debate", "debates")))

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
-from imem.recall.sections.base import Block, RenderContext, RenderedSection, calls, label, number, section, when
-
-if TYPE_CHECKING:
-    from imem.recall.model import DatedRecord
+from imem.kg.asof import ValuesAsOf
+from imem.recall.answers import DatedRecord, RecordsSection
+from imem.recall.dated_rows import DatedQuery, Row, newest_rows, refs_in
+from imem.recall.retrievers import RetrievalRequest, graph_rows, mark_partial, record
+from imem.recall.sections.base import (
+    Block,
+    RenderContext,
+    RenderedSection,
+    follow_up_call,
+    label,
+    number,
+    rendered_section,
+    when,
+)
+from imem.recall.sections.spec import SectionSpec
 
 WORTH: Final = {"CRITICAL": 1.22, "HIGH": 1.0, "MEDIUM": 0.7, "LOW": 0.12}
 FADING: Final = 0.8
@@ -15,24 +27,64 @@ TRIVIAL: Final = 0.01
 """Relative difference up to which a contradiction is trivial, whatever its priority."""
 
 TRIVIAL_WORTH: Final = 0.1
+
 RESOLVED: Final = 0.7
 """Worth of a resolved contradiction, as a share of an open one's."""
 
+PRIORITIES: Final = ("CRITICAL", "HIGH", "MEDIUM", "LOW")
+"""Priorities of contradictions, highest first."""
 
-def contradictions(context: RenderContext) -> RenderedSection:
+
+# Retrieval
+
+
+async def load(request: RetrievalRequest) -> RecordsSection:
+    """Return contradictions between sources about the subject's data: open ones first, by priority, then the newest."""
+    rows, total = await graph_rows(request, "contradictions_of_subject", request.limits.contradictions)
+    return await _answer(request, rows, total)
+
+
+async def load_from_journal(request: RetrievalRequest) -> RecordsSection:
+    """Return the subject's contradictions from record heads."""
+    given = {"subject_id": request.subject_id, "limit": request.limits.contradictions, **request.at.limits}
+    rows = await request.database.named("contradictions_in_journal", given, deadline=request.deadline)
+    return mark_partial(await _answer(request, rows, rows[0]["total"] if rows else 0))
+
+
+async def _answer(request: RetrievalRequest, rows: Sequence[dict[str, Any]], total: int) -> RecordsSection:
+    found = await request.dated(("DataContradiction", row["contradiction"]) for row in rows)
+    rows = _dated_rows(rows, found, request.limits.contradictions)
+    items = [record(found.records["DataContradiction", row["contradiction"]]) for row in rows]
+    return RecordsSection(items=items, total=max(total, len(items)))
+
+
+def _dated_rows(rows: Iterable[Row], answer: ValuesAsOf, limit: int) -> list[Row]:
+    """Return rows of ``contradictions_of_subject``: open ones before resolved ones, by priority, the newest first."""
+    kept = newest_rows(rows, answer, "contradiction", "DataContradiction", "timestamp")
+
+    def rank(row: Row) -> tuple[bool, int]:
+        known = answer.records["DataContradiction", row["contradiction"]]
+        return "resolution" in known.groups, PRIORITIES.index(known.core["priority"])
+
+    return sorted(kept, key=rank)[:limit]
+
+
+# Rendering
+
+
+def render(context: RenderContext) -> RenderedSection:
     """Return the contradictions by priority, open before resolved, trivial ones last."""
     answer = context.briefing.contradictions
     newest = sorted(answer.items, key=lambda one: one.key)
     newest.sort(key=lambda one: str(one.core["timestamp"]), reverse=True)
     ranked = sorted(newest, key=lambda one: -_worth(one))
     blocks = [Block(contradiction_text(one), _worth(one) * FADING**place) for place, one in enumerate(ranked)]
-    return section(
+    return rendered_section(
         "Contradictions between sources",
         answer,
         blocks,
         nouns=("contradiction", "contradictions"),
-        nothing="contradictions",
-        call=calls(context.own, "contradictions", "contradictions", answer.total),
+        call=follow_up_call(context.own, "contradictions", answer.total),
     )
 
 
@@ -58,3 +110,19 @@ def contradiction_text(record: DatedRecord) -> str:
     corrected = " (corrected)" if record.corrected_at is not None else ""
     values = ", ".join(f"{label(core[f'source_{side}'])} {number(core[f'value_{side}'])}" for side in "ab")
     return f"- {core['priority']} {when(core['timestamp'])}{corrected} {label(core['data_point'])}: {values} → {end}"
+
+
+SECTION: Final = SectionSpec(
+    name="contradictions",
+    model=RecordsSection,
+    load=load,
+    fallbacks=(load_from_journal,),
+    limits=("contradictions",),
+    query=DatedQuery(
+        "contradictions_of_subject",
+        refs_in("contradiction", "DataContradiction"),
+        lambda rows, answer, given: _dated_rows(rows, answer, given["limit"]),
+    ),
+    renderers=(render,),
+    item_text=contradiction_text,
+)

@@ -13,23 +13,25 @@ from imem.recall.sections.base import (
     RenderContext,
     RenderedSection,
     Topic,
-    calls,
+    follow_up_call,
     label,
-    marked,
     number,
-    said,
+    outcome_text,
+    quote_lead,
     share,
     topic_of,
     verdict_of,
-    was,
     when,
+    with_marks,
     with_noun,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from imem.recall.model import DatedRecord, HistoryItem, ReviewedDecision, SettledFinding, TrackRecordItem
+    from imem.recall.answers import DatedRecord, ReviewedDecision
+    from imem.recall.sections.history import HistoryItem, SettledFinding
+    from imem.recall.sections.track_records import TrackRecordItem
 
     Records = Mapping[tuple[str, str], TrackRecordItem]
 
@@ -65,7 +67,7 @@ def newest(context: RenderContext) -> RenderedSection:
         blocks=(*heads, *findings),
         total=len(heads) + item.findings_total,
         nouns=("finding of the newest analysis", "findings of the newest analysis"),
-        call=calls(context.own, "history", "history", max(context.briefing.history.total, item.findings_total)),
+        call=follow_up_call(context.own, "history", max(context.briefing.history.total, item.findings_total)),
     )
 
 
@@ -102,17 +104,17 @@ def in_full(item: HistoryItem, records: Records, for_agent: str | None) -> tuple
     waits = item.claims is not None and item.claims.settled < item.claims.claims
     heads += [Block(_decision(taken, waits=waits), DECISION_WORTH) for taken in item.decisions]
     if item.analysis.core.get("summary"):
-        heads.append(Block(f"- Summary: {said(item.analysis.core['summary'], SUMMARY_CHARS)}", SUMMARY_WORTH))
+        heads.append(Block(f"- Summary: {quote_lead(item.analysis.core['summary'], SUMMARY_CHARS)}", SUMMARY_WORTH))
     if question is not None:
         heads.insert(0, Block(f"- {_asked(question)}", CONSENSUS_WORTH))
     settled = any(one.score is not None for one in findings)
-    told = []
+    blocks = []
     for place, one in enumerate(findings):
         baseline = _baseline(one.finding, records)
         marks = ("baseline" if baseline else "", "you" if one.finding.core["agent"] == for_agent else "")
         worth = BASELINE_WORTH if baseline else FINDING_WORTH * FADING**place
-        told.append(Block(f"- {_finding(one, marks, question, first=place < FIRST, settled=settled)}", worth))
-    return heads, told
+        blocks.append(Block(f"- {_finding(one, marks, question, first=place < FIRST, settled=settled)}", worth))
+    return heads, blocks
 
 
 # Order of findings
@@ -167,10 +169,10 @@ def _consensus(findings: Sequence[SettledFinding], total: int, records: Records,
     lines = []
     directions = Counter(one.core["direction"] for one in voices if one.core.get("direction"))
     if directions:
-        told = ", ".join(
+        counts = ", ".join(
             f"{directions[side]} {side}" for side in ("positive", "negative", "neutral") if directions[side]
         )
-        lines.append(f"{with_noun(directions.total(), ('direction', 'directions'))}{of}: {told}{without}")
+        lines.append(f"{with_noun(directions.total(), ('direction', 'directions'))}{of}: {counts}{without}")
     for field, shown in (("probability", share), ("value", number)):
         for topic, values in _grouped(voices, field).items():
             about = _about(topic, question)
@@ -225,7 +227,7 @@ def _asked(question: Topic) -> str:
 
 def _finding(one: SettledFinding, marks: tuple[str, ...], question: Topic | None, *, first: bool, settled: bool) -> str:
     core, topic = one.finding.core, topic_of(one.finding)
-    who = marked(core["agent"], *marks)
+    who = with_marks(core["agent"], *marks)
     says = []
     if core.get("probability") is not None:
         says.append(share(core["probability"]))
@@ -246,7 +248,7 @@ def _finding(one: SettledFinding, marks: tuple[str, ...], question: Topic | None
     if not first and (core.get("probability") is not None or core.get("value") is not None):
         # The statement mostly repeats the number.
         return text
-    return f"{text}; {said(core['statement'], LONG_CHARS if first else SHORT_CHARS)}"
+    return f"{text}; {quote_lead(core['statement'], LONG_CHARS if first else SHORT_CHARS)}"
 
 
 def _verdict(settled: SettledFinding) -> str:
@@ -275,4 +277,4 @@ def _decision(taken: ReviewedDecision, *, waits: bool) -> str:
 
 def _outcome(record: DatedRecord) -> str:
     topic = topic_of(record)
-    return was(topic, record.core["actual"]) if topic is not None else ""
+    return outcome_text(topic, record.core["actual"]) if topic is not None else ""

@@ -9,7 +9,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from imem.journal.deadline import Deadline
 from imem.kg.views import View
-from imem.recall.model import AnswerModel, Rows
+from imem.recall.answers import AnswerModel
+from imem.recall.model import Rows
 
 P = ParamSpec("P")
 A = TypeVar("A")

@@ -28,7 +28,7 @@ from imem.kg.pipelines import REBUILD_SIMILAR
 from imem.kg.similarity.embedders import LocalEmbedder
 from imem.kg.similarity.index import update
 from imem.memory import Memory
-from imem.recall.similar_analyses import MOST_EXACT
+from imem.recall.sections.similar_analyses import MOST_EXACT
 from imem.services.stores import Stores
 from imem.workers.celery_app import make_app
 from tests.bench.conftest import SCALES, _scale

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
 from typer.testing import CliRunner
 
 from imem.cli import app
-from imem.recall.model import Briefing
-from imem.recall.rendering.markdown import LEAST_TOKENS, SECTIONS
+from imem.recall.model import Briefing, BriefingSection
+from imem.recall.rendering.markdown import LEAST_TOKENS
 from imem.recall.retrievers import Limits
+from imem.recall.section_registry import BRIEFING_SECTIONS
 from imem.recall.sections.base import render_context_of
 from tests.recall import facts
 from tests.recall.conftest import Desk
@@ -121,8 +123,18 @@ def test_every_part_of_an_answer_has_its_section() -> None:
     empty = Briefing.model_validate(
         {
             "subject": {"subject_id": "company:T0"}, "as_of": day(1), "clock": "known",
-            **{name: {} for name in ("history", "debates", "track_records", "contradictions", "patterns", "lessons")},
+            **{kind.name: {} for kind in BRIEFING_SECTIONS},
         }
     )  # fmt: skip
-    made = [make(render_context_of(empty)) for make in SECTIONS]
-    assert sum(bool(one.nothing) for one in made) == len(empty.sections)
+    for kind in BRIEFING_SECTIONS:
+        made = [render(render_context_of(empty)) for render in kind.renderers]
+        assert sum(bool(one.nothing) for one in made) == 1, kind.name
+
+
+def test_the_fields_of_a_briefing_are_the_registered_sections() -> None:
+    """Whoever adds a section is told of the two lines that types need: in the briefing, and in its limits."""
+    models = [(name, field.annotation) for name, field in Briefing.model_fields.items()]
+    sections = [one for one in models if isinstance(one[1], type) and issubclass(one[1], BriefingSection)]
+    assert sections == [(kind.name, kind.model) for kind in BRIEFING_SECTIONS]
+    limits = [name for kind in BRIEFING_SECTIONS for name in kind.limits]
+    assert sorted(limits) == sorted(field.name for field in fields(Limits))

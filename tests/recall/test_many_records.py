@@ -12,7 +12,7 @@ from imem.journal.settings import Role
 from imem.memory import Memory
 from imem.recall import single_reads
 from imem.recall.model import TrackRecordItem
-from imem.recall.sections.tracks import track_table
+from imem.recall.sections.track_records import track_table
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import day

@@ -27,7 +27,7 @@ from imem.recall.model import (
     Subject,
 )
 from imem.recall.rendering.markdown import DEFAULT_TOKENS, LEAST_CHARS, LEAST_TOKENS, WARNING, tokens
-from imem.recall.sections.tracks import track_table
+from imem.recall.sections.track_records import track_table
 from tests.recall.pages import AT, analysis, briefing, contradiction, finding, part, record, track
 
 EVIL = "\n".join(

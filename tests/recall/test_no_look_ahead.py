@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from imem.journal.errors import BadInput, BudgetExceeded
 from imem.memory import Memory
-from imem.recall.dated_rows import DATED_QUERIES
 from imem.recall.model import Briefing
+from imem.recall.section_registry import DATED_QUERIES
 from tests.kg.projection.conftest import CHAOS
 from tests.kg.projection.world import World
 from tests.recall import facts

@@ -14,7 +14,7 @@ from imem.journal.settings import Settings
 from imem.journal.statements import Statement, cypher, load, root_of
 from imem.kg.engine import given
 from imem.kg.queries import AREAS, AS_OF, arguments, named_queries, names_search, read_header, topic_search
-from imem.recall.dated_rows import DATED_QUERIES
+from imem.recall.section_registry import DATED_QUERIES
 from tests.conftest import Stack
 from tests.kg.queries.build import Row, as_of, ask, at
 from tests.kg.queries.conftest import Address

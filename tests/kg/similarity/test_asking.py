@@ -217,7 +217,7 @@ async def test_where_very_many_were_known_the_index_is_asked(
     await apply(house)
     whole = await memory.similar("A", as_of=day(4))
     assert whole.quality is Quality.EXACT
-    monkeypatch.setattr("imem.recall.similar_analyses.MOST_EXACT", 3)
+    monkeypatch.setattr("imem.recall.sections.similar_analyses.MOST_EXACT", 3)
     by_index = await memory.similar("A", as_of=day(4.1))
     assert by_index.quality is Quality.PARTIAL
     assert by_index.reason is not None

@@ -25,7 +25,8 @@ from imem.kg.engine import Graph
 from imem.kg.views import BUILDS, View, build, rebuild
 from imem.memory import Memory
 from imem.recall.model import Completeness, Quality
-from imem.recall.retrievers import Limits, RetrievalRequest, patterns_of_view
+from imem.recall.retrievers import Limits, RetrievalRequest
+from imem.recall.sections.patterns import load_from_view
 from imem.recall.views import view
 from tests.kg.similarity.conftest import NEVER, House, analysis, company, day
 from tests.servers import in_database
@@ -153,7 +154,7 @@ async def test_the_view_stands_in_where_the_time_is_over(told: House) -> None:
         return RetrievalRequest("company:A", at, told.gateway, cast("Graph", None), NEVER, Limits(), 2.0)
 
     async def shown(question: RetrievalRequest) -> list[str]:
-        section = await patterns_of_view(question)
+        section = await load_from_view(question)
         assert (section.quality, section.completeness) == (Quality.PARTIAL, Completeness.TOP_N)
         return [item.key for item in section.items]
 
@@ -161,7 +162,7 @@ async def test_the_view_stands_in_where_the_time_is_over(told: House) -> None:
     await rebuild(told.pipelines, deadline=NEVER)
     await told.say(pattern("p9", "active", 8, rate=0.99), pattern("p2", "deprecated", 9, rate=0.9))
     assert await shown(ask()) == ["p1", "p4"], "p9 is in the next making"
-    assert "of a view" in str((await patterns_of_view(ask())).reason)
+    assert "of a view" in str((await load_from_view(ask())).reason)
     assert await shown(ask(day(7))) == ["p2", "p1", "p4"]
 
 

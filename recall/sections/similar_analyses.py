@@ -1,5 +1,5 @@
 """
-Retriever of analyses of other subjects that are similar to this one's.
+Analyses of other subjects that are similar to the newest of this one, and their results.
 
 As of now the stored neighbours are read by key. As of an earlier moment they cannot be used: analyses recorded since
 have displaced some of the ten nearest. So all vectors valid at that moment are compared (exact search). Above
@@ -11,14 +11,46 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
+from pydantic import Field
+
+from imem.cache.tiers import tags
 from imem.kg.asof import AsOfClock, RecordAsOf, active_among
 from imem.kg.kinds.catalog import subject_ref
 from imem.kg.similarity.neighbours import features_of, model_version
 from imem.kg.similarity.scoring import CANDIDATES, MIN_SCORE, NEIGHBOURS, TIES, asks, reranked
-from imem.recall.model import Completeness, Quality, ReviewedDecision, SimilarItem, SimilarSection
+from imem.recall.answers import (
+    AnswerModel,
+    BriefingSection,
+    ClaimSummary,
+    Completeness,
+    DatedRecord,
+    Quality,
+    ReviewedDecision,
+)
 from imem.recall.retrievers import RetrievalRequest, claims_settled, record
+from imem.recall.sections.base import (
+    RenderContext,
+    RenderedSection,
+    conclusion,
+    decision_text,
+    faded,
+    follow_up_call,
+    label,
+    quote_lead,
+    rendered_section,
+    result_text,
+    share,
+    when,
+)
+from imem.recall.sections.spec import SectionSpec
+
+WORTH: Final = 0.8
+FADING: Final = 0.75
+SUMMARY_CHARS: Final = 90
+"""Longest quotation of a summary, in characters."""
 
 NEWEST: Final = 3
 """How many of the subject's newest analyses others are compared with."""
@@ -36,6 +68,41 @@ COUNTED: Final = 10_000
 
 MOST_EXACT: Final = 40_000
 """Most vectors of an exact search; 10,000 take 20 MB of reads."""
+
+
+class SimilarItem(AnswerModel):
+    """
+    An analysis of another subject that is similar to one of the subject's own.
+
+    Attributes:
+        subject_id: its subject.
+        like: key of the subject's own analysis that it is similar to.
+        score: similarity, 0 to 1 (:mod:`imem.kg.similarity.scoring`).
+        decisions: decisions that followed it, with their verdicts as of the moment.
+        claims: how its claims turned out; None without any.
+    """
+
+    subject_id: str
+    analysis: DatedRecord
+    like: str
+    score: float
+    decisions: list[ReviewedDecision] = Field(default_factory=list)
+    claims: ClaimSummary | None = None
+
+
+class SimilarSection(BriefingSection):
+    """
+    Analyses of other subjects that are similar to the newest of this one, most similar first.
+
+    Attributes:
+        model_version: version of vectors and rules behind the scores; scores of two versions are not comparable.
+    """
+
+    items: list[SimilarItem] = Field(default_factory=list)
+    model_version: str | None = None
+
+
+# Retrieval
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +139,17 @@ class _SearchResult:
     reason: str | None = None
 
 
-async def analyses(request: RetrievalRequest, *, min_score: float = MIN_SCORE) -> SimilarSection:
+async def load(request: RetrievalRequest, *, min_score: float = MIN_SCORE) -> SimilarSection:
     """Return analyses of other subjects similar to the newest ones of the subject, most similar first."""
     return await _like(request, None, NEWEST, min_score)
 
 
-async def analyses_like(request: RetrievalRequest, analysis_id: str, *, min_score: float = MIN_SCORE) -> SimilarSection:
+async def load_like(request: RetrievalRequest, analysis_id: str, *, min_score: float = MIN_SCORE) -> SimilarSection:
     """Return analyses of other subjects similar to the given one, most similar first."""
     return await _like(request, [analysis_id], 1, min_score)
 
 
-async def similar_to_newest(request: RetrievalRequest) -> SimilarSection:
+async def load_from_newest(request: RetrievalRequest) -> SimilarSection:
     """Return the first analyses similar to the newest one of the subject alone; a fallback."""
     few = replace(request, limits=replace(request.limits, similar=min(FEWER, request.limits.similar)))
     section = await _like(few, None, 1, MIN_SCORE)
@@ -260,3 +327,46 @@ async def subject_of(request: RetrievalRequest, what: str) -> str | None:
     """Return the subject of the analysis with the key *what*; None if no such analysis was known."""
     found = (await request.dated([("Analysis", what)])).records.get(("Analysis", what))
     return None if found is None else str(found.core["subject_id"])
+
+
+def _tags(section: SimilarSection) -> frozenset[str]:
+    return frozenset(tags.subject(item.subject_id) for item in section.items)
+
+
+# Rendering
+
+
+def render(context: RenderContext) -> RenderedSection:
+    """Return the similar analyses, most similar first."""
+    answer = context.briefing.similar_analyses
+    return rendered_section(
+        "Similar analyses of other subjects",
+        answer,
+        faded((similar_text(item, context.briefing.as_of) for item in answer.items), WORTH, FADING),
+        nouns=("similar analysis", "similar analyses"),
+        call=follow_up_call(context.own, "similar", answer.total),
+    )
+
+
+def similar_text(item: SimilarItem, at: datetime | None = None) -> str:
+    """Return a similar analysis as a list item, as of *at*."""
+    core = item.analysis.core
+    concluded = conclusion(item.analysis) or label(core["kind"])
+    conclusions = ", ".join([concluded, *map(decision_text, item.decisions)])
+    end = result_text(item.decisions, item.claims, at, core.get("probability"))
+    summary = f"; {quote_lead(core['summary'], SUMMARY_CHARS)}" if core.get("summary") else ""
+    head = f"- {share(item.score)} {label(item.subject_id)} {when(core['date'])}"
+    return f"{head}: {conclusions}{f' → {end}' if end else ''}{summary}"
+
+
+SECTION: Final = SectionSpec(
+    name="similar_analyses",
+    model=SimilarSection,
+    load=load,
+    fallbacks=(load_from_newest,),
+    limits=("similar",),
+    tags=_tags,
+    current_only=True,
+    renderers=(render,),
+    item_text=similar_text,
+)

@@ -31,7 +31,9 @@ from imem.kg.engine import Graph
 from imem.recall.answers import BriefingSection, Quality
 from imem.recall.model import Briefing, Subject
 from imem.recall.read_horizon import ReadHorizon, fetch_read_horizon
-from imem.recall.requests import RecallDependencies, RequestContext, unavailable
+from imem.recall.request.context import RecallDependencies, RequestContext
+from imem.recall.request.fallbacks import unavailable
+from imem.recall.request.reader import SectionReader
 from imem.recall.retrievers import Limits
 from imem.recall.section_registry import BRIEFING_SECTIONS, SUBJECT
 from imem.recall.sections.spec import SectionSpec
@@ -133,7 +135,7 @@ class Recall:
         reserve_ms = self.sources.assembly.reserve_ms(deadline.left_ms())
         due = deadline.within_ms(max(1.0, deadline.left_ms() - reserve_ms))
         try:
-            context = await self.open_context(
+            reader = await self.open_reader(
                 subject,
                 _ALL,
                 asked=asked,
@@ -145,27 +147,27 @@ class Recall:
         except (PostgresUnavailable, BudgetExceeded) as error:
             return self._without_journal(subject, asked, clock, str(error) or "Postgres did not answer in time")
         try:
-            answers = await self._answers(context)
+            answers = await self._answers(reader)
             due_s = min(due.at_s, time.monotonic())
-            briefing = await self._assembled(context, answers, reserve_ms)
+            briefing = await self._assembled(reader, answers, reserve_ms)
         finally:
-            await context.end()
+            await reader.lookup.end()
         self.sources.assembly.note(due_s)
         return briefing
 
-    async def open_context(
+    async def open_reader(
         self,
         subject: str,
-        kinds: Sequence[SectionSpec[Any]],
+        specs: Sequence[SectionSpec[Any]],
         *,
         asked: datetime | None,
         on: On,
         limits: Limits,
         for_agent: str | None = None,
         deadline: Deadline,
-    ) -> RequestContext:
+    ) -> SectionReader:
         """
-        Resolve *subject* and start the cache lookup of *kinds*.
+        Resolve *subject* and start the cache lookup of *specs*.
 
         Postgres is not asked for the name if the cache answers: either the name's own entry is fresh, or a fresh
         cached result about the likeliest candidate proves that this subject exists.
@@ -176,35 +178,36 @@ class Recall:
         """
         budget_ms = deadline.left_ms()
 
-        def begun(subject_id: str, *more: Query[str]) -> RequestContext:
+        def opened(subject_id: str, *more: Query[str]) -> SectionReader:
             context = RequestContext(self.sources, subject_id, asked, on, limits, for_agent, deadline, budget_ms)
-            context.look(kinds, *more)
-            return context
+            reader = SectionReader(context)
+            reader.lookup.start(specs, *more)
+            return reader
 
         tiers, name = self.sources.tiers, _name_query(self.sources, subject, asked, on)
         held = tiers.local.get(name.key) if tiers is not None and name.key is not None else None
         meant = name.decode(held.value) if held is not None else checked_candidates(subject)[0]
-        context = begun(meant, *((name,) if held is not None else ()))
+        reader = opened(meant, *((name,) if held is not None else ()))
         found: str | None = None
         try:
             if held is not None:
-                context.grant(kinds)
-                if (await context.found(name)).state is Freshness.FRESH:
+                reader.patterns.start(specs)
+                if (await reader.lookup.found(name)).state is Freshness.FRESH:
                     found = meant
-            elif (tag_versions := await context.known(kinds)) is not None:
+            elif (tag_versions := await reader.lookup.known(specs)) is not None:
                 found = meant
                 self._cache_name(name, subject, meant, tag_versions)
             if found is None:
-                found = await self._named(name, subject, held, context)
+                found = await self._named(name, subject, held, reader)
         finally:
             if found != meant:
-                await context.end()
+                await reader.lookup.end()
         if found != meant:
-            context = begun(found)
-        context.grant(kinds)
-        return context
+            reader = opened(found)
+        reader.patterns.start(specs)
+        return reader
 
-    async def _named(self, name: Query[str], subject: str, held: CacheEntry | None, context: RequestContext) -> str:
+    async def _named(self, name: Query[str], subject: str, held: CacheEntry | None, reader: SectionReader) -> str:
         """
         Look *subject* up and return its id; if Postgres does not answer, the cached one.
 
@@ -213,11 +216,11 @@ class Recall:
             PostgresUnavailable, BudgetExceeded: Postgres did not answer, and neither cache nor *subject* tells the id.
         """
         # Read before the lookup, so that whatever is recorded after it invalidates the entry.
-        tag_versions = await context.tag_versions()
+        tag_versions, due = await reader.lookup.tag_versions(), reader.context.l3
         try:
-            async with asyncio.timeout(context.l3.left_s()):
-                at = await context.moment()
-                found = await self.subjects.find(subject, at, deadline=context.l3)
+            async with asyncio.timeout(due.left_s()):
+                at = await reader.horizon.moment_of_subject()
+                found = await self.subjects.find(subject, at, deadline=due)
         except (PostgresUnavailable, BudgetExceeded, TimeoutError) as error:
             # Cached results are keyed by id and as-of, so an old name shows nothing later than that moment.
             if held is not None:
@@ -228,7 +231,7 @@ class Recall:
                 raise BudgetExceeded("Postgres did not answer in time.") from error
             raise
         # A change of name invalidates no tag of the candidates, so subjects found by name are not cached.
-        if tag_versions is not None and not found.by_name and context.asked in {None, at.at}:
+        if tag_versions is not None and not found.by_name and reader.context.asked in {None, at.at}:
             self._cache_name(name, subject, found.subject_id, tag_versions)
         return found.subject_id
 
@@ -238,21 +241,21 @@ class Recall:
             about = frozenset(tags.subject(one) for one in candidates(subject))
             self.sources.tiers.put_local(name, Loaded(subject_id, self.clock.now(), about), tag_versions.bookmark)
 
-    async def _answers(self, context: RequestContext) -> dict[str, Any]:
+    async def _answers(self, reader: SectionReader) -> dict[str, Any]:
         """Return all sections by name; a failed or late one is labelled unavailable."""
-        shown = await context.cached_sections(_ALL)
-        asked = [kind for kind in _ALL if kind.name not in shown]
+        shown = await reader.cached_sections(_ALL)
+        asked = [spec for spec in _ALL if spec.name not in shown]
         if asked:
-            answers = await asyncio.gather(*(_guarded(context, kind) for kind in asked))
-            shown |= {kind.name: answer for kind, answer in zip(asked, answers, strict=True)}
+            answers = await asyncio.gather(*(_guarded(reader, spec) for spec in asked))
+            shown |= {spec.name: answer for spec, answer in zip(asked, answers, strict=True)}
         return shown
 
-    async def _assembled(self, context: RequestContext, shown: dict[str, Any], reserve_ms: float) -> Briefing:
+    async def _assembled(self, reader: SectionReader, shown: dict[str, Any], reserve_ms: float) -> Briefing:
         """Return the briefing of the sections *shown*; waits at most *reserve_ms* past their deadline."""
         about = shown.pop(SUBJECT.name)
         whole = all(section.quality is Quality.EXACT for section in shown.values())
-        read_horizon, mode = await self.horizon_and_mode(context, whole=whole, reserve_ms=reserve_ms / 2.0)
-        at = context.resolved_as_of(read_horizon)
+        read_horizon, mode = await self.horizon_and_mode(reader, whole=whole, reserve_ms=reserve_ms / 2.0)
+        context, at = reader.context, reader.horizon.as_of_answer(read_horizon)
         record = about.record if isinstance(about, SubjectSection) else None
         return Briefing(
             subject=Subject(subject_id=context.subject_id, record=record),
@@ -265,22 +268,23 @@ class Recall:
         )
 
     async def horizon_and_mode(
-        self, context: RequestContext, *, whole: bool, reserve_ms: float = 0.0
+        self, reader: SectionReader, *, whole: bool, reserve_ms: float = 0.0
     ) -> tuple[ReadHorizon | None, Mode]:
         """
-        Return the read horizon of *context* (None if not fetched in time) and the mode of its answer.
+        Return the read horizon of *reader* (None if not fetched in time) and the mode of its answer.
 
         Args:
             whole: whether the answer is exact.
             reserve_ms: how long past the deadline to wait for the horizon, in milliseconds.
         """
+        horizon = reader.horizon
         try:
-            async with asyncio.timeout(context.deadline.left_s() + reserve_ms / 1000.0):
-                read_horizon = await context.read_horizon() if context.loaded or context.before is None else None
+            async with asyncio.timeout(reader.context.deadline.left_s() + reserve_ms / 1000.0):
+                read_horizon = await horizon.read() if horizon.loaded or horizon.before is None else None
         except (TimeoutError, ImemError):
             read_horizon = None
         # With cached results alone, or without an answer of Postgres, the process's last horizon gives the mode.
-        return read_horizon, self.mode(read_horizon or context.before, whole=whole)
+        return read_horizon, self.mode(read_horizon or horizon.before, whole=whole)
 
     def mode(self, read_horizon: ReadHorizon | None, *, whole: bool = True) -> Mode:
         """
@@ -317,8 +321,9 @@ class Recall:
             return 0
         subject_id = await self.subject(subject, deadline=deadline)
         context = RequestContext(self.sources, subject_id, None, On.KNOWN, Limits(), None, deadline, deadline.left_ms())
+        reader = SectionReader(context)
         return await tiers.warm(
-            [(context.query(kind), context.loader(kind)) for kind in BRIEFING_SECTIONS], budget_ms=budget_ms
+            [(reader.lookup.query(spec), reader.loader.loader(spec)) for spec in BRIEFING_SECTIONS], budget_ms=budget_ms
         )
 
     async def begin(self, as_of: datetime | None, clock: str, deadline: Deadline) -> tuple[AsOf, ReadHorizon]:
@@ -331,7 +336,7 @@ class Recall:
         """
         asked, on = parse_as_of(as_of, clock)
         read_horizon = await fetch_read_horizon(self.gateway.database, on, deadline=deadline)
-        return read_horizon.at(asked, on), read_horizon
+        return read_horizon.resolve(asked, on), read_horizon
 
     @property
     def subjects(self) -> SubjectFinder:
@@ -358,7 +363,7 @@ class Recall:
             clock=clock,
             asked_as_of=asked,
             mode=self.mode(None, whole=False),
-            **{kind.name: unavailable(kind.model, error) for kind in BRIEFING_SECTIONS},
+            **{spec.name: unavailable(spec.model, error) for spec in BRIEFING_SECTIONS},
         )
 
 
@@ -384,14 +389,14 @@ def _sendable(text: str) -> bool:
     return text.isprintable() and len(text) <= LONGEST_NAME
 
 
-async def _guarded(context: RequestContext, kind: SectionSpec[A]) -> A:
+async def _guarded(reader: SectionReader, spec: SectionSpec[A]) -> A:
     """Return the section; on an error or a missed deadline an unavailable one."""
     try:
-        return await context.sources.assembly.in_time(context.section(kind), context.deadline)
+        return await reader.context.sources.assembly.in_time(reader.section(spec), reader.context.deadline)
     except PermissionDenied:
         raise
     except TimeoutError:
         error: ImemError = BudgetExceeded("It was not there before the deadline.")
     except ImemError as failure:
         error = failure
-    return unavailable(kind.model, error)
+    return unavailable(spec.model, error)

@@ -138,7 +138,7 @@ class Briefing(AnswerModel):
     @property
     def sections(self) -> dict[str, BriefingSection]:
         """The sections by name, in the order in which they are shown."""
-        return {kind.name: getattr(self, kind.name) for kind in BRIEFING_SECTIONS}
+        return {spec.name: getattr(self, spec.name) for spec in BRIEFING_SECTIONS}
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""

@@ -27,7 +27,7 @@ class ReadHorizon:
     epoch: int
     scored: datetime | None = None
 
-    def at(self, asked: datetime | None, on: AsOfClock) -> AsOf:
+    def resolve(self, asked: datetime | None, on: AsOfClock) -> AsOf:
         """Return the as-of to use: *asked* clamped to the horizon; on the recorded clock to the scored one as well."""
         found = clamp_to_horizon(asked, on, self.horizon, self.now)
         if self.scored is None or on is not AsOfClock.RECORDED:

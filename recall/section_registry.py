@@ -31,9 +31,9 @@ BRIEFING_SECTIONS: Final[tuple[SectionSpec[Any], ...]] = (
 )
 """The sections of a briefing, in the order in which they are shown."""
 
-SECTIONS_BY_NAME: Final[Mapping[str, SectionSpec[Any]]] = {kind.name: kind for kind in BRIEFING_SECTIONS}
+SECTIONS_BY_NAME: Final[Mapping[str, SectionSpec[Any]]] = {spec.name: spec for spec in BRIEFING_SECTIONS}
 
 DATED_QUERIES: Final[Mapping[str, DatedQuery]] = {
-    kind.query.name: kind.query for kind in BRIEFING_SECTIONS if kind.query is not None
+    spec.query.name: spec.query for spec in BRIEFING_SECTIONS if spec.query is not None
 }
 """The named queries that answer as of a moment."""

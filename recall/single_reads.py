@@ -83,7 +83,7 @@ _GRAPH: Final = (ResourceType.GRAPH, Action.READ)
 @reports_lateness
 async def part(
     recall: Recall,
-    kind: SectionSpec[A],
+    spec: SectionSpec[A],
     subject: str,
     *,
     as_of: datetime | None,
@@ -92,7 +92,7 @@ async def part(
     deadline: Deadline,
 ) -> A:
     """
-    Return the section *kind* for *subject*.
+    Return the section *spec* for *subject*.
 
     Raises:
         UnknownSubject, BadInput, PermissionDenied: as a briefing.
@@ -100,18 +100,18 @@ async def part(
     """
     limits = Limits() if limit is None else Limits.all(bounded(limit))
     asked, on = parse_as_of(as_of, clock)
-    context = await recall.open_context(subject, (kind,), asked=asked, on=on, limits=limits, deadline=deadline)
+    reader = await recall.open_reader(subject, (spec,), asked=asked, on=on, limits=limits, deadline=deadline)
     try:
         async with asyncio.timeout(deadline.left_s()):
-            shown = await context.cached_sections((kind,))
-        section: A | None = shown.get(kind.name)
+            shown = await reader.cached_sections((spec,))
+        section: A | None = shown.get(spec.name)
         if section is None:
-            section = await recall.sources.assembly.in_time(context.section(kind), deadline)
-        _, mode = await recall.horizon_and_mode(context, whole=section.quality is Quality.EXACT)
+            section = await recall.sources.assembly.in_time(reader.section(spec), deadline)
+        _, mode = await recall.horizon_and_mode(reader, whole=section.quality is Quality.EXACT)
     except TimeoutError as error:
         raise BudgetExceeded("It was not there before the deadline.") from error
     finally:
-        await context.end()
+        await reader.lookup.end()
     return section.model_copy(update={"mode": mode})
 
 
@@ -219,7 +219,7 @@ async def many_records(
     _, on = parse_as_of(None, clock)
     asked = [None] if as_of is None else [parse_as_of(one, clock)[0] for one in as_of]
     _, read_horizon = await recall.begin(None, clock, deadline)
-    moments = [read_horizon.at(one, on) for one in asked]
+    moments = [read_horizon.resolve(one, on) for one in asked]
     gateway = recall.gateway
     named = None if agents is None else list(dict.fromkeys(agents))
 

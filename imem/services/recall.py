@@ -12,7 +12,7 @@ import structlog
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
 from imem.recall.brief import Recall
-from imem.recall.requests import RecallDependencies
+from imem.recall.request.context import RecallDependencies
 from imem.recall.timing.latency_watch import LatencyWatch
 from imem.services.stores import Stores
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from imem.journal.errors import BadInput
 from imem.recall.rendering.quoting import NAME_CHARS, TEXT_CHARS, name, quoted
 from imem.recall.section_registry import BRIEFING_SECTIONS
-from imem.recall.sections.base import RenderedSection, moment, render_context_of, with_noun
+from imem.recall.sections.base import FollowUpCall, RenderedSection, moment, render_context_of, with_noun
 
 if TYPE_CHECKING:
     from imem.recall.model import Briefing
@@ -88,7 +88,7 @@ def render(briefing: Briefing, max_tokens: int | None = None, max_chars: int | N
         _enough("max_tokens", wanted, LEAST_TOKENS)
         size, room = _bytes, wanted * BYTES_PER_TOKEN
     context = render_context_of(briefing)
-    drafts = [render_part(context) for kind in BRIEFING_SECTIONS for render_part in kind.renderers]
+    drafts = [render_part(context) for spec in BRIEFING_SECTIONS for render_part in spec.renderers]
     for fit in HEADER_DETAILS:
         draft = Draft(briefing, drafts, fit, size)
         if draft.total() <= room:
@@ -162,22 +162,19 @@ class Draft:
 
     def _left_out(self) -> str:
         """Return what is left out, with the calls that fetch it."""
-        groups: dict[str, list[str]] = {}
-        commands: dict[str, tuple[str, str]] = {}
+        groups: dict[FollowUpCall, list[str]] = {}
         for section, kept in zip(self._sections, self._kept, strict=True):
             left = section.left(kept)
             if not left or section.call is None:
                 continue
-            groups.setdefault(section.call.python, []).append(with_noun(left, section.nouns))
-            commands[section.call.python] = section.call.python, section.call.command
+            groups.setdefault(section.call, []).append(with_noun(left, section.nouns))
         if not groups:
             return ""
         if not self._fit.calls:
             return f"\n\nLeft out: {'; '.join(', '.join(counts) for counts in groups.values())}."
         when, define, option = self._call
         lines = [f"## Left out{f', with {define}' if define else ''}"]
-        for key, counts in groups.items():
-            python, command = commands[key]
+        for (python, command), counts in groups.items():
             lines.append(f"- {', '.join(counts)}: `{python.replace('{when}', when)}` or `{command}{option}`")
         return "\n\n" + "\n".join(lines)
 

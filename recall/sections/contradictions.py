@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from imem.kg.asof import ValuesAsOf
@@ -53,12 +53,12 @@ async def load_from_journal(request: RetrievalRequest) -> RecordsSection:
 
 async def _answer(request: RetrievalRequest, rows: Sequence[dict[str, Any]], total: int) -> RecordsSection:
     found = await request.dated(("DataContradiction", row["contradiction"]) for row in rows)
-    rows = _dated_rows(rows, found, request.limits.contradictions)
+    rows = _dated_rows(rows, found, {"limit": request.limits.contradictions})
     items = [record(found.records["DataContradiction", row["contradiction"]]) for row in rows]
     return RecordsSection(items=items, total=max(total, len(items)))
 
 
-def _dated_rows(rows: Iterable[Row], answer: ValuesAsOf, limit: int) -> list[Row]:
+def _dated_rows(rows: Iterable[Row], answer: ValuesAsOf, given: Mapping[str, Any]) -> list[Row]:
     """Return rows of ``contradictions_of_subject``: open ones before resolved ones, by priority, the newest first."""
     kept = newest_rows(rows, answer, "contradiction", "DataContradiction", "timestamp")
 
@@ -66,7 +66,7 @@ def _dated_rows(rows: Iterable[Row], answer: ValuesAsOf, limit: int) -> list[Row
         known = answer.records["DataContradiction", row["contradiction"]]
         return "resolution" in known.groups, PRIORITIES.index(known.core["priority"])
 
-    return sorted(kept, key=rank)[:limit]
+    return sorted(kept, key=rank)[: given["limit"]]
 
 
 # Rendering
@@ -118,11 +118,7 @@ SECTION: Final = SectionSpec(
     load=load,
     fallbacks=(load_from_journal,),
     limits=("contradictions",),
-    query=DatedQuery(
-        "contradictions_of_subject",
-        refs_in("contradiction", "DataContradiction"),
-        lambda rows, answer, given: _dated_rows(rows, answer, given["limit"]),
-    ),
+    query=DatedQuery("contradictions_of_subject", refs_in("contradiction", "DataContradiction"), _dated_rows),
     renderers=(render,),
     item_text=contradiction_text,
 )

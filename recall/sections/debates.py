@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import Field
@@ -103,7 +103,7 @@ async def _answer(request: RetrievalRequest, rows: Sequence[dict[str, Any]], tot
     refs += [("Finding", row["disputed"]) for row in rows if row["disputed"]]
     refs += [("DebateResolution", key) for row in rows for key in row["resolutions"]]
     answer = await request.dated(refs)
-    rows = _dated_rows(rows, answer, request.limits.debates)
+    rows = _dated_rows(rows, answer, {"limit": request.limits.debates})
     counts = await _turn_counts(request, [answer.records["Debate", row["debate"]] for row in rows])
     items = []
     for row in rows:
@@ -126,9 +126,9 @@ async def _answer(request: RetrievalRequest, rows: Sequence[dict[str, Any]], tot
     return DebatesSection(items=items, total=max(total, len(items)))
 
 
-def _dated_rows(rows: Iterable[Row], answer: ValuesAsOf, limit: int) -> list[Row]:
+def _dated_rows(rows: Iterable[Row], answer: ValuesAsOf, given: Mapping[str, Any]) -> list[Row]:
     """Return rows of ``debates_of_subject``, the newest first."""
-    return newest_rows(rows, answer, "debate", "Debate", "timestamp")[:limit]
+    return newest_rows(rows, answer, "debate", "Debate", "timestamp")[: given["limit"]]
 
 
 async def _turn_counts(request: RetrievalRequest, found: Sequence[RecordAsOf]) -> dict[str, tuple[int, int]]:
@@ -207,11 +207,7 @@ SECTION: Final = SectionSpec(
     fallbacks=(load_from_journal,),
     limits=("debates",),
     tags=_tags,
-    query=DatedQuery(
-        "debates_of_subject",
-        refs_in("debate", "Debate"),
-        lambda rows, answer, given: _dated_rows(rows, answer, given["limit"]),
-    ),
+    query=DatedQuery("debates_of_subject", refs_in("debate", "Debate"), _dated_rows),
     renderers=(render,),
     item_text=debate_text,
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from imem.cache.tiers import tags
 from imem.kg.asof import RecordAsOf, ValuesAsOf
@@ -36,7 +36,7 @@ async def load(request: RetrievalRequest) -> RecordsSection:
     active = await active_patterns(request.database, request.subject_id, request.at, deadline=request.deadline)
     rows, _ = await graph_rows(request, "lessons_of_subject", request.limits.lessons, active=active)
     found = await request.dated(("Lesson", row["lesson"]) for row in rows)
-    rows = _dated_rows(rows, found, request.limits.lessons)
+    rows = _dated_rows(rows, found, {"limit": request.limits.lessons})
     return _section_of([found.records["Lesson", row["lesson"]] for row in rows], rows[0]["total"] if rows else 0)
 
 
@@ -64,12 +64,14 @@ def _section_of(bearing: list[RecordAsOf], total: int) -> RecordsSection:
     return RecordsSection(items=[record(one) for one in bearing], total=total)
 
 
-def _dated_rows(rows: Sequence[Row], answer: ValuesAsOf, limit: int) -> list[Row]:
+def _dated_rows(rows: Sequence[Row], answer: ValuesAsOf, given: Mapping[str, Any]) -> list[Row]:
     """Return rows of ``lessons_of_subject`` that concern the subject by their values of the moment, with the total."""
     if not rows:
         return []
     total = rows[0]["total"]
-    corrected = len(rows) - min(limit, total)  # They come first, in addition to the limit, and are not in the total.
+    corrected = len(rows) - min(
+        given["limit"], total
+    )  # They come first, in addition to the limit, and are not in the total.
     kept = []
     for number, row in enumerate(rows):
         via = _ways(row, answer)
@@ -77,7 +79,7 @@ def _dated_rows(rows: Sequence[Row], answer: ValuesAsOf, limit: int) -> list[Row
             kept.append({**row, "via": via})
             total += number < corrected
     kept.sort(key=lambda row: (-row["newness"], row["lesson"]))
-    return [{**row, "total": total} for row in kept[:limit]]
+    return [{**row, "total": total} for row in kept[: given["limit"]]]
 
 
 def _ways(row: Row, answer: ValuesAsOf) -> list[str]:
@@ -121,11 +123,7 @@ SECTION: Final = SectionSpec(
     limits=("lessons",),
     tags=lambda _: frozenset({tags.PATTERNS, tags.LESSONS}),
     shows_patterns=True,
-    query=DatedQuery(
-        "lessons_of_subject",
-        refs_in("lesson", "Lesson"),
-        lambda rows, answer, given: _dated_rows(rows, answer, given["limit"]),
-    ),
+    query=DatedQuery("lessons_of_subject", refs_in("lesson", "Lesson"), _dated_rows),
     renderers=(render,),
     item_text=lesson_text,
 )

@@ -47,13 +47,13 @@ BUDGET_MS: Final = 2_000
 class AnswerSource(StrEnum):
     """How a request was answered."""
 
-    CACHED = "kept"
+    CACHED = "cached"
     """From the cache."""
     EXACT = "exact"
     """Loaded from L3."""
     STALE = "stale"
     """From an expired cache entry."""
-    REDUCED = "less"
+    REDUCED = "reduced"
     """By a fallback retriever."""
     NONE = "none"
     """Not answered: the load and all fallbacks failed."""

@@ -21,7 +21,7 @@ from imem.journal.settings import Role
 from imem.kg.engine import Graph, Record
 from imem.memory import Memory
 from imem.recall.model import AWAY, Briefing, BriefingSection, Completeness, Quality
-from imem.recall.requests import MAX_FALLBACKS
+from imem.recall.request.fallbacks import MAX_FALLBACKS
 from imem.recall.section_registry import BRIEFING_SECTIONS
 from imem.recall.timing.latency_watch import MOST_TIMEOUTS, AnswerSource, LatencyWatch
 from tests.kg.projection.test_engine import RUNAWAY

@@ -30,10 +30,10 @@ from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
 from imem.kg.similarity.index import update
 from imem.memory import Memory
-from imem.recall import requests
 from imem.recall.immutable import SealedDict, SealedList
 from imem.recall.model import Briefing, Quality
 from imem.recall.read_horizon import ReadHorizon, fetch_read_horizon
+from imem.recall.request import horizon
 from imem.recall.section_registry import BRIEFING_SECTIONS, SUBJECT
 from imem.services.recall import recall_over
 from tests.counting import total
@@ -170,7 +170,7 @@ async def test_whole_parts_say_that_the_journal_answered(telling: Desk, monkeypa
         await others.wait()
         return await fetch_read_horizon(*given, **named)
 
-    monkeypatch.setattr(requests, "fetch_read_horizon", opened)
+    monkeypatch.setattr(horizon, "fetch_read_horizon", opened)
     first, second = await asyncio.gather(*(telling.memory.brief("T0", deadline_ms=2000) for _ in range(2)))
     assert asked > 1
     assert [(one.degraded, one.mode) for one in (first, second)] == [(False, "normal")] * 2

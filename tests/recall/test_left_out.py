@@ -123,18 +123,18 @@ def test_every_part_of_an_answer_has_its_section() -> None:
     empty = Briefing.model_validate(
         {
             "subject": {"subject_id": "company:T0"}, "as_of": day(1), "clock": "known",
-            **{kind.name: {} for kind in BRIEFING_SECTIONS},
+            **{spec.name: {} for spec in BRIEFING_SECTIONS},
         }
     )  # fmt: skip
-    for kind in BRIEFING_SECTIONS:
-        made = [render(render_context_of(empty)) for render in kind.renderers]
-        assert sum(bool(one.nothing) for one in made) == 1, kind.name
+    for spec in BRIEFING_SECTIONS:
+        made = [render(render_context_of(empty)) for render in spec.renderers]
+        assert sum(bool(one.nothing) for one in made) == 1, spec.name
 
 
 def test_the_fields_of_a_briefing_are_the_registered_sections() -> None:
     """Whoever adds a section is told of the two lines that types need: in the briefing, and in its limits."""
     models = [(name, field.annotation) for name, field in Briefing.model_fields.items()]
     sections = [one for one in models if isinstance(one[1], type) and issubclass(one[1], BriefingSection)]
-    assert sections == [(kind.name, kind.model) for kind in BRIEFING_SECTIONS]
-    limits = [name for kind in BRIEFING_SECTIONS for name in kind.limits]
+    assert sections == [(spec.name, spec.model) for spec in BRIEFING_SECTIONS]
+    limits = [name for spec in BRIEFING_SECTIONS for name in spec.limits]
     assert sorted(limits) == sorted(field.name for field in fields(Limits))

@@ -15,9 +15,10 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from imem.journal.errors import BadInput
+from imem.recall.rendering.formatting import moment, with_noun
 from imem.recall.rendering.quoting import NAME_CHARS, TEXT_CHARS, name, quoted
+from imem.recall.rendering.rendered import FollowUpCall, RenderedSection, render_context_of
 from imem.recall.section_registry import BRIEFING_SECTIONS
-from imem.recall.sections.base import FollowUpCall, RenderedSection, moment, render_context_of, with_noun
 
 if TYPE_CHECKING:
     from imem.recall.model import Briefing

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from imem.cache.tiers.tiered import CacheLookup
+from imem.cache.tiers.tiered import CacheLookup, Query
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.errors import BadInput, ImemError, PermissionDenied
 from imem.journal.telemetry.tracing import TRACER
@@ -108,7 +108,7 @@ class SectionReader:
         query = self.lookup.query(spec)
         found = await self.lookup.found(query)
         epoch = await self.patterns.epoch() if spec.shows_patterns else None
-        cached = await self._cached(spec, found, epoch)
+        cached = await self._cached(spec, query, found, epoch)
         if cached is not None:
             return cached
         try:
@@ -120,9 +120,9 @@ class SectionReader:
         self.context.sources.watch.observe(spec.name, AnswerSource.EXACT)
         return section
 
-    async def _cached(self, spec: SectionSpec[A], found: CacheLookup, epoch: int | None) -> A | None:
+    async def _cached(self, spec: SectionSpec[A], query: Query[A], found: CacheLookup, epoch: int | None) -> A | None:
         """Return the cached result if it is fresh; if it has only expired, marked stale, while it is revalidated."""
-        query, sources = self.lookup.query(spec), self.context.sources
+        sources = self.context.sources
         tiers = sources.tiers
         if tiers is None or found.entry is None or await self.horizon.clamps_asked():
             return None

@@ -6,10 +6,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from imem.recall.sections.base import (
-    Block,
-    RenderContext,
-    RenderedSection,
+from imem.recall.rendering.formatting import (
     Topic,
     claims_result,
     conclusion,
@@ -24,6 +21,7 @@ from imem.recall.sections.base import (
     when,
     with_noun,
 )
+from imem.recall.rendering.rendered import Block, RenderContext, RenderedSection
 
 if TYPE_CHECKING:
     from imem.recall.answers import DatedRecord

@@ -8,17 +8,9 @@ from typing import Any, Final
 from imem.kg.asof import ValuesAsOf
 from imem.recall.answers import DatedRecord, RecordsSection
 from imem.recall.dated_rows import DatedQuery, Row, newest_rows, refs_in
+from imem.recall.rendering.formatting import label, number, when
+from imem.recall.rendering.rendered import Block, RenderContext, RenderedSection, follow_up_call, rendered_section
 from imem.recall.retrievers import RetrievalRequest, graph_rows, mark_partial, record
-from imem.recall.sections.base import (
-    Block,
-    RenderContext,
-    RenderedSection,
-    follow_up_call,
-    label,
-    number,
-    rendered_section,
-    when,
-)
 from imem.recall.sections.spec import SectionSpec
 
 WORTH: Final = {"CRITICAL": 1.22, "HIGH": 1.0, "MEDIUM": 0.7, "LOW": 0.12}

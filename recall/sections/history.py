@@ -14,20 +14,9 @@ from imem.kg.asof import Ref, ValuesAsOf
 from imem.kg.load_format.entries import link_key
 from imem.recall.answers import AnswerModel, BriefingSection, ClaimSummary, DatedRecord, ReviewedDecision
 from imem.recall.dated_rows import DatedQuery, Row, newest_rows
+from imem.recall.rendering.formatting import conclusion, decision_text, label, quote_lead, result_text, when
+from imem.recall.rendering.rendered import RenderContext, RenderedSection, faded, follow_up_call, rendered_section
 from imem.recall.retrievers import RetrievalRequest, claims_settled, graph_rows, journal_keys, mark_partial, record
-from imem.recall.sections.base import (
-    RenderContext,
-    RenderedSection,
-    conclusion,
-    decision_text,
-    faded,
-    follow_up_call,
-    label,
-    quote_lead,
-    rendered_section,
-    result_text,
-    when,
-)
 from imem.recall.sections.changes import changes
 from imem.recall.sections.newest import analysis_text, newest
 from imem.recall.sections.spec import SectionSpec

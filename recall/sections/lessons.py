@@ -9,17 +9,9 @@ from imem.cache.tiers import tags
 from imem.kg.asof import RecordAsOf, ValuesAsOf
 from imem.recall.answers import Completeness, DatedRecord, RecordsSection
 from imem.recall.dated_rows import DatedQuery, Row, active_patterns, refs_in
+from imem.recall.rendering.formatting import label, quote_lead, when
+from imem.recall.rendering.rendered import RenderContext, RenderedSection, faded, follow_up_call, rendered_section
 from imem.recall.retrievers import RetrievalRequest, graph_rows, mark_partial, record
-from imem.recall.sections.base import (
-    RenderContext,
-    RenderedSection,
-    faded,
-    follow_up_call,
-    label,
-    quote_lead,
-    rendered_section,
-    when,
-)
 from imem.recall.sections.spec import SectionSpec
 
 WORTH: Final = 0.85

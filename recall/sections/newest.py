@@ -7,13 +7,9 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
 from imem.kg.kinds.metrics import metric_of
-from imem.recall.sections.base import (
+from imem.recall.rendering.formatting import (
     EVIDENCE,
-    Block,
-    RenderContext,
-    RenderedSection,
     Topic,
-    follow_up_call,
     label,
     number,
     outcome_text,
@@ -25,6 +21,7 @@ from imem.recall.sections.base import (
     with_marks,
     with_noun,
 )
+from imem.recall.rendering.rendered import Block, RenderContext, RenderedSection, follow_up_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

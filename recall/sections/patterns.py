@@ -11,17 +11,9 @@ from imem.kg.kinds.catalog import subject_ref
 from imem.kg.views import OF_NO_SECTOR, TOP_PATTERNS, view
 from imem.recall.answers import DatedRecord, RecordsSection
 from imem.recall.dated_rows import MOST_PATTERNS
+from imem.recall.rendering.formatting import label, quote_lead, share
+from imem.recall.rendering.rendered import RenderContext, RenderedSection, faded, follow_up_call, rendered_section
 from imem.recall.retrievers import RetrievalRequest, mark_partial, record
-from imem.recall.sections.base import (
-    RenderContext,
-    RenderedSection,
-    faded,
-    follow_up_call,
-    label,
-    quote_lead,
-    rendered_section,
-    share,
-)
 from imem.recall.sections.spec import SectionSpec
 
 WORTH: Final = 0.75

@@ -30,21 +30,9 @@ from imem.recall.answers import (
     Quality,
     ReviewedDecision,
 )
+from imem.recall.rendering.formatting import conclusion, decision_text, label, quote_lead, result_text, share, when
+from imem.recall.rendering.rendered import RenderContext, RenderedSection, faded, follow_up_call, rendered_section
 from imem.recall.retrievers import RetrievalRequest, claims_settled, record
-from imem.recall.sections.base import (
-    RenderContext,
-    RenderedSection,
-    conclusion,
-    decision_text,
-    faded,
-    follow_up_call,
-    label,
-    quote_lead,
-    rendered_section,
-    result_text,
-    share,
-    when,
-)
 from imem.recall.sections.spec import SectionSpec
 
 WORTH: Final = 0.8

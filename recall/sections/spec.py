@@ -13,8 +13,8 @@ import orjson
 from imem.journal.actors import ResourceType
 from imem.recall.answers import BriefingSection
 from imem.recall.dated_rows import DatedQuery
+from imem.recall.rendering.rendered import RenderContext, RenderedSection
 from imem.recall.retrievers import Limits, RetrievalRequest
-from imem.recall.sections.base import RenderContext, RenderedSection
 
 A = TypeVar("A", bound=BriefingSection)
 

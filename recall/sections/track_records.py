@@ -13,19 +13,16 @@ from imem.cache.tiers import tags
 from imem.credibility.track_record import TrackRecord, track_records
 from imem.recall.answers import AnswerModel, BriefingSection, Completeness, Quality
 from imem.recall.dated_rows import DatedQuery
-from imem.recall.retrievers import RetrievalRequest, graph_rows, mark_partial
-from imem.recall.sections.base import (
-    EVIDENCE,
+from imem.recall.rendering.formatting import EVIDENCE, label, share, with_marks
+from imem.recall.rendering.rendered import (
     Block,
     FollowUpCall,
     RenderContext,
     RenderedSection,
     follow_up_call,
-    label,
     rendered_section,
-    share,
-    with_marks,
 )
+from imem.recall.retrievers import RetrievalRequest, graph_rows, mark_partial
 from imem.recall.sections.spec import SectionSpec
 
 WORTH: Final = 0.97

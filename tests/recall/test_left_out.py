@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from imem.cli import app
 from imem.recall.model import Briefing, BriefingSection
 from imem.recall.rendering.markdown import LEAST_TOKENS
+from imem.recall.rendering.rendered import render_context_of
 from imem.recall.retrievers import Limits
 from imem.recall.section_registry import BRIEFING_SECTIONS
-from imem.recall.sections.base import render_context_of
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import day

@@ -166,7 +166,7 @@ class Graph:
         self._breaker = CircuitBreaker(
             first_open_s=FIRST_OPEN_S, longest_open_s=LONGEST_OPEN_S, least_failure_s=LEAST_FAILURE_S
         )
-        self._planning: dict[str, asyncio.Task[None]] = {}
+        self._planning: asyncio.Task[None] | None = None
         self.slow = SlowLog("graph", slow_ms)
         self.running = self.most_running = 0
 
@@ -195,9 +195,9 @@ class Graph:
     async def close(self) -> None:
         """Close every connection."""
         await self.slow.close()
-        for task in (planning := list(self._planning.values())):
-            task.cancel()
-        await asyncio.gather(*planning, return_exceptions=True)
+        if self._planning is not None:
+            self._planning.cancel()
+            await asyncio.gather(self._planning, return_exceptions=True)
         if self._driver is not None:
             await self._driver.close()
             self._driver = None
@@ -230,13 +230,13 @@ class Graph:
     ) -> list[Record]:
         # A read with more time than the breaker stays open may run: it can outlast the outage.
         in_hurry = deadline.left_s() <= LONGEST_OPEN_S
-        begun_s, answered, late = time.monotonic(), False, False
+        begun_s, sent, answered, late = time.monotonic(), False, False, False
         if in_hurry and self._breaker.refuses:
             raise GraphUnavailable("Neo4j has not answered lately; it is asked again in a moment.", mend=_MEND)
         probe = in_hurry and self._breaker.begin_probe()
         try:
             async with self._bounded(deadline):
-                begun_s = time.monotonic()
+                begun_s, sent = time.monotonic(), True
                 rows = await self._read(name, text, parameters, _timeout_s(deadline))
         except ImemError as error:
             answered, late = isinstance(error.__cause__, Neo4jError), isinstance(error, BudgetExceeded)
@@ -246,8 +246,8 @@ class Graph:
             return rows
         finally:
             self._breaker.record_result(begun_s, answered=answered, probe=probe)
-            if late:
-                self._plan_in_background(name, text, parameters)
+            if late and sent:
+                self._plan_in_background(text, parameters)
             if answered or late:
                 self.slow.note(
                     name, begun_s, lambda: self._explain(text, parameters), deadline=deadline, answered=not late
@@ -261,22 +261,21 @@ class Graph:
             result = await session.run(query, given(parameters))
             return [_plain(record) async for record in result]
 
-    def _plan_in_background(self, name: str, text: LiteralString, parameters: Mapping[str, Any] | None) -> None:
+    def _plan_in_background(self, text: LiteralString, parameters: Mapping[str, Any] | None) -> None:
         """
-        Have the server plan a statement that was late, with the time that takes; one at a time per statement.
+        Have the server plan a statement that was late, with the time that takes; one statement at a time.
 
         The server drops a plan whose statement ended before it was ready. Where planning takes longer than the deadline
         of every caller, as after a restart, none of them would ever be answered.
         """
-        if name in self._planning:
+        if self._planning is not None and not self._planning.done():
             return
 
         async def plan() -> None:
             with suppress(ImemError):
                 await self._explain(text, parameters)
 
-        task = self._planning[name] = asyncio.get_running_loop().create_task(plan())
-        task.add_done_callback(lambda _: self._planning.pop(name, None))
+        self._planning = asyncio.get_running_loop().create_task(plan())
 
     async def _explain(self, text: LiteralString, parameters: Mapping[str, Any] | None) -> str:
         """Return the server's plan of *text*, without running it."""

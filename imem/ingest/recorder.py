@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from imem.cache.working.published import PublishedItem
-from imem.journal.actors import AUTHORIZATION, Action, Actor, ResourceType, Scope
+from imem.journal.actors import AUTHORIZATION, Action, Actor, Resource, ResourceType, Scope
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, PermissionDenied
 from imem.journal.events.entry import AppendStatus, JournalEntry, Receipt, Tier
@@ -23,7 +23,9 @@ from imem.kg.kinds.fields import shown
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import CorrectLine, Line, RecordLine
 from imem.kg.load_format.ownership import (
+    NO_OWNER,
     OWN_OUTCOMES,
+    REFERENCE_KINDS,
     Ref,
     is_of_debates,
     needs_owner_of,
@@ -38,21 +40,26 @@ class Recorder:
     """
     Appends items that agents published, each with the agent's owner as the actor.
 
-    If the owner is the gateway's actor, its own role applies; else the role of an agent.
+    If the owner is the gateway's actor, its own role applies; else the role of an agent, and claims of an agent that
+    others are measured against are refused: who owns a memory is what its instance says.
 
     Args:
         gateway: appends the items.
+        own_role: whether the gateway's actor has items of its own. That of a pipeline has none.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, *, own_role: bool = True) -> None:
         self._gateway = gateway
+        self._own_role = own_role
 
     async def __call__(
         self, items: Sequence[PublishedItem], *, owner: str, lock_epoch: int | None, deadline: Deadline
     ) -> list[Receipt]:
         """Append *items*, each under its own identity; see :func:`record`."""
         own = self._gateway.actor
-        actor = own if own.id == owner else Actor(owner, Role.AGENT)
+        actor = own if self._own_role and own.id == owner else Actor(owner, Role.AGENT)
+        if actor is not own:
+            await self._refuse_reference(items, actor, deadline)
         prepared = [prepare(item.line, tier=item.tier) for item in items]
         lines = [
             PreparedLine(one.line, replace(one.entry, event_id=item.id))
@@ -60,9 +67,23 @@ class Recorder:
         ]
         return await record(self._gateway, lines, actor=actor, lock_epoch=lock_epoch, deadline=deadline)
 
+    async def _refuse_reference(self, items: Sequence[PublishedItem], actor: Actor, deadline: Deadline) -> None:
+        """Refuse claims of a baseline, an ensemble or a human that it does not push itself."""
+        if not any(isinstance(item.line, RecordLine) and item.line.kind == "Finding" for item in items):
+            return
+        found = await self._gateway.database.named("governed_kind", {"agent": actor.id}, deadline=deadline)
+        if found and found[0]["kind"] in REFERENCE_KINDS:
+            # An agent appends for no owner but itself: the gateway refuses, and audits it.
+            its = Resource(ResourceType.JOURNAL, f"pushed for {actor.id}", NO_OWNER)
+            await self._gateway.authorize_and_execute(its, Action.APPEND, _nothing, deadline=deadline, actor=actor)
+
     def refusal(self, receipt: Receipt, line: Line) -> BadInput | None:
         """Return why the journal refused *line*; None if it did not."""
         return refusal_of(receipt.verdict, line)
+
+
+async def _nothing() -> None:
+    """Do nothing: only the gateway's denial is wanted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ class LoopThread:
 
     def _synchronizer(self, memories: WorkingStore, durable: Client) -> Synchronizer:
         publish_wakeup = self._wakeup_publisher.publish_wakeup if self._wakeup_publisher else None
-        its = Recorder(self.gateway), self.gateway
+        its = Recorder(self.gateway, own_role=False), self.gateway
         return Synchronizer(self.database, memories, *its, notices=Notices(durable), announce=publish_wakeup)
 
     def _client(self, url: SecretStr | None) -> Client | None:

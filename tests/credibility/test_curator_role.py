@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import orjson
 import pytest
 
+from imem.cache.working.published import PublishedItem
+from imem.credibility.settling import ACTOR
+from imem.ingest.recorder import Recorder
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import PermissionDenied
@@ -107,3 +111,24 @@ async def test_an_agent_states_its_own_with_it_and_a_curator_the_rest(world: Wor
     truth = entry(unstated(outcome("told", day(0), day(7), 0.0, vintage=9, **FIRST)))
     assert await append(world.curators, PERSON, truth) == "new"
     assert await standing(world) != before
+
+
+@pytest.mark.spec("AC-3")
+@pytest.mark.parametrize("owner", ["credibility", "base"])
+async def test_a_pipeline_pushes_nothing_under_a_name_that_settles_or_measures(world: World, owner: str) -> None:
+    """A memory says itself whose it is: neither the pipelines' own rights nor a baseline's words are lent by that."""
+    await season(world)
+    before = await standing(world)
+    lines = [
+        unstated(outcome("lie", day(0), day(7), 0.0, vintage=9, **FIRST)),
+        unstated(agent("bob", day(0), "baseline")),
+        unstated(finding("bases", day(0), LATER, agent="base", probability=0.1, **FIRST)),
+    ]
+    push = Recorder(Gateway(world.pipelines, ACTOR), own_role=False)
+    for line in lines:
+        item = PublishedItem(uuid4(), parse_line(orjson.dumps(line), needs_known_at=False))  # type: ignore[arg-type]
+        with pytest.raises(PermissionDenied):
+            await push([item], owner=owner, lock_epoch=None, deadline=Deadline.never())
+    assert await standing(world) == before
+    denied = await world.rows("SELECT actor_id FROM memory_access_audit WHERE NOT authorized")
+    assert [row["actor_id"] for row in denied] == [owner] * 3

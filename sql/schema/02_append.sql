@@ -43,16 +43,42 @@ LANGUAGE sql IMMUTABLE
 RETURN true;
 REVOKE EXECUTE ON FUNCTION imem_curates_v1() FROM PUBLIC;
 
+CREATE FUNCTION imem_readable_v1(p_kind text, p_payload jsonb) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = public, pg_temp
+AS $$
+-- Whether settlement can read a claim, an outcome or a citation: one that it cannot read would keep the whole question, or the
+-- verdict, from being settled, and with it what its author would rather not have scored. Moments are read the same in every session.
+DECLARE
+    c_moment CONSTANT text := '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9]{2}:[0-9]{2})$';
+BEGIN
+    IF p_kind = 'link.CITES' THEN
+        RETURN (SELECT coalesce(p.at ~ c_moment AND p.at::timestamptz BETWEEN '0002-01-01 UTC' AND '9998-12-31 UTC', p.at IS NULL)
+            FROM jsonb_to_record(p_payload -> 'props') AS p (at text, rank bigint));
+    END IF;
+    RETURN (
+        SELECT coalesce(c.probability BETWEEN 0 AND 1, true)
+            AND coalesce(c.value BETWEEN -1e300 AND 1e300, true) AND coalesce(c.actual BETWEEN -1e300 AND 1e300, true)
+            AND coalesce(c.period_start ~ c_moment
+                AND c.period_start::timestamptz BETWEEN '0002-01-01 UTC' AND '9998-12-31 UTC', true)
+            AND CASE WHEN p_kind = 'record.Finding' THEN coalesce(length(c.domain) BETWEEN 1 AND 90, false) ELSE true END
+        FROM jsonb_to_record(p_payload -> 'core') AS c (
+            domain text, probability float8, direction text, value float8, actual float8, vintage bigint, period_start text, unit text));
+EXCEPTION WHEN data_exception OR datatype_mismatch THEN
+    RETURN false;
+END
+$$;
+
 CREATE FUNCTION imem_own_facts_v1(
     p_actor text, p_role text, p_may_import boolean,
-    p_kind text[], p_head_kind text[], p_key text[], p_payload text[], p_known_at timestamptz[],
+    p_kind text[], p_head_kind text[], p_key text[], p_payload text[], p_known_at timestamptz[], p_target_at timestamptz[],
     p_group_line integer[], p_group text[]
 ) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = public, pg_temp
 AS $$
 -- Refuses a login that is no curator's what could move a track record other than an agent's own claims, made before their answer is
 -- known: imports, a person's word, corrections, outcomes that settle, and claims under the name of somebody else or of what others
--- are measured against. Who logged in counts, not what the call says of its actor. Raises IM003.
+-- are measured against; events that say more than the heads beside them, which are what is checked; and what settlement cannot read.
+-- Who logged in counts, not what the call says of its actor. Raises IM003.
 DECLARE
     v_refused text;
 BEGIN
@@ -61,6 +87,9 @@ BEGIN
     END IF;
     IF p_may_import OR p_role = 'human_admin' OR num_nonnulls(VARIADIC p_known_at) > 0 THEN
         v_refused := format('an import or a person''s word, by %s', p_actor);
+    ELSIF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        -- In an old snapshot nobody is a baseline yet.
+        v_refused := format('anything in a transaction that is %s', current_setting('transaction_isolation'));
     ELSE
         SELECT format('%s of %s %s by %s', g.grp, l.head_kind, l.key, p_actor) INTO v_refused
         FROM unnest(p_group_line, p_group) AS g (line, grp)
@@ -79,6 +108,28 @@ BEGIN
                           AND (y.imported OR e.actor_role = 'human_admin')
                         ORDER BY y.order_key DESC LIMIT 1
                     ) AS governed WHERE governed.kind IN ('baseline', 'ensemble', 'human')))
+        LIMIT 1;
+    END IF;
+    IF v_refused IS NULL THEN
+        SELECT format('%s %s by %s', l.kind, l.key, p_actor) INTO v_refused
+        FROM unnest(p_kind, p_head_kind, p_key, p_payload, p_target_at)
+            WITH ORDINALITY AS l (kind, head_kind, key, payload, target_at, line)
+        CROSS JOIN LATERAL (SELECT l.payload::jsonb AS payload) AS s
+        WHERE l.kind IS DISTINCT FROM CASE
+                WHEN l.head_kind LIKE 'link.%' OR l.head_kind LIKE 'notice.%' THEN l.head_kind ELSE 'record.' || l.head_kind END
+           -- What the payload says is what is checked: each part of it is a group of the line.
+           OR EXISTS (
+                SELECT FROM (
+                    SELECT 'core' AS grp WHERE s.payload ? 'core'
+                    UNION ALL
+                    SELECT jsonb_object_keys(s.payload -> 'groups')
+                ) AS said
+                WHERE l.kind NOT LIKE 'link.%' AND NOT EXISTS (
+                    SELECT FROM unnest(p_group_line, p_group) AS g (line, grp) WHERE g.line = l.line AND g.grp = said.grp))
+           OR l.kind IN ('record.Finding', 'record.Outcome') AND (
+                NOT isfinite(l.target_at) OR NOT l.target_at BETWEEN '0002-01-01 UTC' AND '9998-12-31 UTC'
+                OR s.payload ? 'core' AND NOT imem_readable_v1(l.kind, s.payload))
+           OR l.kind = 'link.CITES' AND NOT imem_readable_v1(l.kind, s.payload)
         LIMIT 1;
     END IF;
     IF v_refused IS NOT NULL THEN
@@ -112,13 +163,14 @@ DECLARE
     v_now timestamptz;
     v_seq bigint;
 BEGIN
-    PERFORM imem_own_facts_v1(
-        p_actor, p_role, p_may_import, p_kind, p_head_kind, p_key, p_payload, p_known_at, p_group_line, p_group);
     -- The row lock keeps the order of one actor; time is read after it, so that it never runs backwards in a lane.
     INSERT INTO agent_cursor AS c (actor) VALUES (p_actor)
     ON CONFLICT (actor) DO UPDATE SET lock_epoch = c.lock_epoch
     RETURNING c.pushed_seq INTO v_seq;
     v_now := imem_claim_recorded_at();
+    -- After all waiting: who becomes a baseline while this waits for another writer is one.
+    PERFORM imem_own_facts_v1(
+        p_actor, p_role, p_may_import, p_kind, p_head_kind, p_key, p_payload, p_known_at, p_target_at, p_group_line, p_group);
 
     RETURN QUERY
     WITH lines AS (

@@ -179,3 +179,26 @@ CREATE TRIGGER credibility_guard BEFORE INSERT ON record_history
         OR NEW.kind IN ('Analysis', 'Decision') AND NEW.grp = 'outcome'
         OR NEW.kind = 'DataContradiction' AND NEW.grp = 'resolution')
     EXECUTE FUNCTION imem_credibility_guard();
+
+-- The graph is written from the events themselves, whatever the heads beside them say.
+CREATE FUNCTION imem_credibility_event_guard() RETURNS trigger
+LANGUAGE plpgsql SET search_path = public, pg_temp
+AS $$
+BEGIN
+    IF NOT has_table_privilege(session_user, 'public.agent_outcome', 'INSERT') THEN
+        RAISE EXCEPTION 'only the credibility pipeline states % %', NEW.kind, NEW.record_key USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER credibility_guard BEFORE INSERT ON event
+    FOR EACH ROW WHEN (
+        split_part(NEW.kind, '.', 2) IN (
+            'AgentCredibility', 'SourceCredibility', 'SETTLED_BY', 'HAS_CREDIBILITY', 'HAS_CREDIBILITY_IN', 'IN_DOMAIN',
+            'RESOLVED_BY_SOURCE')
+        OR split_part(NEW.kind, '.', 2) IN ('Analysis', 'Decision') AND NEW.payload #> '{groups,outcome}' IS NOT NULL
+        OR split_part(NEW.kind, '.', 2) = 'DataContradiction' AND NEW.payload #> '{groups,resolution}' IS NOT NULL
+        -- What the graph derives.
+        OR split_part(NEW.kind, '.', 2) = 'Agent' AND NEW.payload #> '{groups,counters}' IS NOT NULL)
+    EXECUTE FUNCTION imem_credibility_event_guard();

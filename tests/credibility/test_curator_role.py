@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import orjson
+import psycopg
 import pytest
 
 from imem.cache.working.published import PublishedItem
@@ -15,16 +18,17 @@ from imem.credibility.settling import ACTOR
 from imem.ingest.recorder import Recorder
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
-from imem.journal.errors import PermissionDenied
+from imem.journal.errors import PermissionDenied, StatementRejected
 from imem.journal.events.canonical import content_hash
 from imem.journal.events.entry import GroupHash, JournalEntry
 from imem.journal.gateway import Gateway, _columns
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
+from imem.journal.statements import sql
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
 
-from .conftest import World, agent, corrected, finding, outcome
+from .conftest import World, agent, cites, corrected, decision, finding, outcome
 from .test_no_route import ANN, BASE, FIRST, LATER, PERSON, day, season, standing, unstated
 
 IMPORTER = Actor("import:lies", Role.HUMAN_ADMIN, may_import=True)
@@ -46,6 +50,22 @@ def disguised(line: dict[str, Any]) -> JournalEntry:
     return replace(entry(line), kind="record.Company")
 
 
+def saying(made: JournalEntry, **parts: Any) -> JournalEntry:
+    """Return an entry whose payload has other parts than its heads say."""
+    return replace(made, payload=orjson.dumps(orjson.loads(made.payload) | parts))
+
+
+def reading(made: JournalEntry, **core: Any) -> JournalEntry:
+    """Return an entry with other values in its core, of which no model would take some."""
+    return saying(made, core=orjson.loads(made.payload)["core"] | core)
+
+
+def as_company(kind: str, key: str, **parts: Any) -> Callable[[dict[str, Any]], JournalEntry]:
+    """Return what makes an event of *kind* that says beside its head that it is a company."""
+    payload = orjson.dumps({"key": key, **parts})
+    return lambda line: replace(entry(line), kind=kind, head_kind="Company", key=key, payload=payload)
+
+
 MISTAKE = finding("ann-1", day(2), day(7), probability=0.9, **FIRST)
 LATE = finding("late", day(1), day(7), agent="ann", probability=0.99, **FIRST)
 ROUTES: dict[str, tuple[Actor, Callable[[dict[str, Any]], JournalEntry], dict[str, Any]]] = {
@@ -64,6 +84,22 @@ ROUTES: dict[str, tuple[Actor, Callable[[dict[str, Any]], JournalEntry], dict[st
     ),
     "words of the baseline, under its own": (
         ANN, entry, unstated(finding("bases", day(0), LATER, agent="base", probability=0.1, **FIRST)),
+    ),
+    "its score, as a company": (
+        ANN, as_company("record.AgentCredibility", "ann/flu", core={"agent_id": "ann"}, groups={"score": {}}), CLAIM,
+    ),
+    "its score, as a link": (
+        ANN, as_company("link.HAS_CREDIBILITY_IN", "ann", from_key="ann", to_key="flu", props={"overall_score": 1}), CLAIM,
+    ),
+    "a verdict within a decision": (
+        ANN, lambda line: saying(entry(line), groups={"outcome": {"outcome": "success"}}),
+        unstated(decision("d", day(0))),
+    ),
+    "an outcome, as a company": (
+        ANN, lambda line: replace(entry(line), head_kind="Company"), unstated(outcome("o1", day(0), day(7), 0.0, **FIRST)),
+    ),
+    "a correction of another group": (
+        ANN, lambda line: replace(entry(line), kind="correct.Finding", groups=(GroupHash("other", b"0" * 32),)), CLAIM,
     ),
     "words of nobody": (ANN, lambda line: replace(entry(line), payload=b'{"key":"open"}'), CLAIM),
 }  # fmt: skip
@@ -132,3 +168,65 @@ async def test_a_pipeline_pushes_nothing_under_a_name_that_settles_or_measures(w
     assert await standing(world) == before
     denied = await world.rows("SELECT actor_id FROM memory_access_audit WHERE NOT authorized")
     assert [row["actor_id"] for row in denied] == [owner] * 3
+
+
+UNREADABLE: dict[str, dict[str, Any]] = {
+    "no number": {"probability": "x"},
+    "none at all": {"probability": "NaN"},
+    "too large": {"probability": "1e400"},
+    "no probability": {"probability": 1e150},
+    "infinite": {"value": "Infinity"},
+    "no domain": {"domain": None},
+    "a domain that no index holds": {"domain": "x" * 10_000},
+    "no moment": {"period_start": "infinity"},
+    "a moment that depends on the session": {"period_start": "01/02/2024"},
+}
+
+
+@pytest.mark.spec("AC-3")
+async def test_nothing_that_cannot_be_settled_is_put_beside_a_claim(world: World) -> None:
+    """It would keep the whole question from being settled, and with it the claim that turned out wrong."""
+    await season(world)
+    target = datetime.now(UTC) + timedelta(seconds=2)
+    question = {"subject_id": "market:21"}
+    wrong = unstated(finding("wrong", day(0), target, probability=0.9, **question))
+    assert await append(world.database, ANN, entry(wrong)) == "new"
+    for name, core in UNREADABLE.items():
+        with pytest.raises(PermissionDenied):
+            made = reading(entry(unstated(finding("beside", day(0), target, probability=0.9, **question))), **core)
+            pytest.fail(f"{name}: {await append(world.database, ANN, made)}")
+    with pytest.raises(PermissionDenied):
+        await append(world.database, ANN, replace(entry(CLAIM), target_at=datetime.max.replace(tzinfo=UTC)))
+    await asyncio.sleep((target - datetime.now(UTC)).total_seconds() + 0.1)
+    with pytest.raises(PermissionDenied):
+        own = entry(unstated(outcome("own:ann/beside", day(0), target, 1.0, **question)))
+        await append(world.database, ANN, reading(own, actual="x"))
+    with pytest.raises(PermissionDenied):
+        cited = entry(unstated(cites("d", "wrong", day(0))))
+        await append(world.database, ANN, saying(cited, props={"at": "x", "rank": 1}))
+
+    assert await append(world.curators, PERSON, entry(unstated(outcome("told", day(0), target, 0.0, **question)))) == "new"
+
+    assert (await world.settle()).stuck == 0
+    assert await world.rows("SELECT y FROM agent_outcome WHERE finding_id = 'wrong'") == [{"y": 0}]
+
+
+@pytest.mark.spec("AC-3")
+async def test_an_old_snapshot_does_not_hide_who_is_a_baseline(world: World) -> None:
+    """In one from before it was described, it would be an agent like others, whose words anybody may state."""
+    statement = str(sql("append")).replace(")b::", ")s::")
+    words = entry(unstated(finding("words", day(0), LATER, agent="later", probability=0.01, **FIRST)))
+    with psycopg.connect(world.url) as conn:
+        conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        conn.execute("SELECT FROM event")
+        await world.say(agent("later", day(0), "baseline"))
+        with pytest.raises(psycopg.DatabaseError, match="own facts alone"):
+            conn.execute(statement, _columns([words], Actor("later", Role.AGENT), Action.APPEND))
+
+
+async def test_what_the_pipeline_alone_states_is_no_curators_event_either(world: World) -> None:
+    """The graph is written from events, whatever the heads beside them say."""
+    await season(world)
+    made = as_company("record.AgentCredibility", "ann/flu", core={"agent_id": "ann"})(CLAIM)
+    with pytest.raises(StatementRejected):
+        await append(world.curators, PERSON, made)

@@ -385,8 +385,9 @@ SELECT imem_settled_horizon() AS horizon,
     ) AS waiting_since
 
 -- citations_of --
--- Every statement of the links by which the given decisions cite findings.
-SELECT e.payload ->> 'from_key' AS decision, e.record_key AS link, e.payload ->> 'to_key' AS finding_id,
+-- Every statement of the links by which the given decisions cite findings. What is cited identifies a link: under the key of an earlier
+-- citation nothing else is cited as early.
+SELECT e.payload ->> 'from_key' AS decision, e.payload ->> 'to_key' AS link, e.payload ->> 'to_key' AS finding_id,
     (e.payload -> 'props' ->> 'at')::timestamptz AS at, (e.payload -> 'props' ->> 'rank')::bigint AS rank,
     e.known_at, e.recorded_at, e.order_key
 FROM unnest(%(decisions)s::text[]) AS d (key)

@@ -230,3 +230,30 @@ async def test_what_the_pipeline_alone_states_is_no_curators_event_either(world:
     made = as_company("record.AgentCredibility", "ann/flu", core={"agent_id": "ann"})(CLAIM)
     with pytest.raises(StatementRejected):
         await append(world.curators, PERSON, made)
+
+
+@pytest.mark.spec("AC-3")
+async def test_a_citation_is_exchanged_for_no_better_one(world: World) -> None:
+    """What is cited under an earlier citation's key was cited when it was stated, and the first one still counts."""
+    first, second = (datetime.now(UTC) + timedelta(seconds=seconds) for seconds in (2, 4))
+    cited, better = (entry(unstated(cites("d", key, day(0)))) for key in ("f1", "f2"))
+    for made in (
+        entry(unstated(decision("d", day(0)))),
+        entry(unstated(finding("f1", day(0), first, probability=0.9, subject_id="market:1"))),
+        entry(unstated(finding("f2", day(0), second, probability=0.9, subject_id="market:2"))),
+        cited,
+    ):
+        assert await append(world.database, ANN, made) == "new"
+    await asyncio.sleep((first - datetime.now(UTC)).total_seconds() + 0.1)
+    exchanged = replace(better, key=cited.key, groups=(GroupHash("props", b"0" * 32),))
+    assert await append(world.database, ANN, exchanged) == "changed"
+    await asyncio.sleep((second - datetime.now(UTC)).total_seconds() + 0.1)
+    for number, target, actual in ((1, first, 0.0), (2, second, 1.0)):
+        told = outcome(f"o{number}", day(0), target, actual, subject_id=f"market:{number}")
+        await append(world.curators, PERSON, entry(unstated(told)))
+
+    await world.settle()
+    found = await world.rows(
+        "SELECT payload #>> '{groups,outcome,outcome}' AS verdict FROM event WHERE payload #> '{groups,outcome}' IS NOT NULL"
+    )
+    assert found == [{"verdict": "failure"}]

@@ -15,7 +15,9 @@ statements of one clock, in order, into a timeline.
   the last.
 - A claim is what its finding said before ``target_at``: later corrections change nothing. A finding that became known
   at ``target_at`` or later is no claim.
-- The reference is the mean probability of the baseline agents that claimed, each by the mean of its own claims.
+- The reference is the mean probability of the baseline agents that claimed, each by the mean of its own claims. What an
+  agent stated itself before it was a baseline does not count: who states it could know that others will be measured
+  against it.
 """
 
 from __future__ import annotations
@@ -101,12 +103,14 @@ class Question:
         outcomes: outcome id → its statements that may settle.
         findings: finding id → its statements.
         profiles: agent → statements whether it is a baseline; only agents that ever were one.
+        unmeasured: findings that are no reference, since their agent stated them itself before it was a baseline.
     """
 
     key: QuestionKey
     outcomes: dict[str, list[DatedStatement[OutcomeValue]]] = field(default_factory=lambda: defaultdict(list))
     findings: dict[str, list[DatedStatement[StatedClaim]]] = field(default_factory=lambda: defaultdict(list))
     profiles: dict[str, list[DatedStatement[bool]]] = field(default_factory=dict)
+    unmeasured: set[str] = field(default_factory=set)
 
 
 class ScoreContent(NamedTuple):
@@ -263,7 +267,10 @@ def references(
     """Return the mean probability of the baselines' claims of *scope* at each moment."""
     kinds = {agent: fold_statements(statements, clock, latest) for agent, statements in question.profiles.items()}
     forecasts = [
-        steps for steps in made.values() if any(claim is not None and claim.agent in kinds for claim in steps.values)
+        steps
+        for finding, steps in made.items()
+        if finding not in question.unmeasured
+        and any(claim is not None and claim.agent in kinds for claim in steps.values)
     ]
 
     def mean(moment: datetime) -> float | None:

@@ -25,6 +25,8 @@ from imem.credibility.history import (
     ScoreVersion,
     StatedClaim,
     ValidityInterval,
+    fold_statements,
+    latest,
 )
 from imem.credibility.settlement import QuestionScope
 from imem.credibility.track_steps import ObservationClaim, ScoredClaim, SweepStart, TrackRecordStep, span_of
@@ -105,6 +107,7 @@ async def questions(conn: Connection, keys: Sequence[QuestionKey]) -> list[Quest
     """Return the statements about those of the given questions that have an outcome."""
     found: dict[int, Question] = {}
     agents: dict[int, set[str]] = defaultdict(set)
+    first: dict[int, dict[str, Row]] = defaultdict(dict)
     for row in await rows(conn, "question_facts", columns_of(keys)):
         number = row["n"]
         question = found.get(number)
@@ -113,9 +116,20 @@ async def questions(conn: Connection, keys: Sequence[QuestionKey]) -> list[Quest
         _add(question, row)
         if row["kind"] == "Finding":
             agents[number].add(row["agent"])
+            if not row["corrects"]:
+                first[number].setdefault(row["key"], row)
+                first[number][row["key"]] = min(first[number][row["key"]], row, key=lambda one: one["order_key"])
     profiles = await _profiles(conn, set().union(*agents.values()))
     for number, question in found.items():
         question.profiles = {agent: profiles[agent] for agent in sorted(agents[number]) if agent in profiles}
+        kinds = {
+            agent: fold_statements(said, AsOfClock.RECORDED, latest) for agent, said in question.profiles.items()
+        }
+        question.unmeasured = {
+            key
+            for key, row in first[number].items()
+            if not row["settles"] and row["agent"] in kinds and not kinds[row["agent"]].at(row["recorded_at"])
+        }
     return list(found.values())
 
 

@@ -257,3 +257,19 @@ async def test_a_citation_is_exchanged_for_no_better_one(world: World) -> None:
         "SELECT payload #>> '{groups,outcome,outcome}' AS verdict FROM event WHERE payload #> '{groups,outcome}' IS NOT NULL"
     )
     assert found == [{"verdict": "failure"}]
+
+
+@pytest.mark.spec("AC-3")
+async def test_what_was_stated_before_its_author_became_a_baseline_measures_nobody(world: World) -> None:
+    """Whoever knows a baseline's name beforehand could state words under it that all others look good beside."""
+    target = datetime.now(UTC) + timedelta(seconds=2)
+    for name, probability in (("later", 0.01), ("ann", 0.6)):
+        claim = unstated(finding(f"of {name}", day(0), target, agent=name, probability=probability, **FIRST))
+        assert await append(world.database, Actor(name, Role.AGENT), entry(claim)) == "new"
+    await world.say(agent("later", day(0), "baseline"))
+    await asyncio.sleep((target - datetime.now(UTC)).total_seconds() + 0.1)
+    await append(world.curators, PERSON, entry(unstated(outcome("told", day(0), target, 1.0, **FIRST))))
+
+    await world.settle()
+    found = await world.rows("SELECT y, reference FROM agent_outcome WHERE finding_id = 'of ann'")
+    assert found == [{"y": 1, "reference": None}]

@@ -150,6 +150,7 @@ async def settle_due(
         PostgresUnavailable: committed batches stay settled; the rest is still due.
     """
     total = SettlementResult()
+    await database.commit("note_open_writers", deadline=Deadline.after_ms(BATCH_BUDGET_MS))
     stages: tuple[Callable[[], Awaitable[SettlementResult]], ...] = (
         # Agents before questions: else a baseline described in the same load would make the questions due twice.
         lambda: settle_agents(database),

@@ -122,9 +122,7 @@ async def questions(conn: Connection, keys: Sequence[QuestionKey]) -> list[Quest
     profiles = await _profiles(conn, set().union(*agents.values()))
     for number, question in found.items():
         question.profiles = {agent: profiles[agent] for agent in sorted(agents[number]) if agent in profiles}
-        kinds = {
-            agent: fold_statements(said, AsOfClock.RECORDED, latest) for agent, said in question.profiles.items()
-        }
+        kinds = {agent: fold_statements(said, AsOfClock.RECORDED, latest) for agent, said in question.profiles.items()}
         question.unmeasured = {
             key
             for key, row in first[number].items()

@@ -6,6 +6,10 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('imem.settle', 0)) AS held
 -- Takes the settlement lock, waiting for another process's batch to end.
 SELECT pg_advisory_xact_lock(hashtextextended('imem.settle', 0))
 
+-- note_open_writers --
+-- Notes whose transactions are open: what they commit later was not known now.
+SELECT imem_note_open_writers_v1() AS noted
+
 -- settle_plans --
 -- Plans of this transaction look rows up by key: right after a load the statistics still say that tables are small.
 SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)
@@ -66,7 +70,8 @@ USING unnest(%(kinds)s::text[], %(keys)s::text[], %(versions)s::bigint[]) AS don
 WHERE d.kind = done.kind AND d.key = done.key AND d.version = done.version
 
 -- question_facts --
--- Every statement of the outcomes and findings of the given questions that have an outcome. n: which question, from 1.
+-- Every statement of the outcomes and findings of the given questions that have an outcome, but for what was recorded before target_at
+-- and committed later. n: which question, from 1.
 SELECT q.n, h.kind, h.key, y.grp = 'correction' AS corrects, y.order_key, y.known_at, y.recorded_at,
     y.imported OR e.actor_role = 'human_admin' AS settles, c.agent, c.domain, c.probability, c.direction, c.value,
     c.actual, c.vintage, c.period_start, c.unit
@@ -83,6 +88,10 @@ WHERE EXISTS (
     SELECT 1 FROM record_head AS o
     WHERE o.kind = 'Outcome' AND o.grp = 'core' AND o.subject_id = q.subject_id AND o.metric = q.metric
       AND o.target_at = q.target_at)
+  AND (h.kind = 'Outcome' OR y.imported OR e.actor_role = 'human_admin' OR NOT EXISTS (
+    SELECT FROM open_writer AS w
+    WHERE w.writer = hashtext(e.actor)::bigint & 4294967295 AND w.at >= greatest(q.target_at, e.recorded_at)
+      AND w.seq < e.agent_seq AND (w.actor = e.actor OR w.actor IS NULL)))
 
 -- baseline_profiles --
 -- Every statement that counts of the profiles of those of the given agents that ever were a baseline. Only statements with the

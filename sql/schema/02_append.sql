@@ -167,6 +167,8 @@ BEGIN
     INSERT INTO agent_cursor AS c (actor) VALUES (p_actor)
     ON CONFLICT (actor) DO UPDATE SET lock_epoch = c.lock_epoch
     RETURNING c.pushed_seq INTO v_seq;
+    -- Shows whose transaction is open until it ends; taken before the time is read.
+    PERFORM pg_advisory_xact_lock_shared(hashtext('imem.writer'), hashtext(p_actor));
     v_now := imem_claim_recorded_at();
     -- After all waiting: who becomes a baseline while this waits for another writer is one.
     PERFORM imem_own_facts_v1(

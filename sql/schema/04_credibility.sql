@@ -202,3 +202,46 @@ CREATE TRIGGER credibility_guard BEFORE INSERT ON event
         -- What the graph derives.
         OR split_part(NEW.kind, '.', 2) = 'Agent' AND NEW.payload #> '{groups,counters}' IS NOT NULL)
     EXECUTE FUNCTION imem_credibility_event_guard();
+
+-- What is recorded becomes known when its transaction commits. A writer that keeps one open until the answer shows could commit the claim
+-- that turned out right and take the other back: pipelines note whose transactions are open, and what was not committed at target_at
+-- is no claim.
+
+CREATE TABLE open_writer (
+    writer bigint NOT NULL,
+    actor  text,
+    seq    bigint NOT NULL,
+    at     timestamptz NOT NULL
+);
+CREATE INDEX open_writer_at ON open_writer (writer, at);
+COMMENT ON TABLE open_writer IS 'Actors of whom a transaction that had recorded for a second or longer was open at a moment.';
+COMMENT ON COLUMN open_writer.writer IS 'Hash of the actor, as its lock shows it; actor is NULL where nothing of it was committed.';
+COMMENT ON COLUMN open_writer.seq IS 'The last agent_seq that was committed then: what has a later one and was recorded before was not.';
+
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON open_writer
+    FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();
+
+CREATE FUNCTION imem_note_open_writers_v1() RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+-- Notes whose transactions are open, and returns how many. The moment is read first: what is recorded after it is none of them.
+DECLARE
+    v_at timestamptz := imem_journal_now();
+    v_noted integer;
+BEGIN
+    INSERT INTO open_writer (writer, actor, seq, at)
+    SELECT k.writer, c.actor, coalesce(c.pushed_seq, 0), v_at
+    FROM (
+        SELECT DISTINCT w.objid::bigint AS writer FROM pg_locks AS w
+        JOIN pg_locks AS r ON r.pid = w.pid AND r.database = w.database AND r.locktype = 'advisory' AND r.objsubid = 2
+        WHERE w.locktype = 'advisory' AND w.objsubid = 2
+          AND w.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND w.classid::bigint = hashtext('imem.writer')::bigint & 4294967295
+          AND r.classid::bigint = hashtext('imem.recording')::bigint & 4294967295
+          AND r.objid::bigint < floor(extract(epoch FROM v_at))
+    ) AS k
+    LEFT JOIN agent_cursor AS c ON hashtext(c.actor)::bigint & 4294967295 = k.writer;
+    GET DIAGNOSTICS v_noted = ROW_COUNT;
+    RETURN v_noted;
+END
+$$;

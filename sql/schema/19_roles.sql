@@ -40,7 +40,7 @@ BEGIN
           AND (p.prosecdef AND p.prorettype = 'trigger'::regtype
             OR p.proname IN (
                 'imem_grant_application', 'imem_grant_curators', 'imem_grant_pipelines', 'imem_curates_v1',
-                'imem_note_questions_v1', 'imem_embedding_index_v1', 'imem_embedding_drop_v1'))
+                'imem_note_questions_v1', 'imem_note_open_writers_v1', 'imem_embedding_index_v1', 'imem_embedding_drop_v1'))
     LOOP
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, %I', v_object, p_role);
     END LOOP;
@@ -75,7 +75,8 @@ BEGIN
         'GRANT INSERT, UPDATE, DELETE ON embedding_model, embedding, similarity_due, similarity_build, similar_analysis TO %I',
         'GRANT INSERT, UPDATE, DELETE ON view_version, view_row, view_current TO %I',
         'GRANT UPDATE ON workflow.gate_state TO %I',
-        'GRANT EXECUTE ON FUNCTION imem_note_questions_v1, imem_embedding_index_v1, imem_embedding_drop_v1 TO %I'
+        'GRANT EXECUTE ON FUNCTION imem_note_questions_v1, imem_note_open_writers_v1, imem_embedding_index_v1, '
+            'imem_embedding_drop_v1 TO %I'
     ] LOOP
         EXECUTE format(v_statement, p_role);
     END LOOP;

@@ -86,20 +86,22 @@ ROUTES: dict[str, tuple[Actor, Callable[[dict[str, Any]], JournalEntry], dict[st
         ANN, entry, unstated(finding("bases", day(0), LATER, agent="base", probability=0.1, **FIRST)),
     ),
     "its score, as a company": (
-        ANN, as_company("record.AgentCredibility", "ann/flu", core={"agent_id": "ann"}, groups={"score": {}}), CLAIM,
+        ANN, as_company("record.AgentCredibility", "ann/flu", core={"agent_id": "ann"}), CLAIM,
     ),
     "its score, as a link": (
-        ANN, as_company("link.HAS_CREDIBILITY_IN", "ann", from_key="ann", to_key="flu", props={"overall_score": 1}), CLAIM,
+        ANN, as_company("link.HAS_CREDIBILITY_IN", "ann", from_key="ann", props={"overall_score": 1}), CLAIM,
     ),
     "a verdict within a decision": (
         ANN, lambda line: saying(entry(line), groups={"outcome": {"outcome": "success"}}),
         unstated(decision("d", day(0))),
     ),
     "an outcome, as a company": (
-        ANN, lambda line: replace(entry(line), head_kind="Company"), unstated(outcome("o1", day(0), day(7), 0.0, **FIRST)),
+        ANN, lambda line: replace(entry(line), head_kind="Company"),
+        unstated(outcome("o1", day(0), day(7), 0.0, **FIRST)),
     ),
     "a correction of another group": (
-        ANN, lambda line: replace(entry(line), kind="correct.Finding", groups=(GroupHash("other", b"0" * 32),)), CLAIM,
+        ANN, lambda line: replace(entry(line), kind="correct.Finding", groups=(GroupHash("other", b"0" * 32),)),
+        CLAIM,
     ),
     "words of nobody": (ANN, lambda line: replace(entry(line), payload=b'{"key":"open"}'), CLAIM),
 }  # fmt: skip
@@ -192,20 +194,22 @@ async def test_nothing_that_cannot_be_settled_is_put_beside_a_claim(world: World
     wrong = unstated(finding("wrong", day(0), target, probability=0.9, **question))
     assert await append(world.database, ANN, entry(wrong)) == "new"
     for name, core in UNREADABLE.items():
+        made = reading(entry(unstated(finding("beside", day(0), target, probability=0.9, **question))), **core)
         with pytest.raises(PermissionDenied):
-            made = reading(entry(unstated(finding("beside", day(0), target, probability=0.9, **question))), **core)
             pytest.fail(f"{name}: {await append(world.database, ANN, made)}")
     with pytest.raises(PermissionDenied):
         await append(world.database, ANN, replace(entry(CLAIM), target_at=datetime.max.replace(tzinfo=UTC)))
     await asyncio.sleep((target - datetime.now(UTC)).total_seconds() + 0.1)
+    own = entry(unstated(outcome("own:ann/beside", day(0), target, 1.0, **question)))
     with pytest.raises(PermissionDenied):
-        own = entry(unstated(outcome("own:ann/beside", day(0), target, 1.0, **question)))
         await append(world.database, ANN, reading(own, actual="x"))
+    cited = entry(unstated(cites("d", "wrong", day(0))))
     with pytest.raises(PermissionDenied):
-        cited = entry(unstated(cites("d", "wrong", day(0))))
         await append(world.database, ANN, saying(cited, props={"at": "x", "rank": 1}))
 
-    assert await append(world.curators, PERSON, entry(unstated(outcome("told", day(0), target, 0.0, **question)))) == "new"
+    assert (
+        await append(world.curators, PERSON, entry(unstated(outcome("told", day(0), target, 0.0, **question)))) == "new"
+    )
 
     assert (await world.settle()).stuck == 0
     assert await world.rows("SELECT y FROM agent_outcome WHERE finding_id = 'wrong'") == [{"y": 0}]
@@ -254,7 +258,8 @@ async def test_a_citation_is_exchanged_for_no_better_one(world: World) -> None:
 
     await world.settle()
     found = await world.rows(
-        "SELECT payload #>> '{groups,outcome,outcome}' AS verdict FROM event WHERE payload #> '{groups,outcome}' IS NOT NULL"
+        "SELECT payload #>> '{groups,outcome,outcome}' AS verdict FROM event "
+        "WHERE payload #> '{groups,outcome}' IS NOT NULL"
     )
     assert found == [{"verdict": "failure"}]
 
@@ -273,3 +278,24 @@ async def test_what_was_stated_before_its_author_became_a_baseline_measures_nobo
     await world.settle()
     found = await world.rows("SELECT y, reference FROM agent_outcome WHERE finding_id = 'of ann'")
     assert found == [{"y": 1, "reference": None}]
+
+
+@pytest.mark.spec("AC-3")
+async def test_a_claim_that_is_committed_when_its_answer_shows_is_none(world: World) -> None:
+    """Else both answers would be stated before, and the one that turned out wrong be taken back."""
+    statement = str(sql("append")).replace(")b::", ")s::")
+    target = datetime.now(UTC) + timedelta(seconds=2)
+    kept, honest = (
+        entry(unstated(finding(key, day(0), target, agent=name, probability=0.01, **FIRST)))
+        for key, name in (("kept", "ann"), ("honest", "bob"))
+    )
+    with psycopg.connect(world.url) as conn:
+        conn.execute(statement, _columns([kept], ANN, Action.APPEND))
+        assert await append(world.database, Actor("bob", Role.AGENT), honest) == "new"
+        await asyncio.sleep((target - datetime.now(UTC)).total_seconds() + 0.1)
+        await world.settle()
+        conn.commit()
+    await append(world.curators, PERSON, entry(unstated(outcome("told", day(0), target, 0.0, **FIRST))))
+
+    await world.settle()
+    assert await world.rows("SELECT finding_id, y FROM agent_outcome") == [{"finding_id": "honest", "y": 1}]

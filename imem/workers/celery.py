@@ -14,7 +14,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from celery import signals
+from celery import Celery, signals
 from pydantic import SecretStr
 
 from imem.alerts.notifiers import notifiers_of
@@ -153,6 +153,14 @@ class LoopThread:
         self._loop.close()
 
 
+def register_tasks(app: Celery, queue: str) -> None:
+    """Register the tasks of *queue*: whoever reaches the broker has no agent's code run beside pipelines."""
+    if queue == AGENTS_QUEUE:
+        register_run_agent(app)
+    else:
+        register(app, PIPELINES)
+
+
 def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEUE) -> int:
     """
     Serve the tasks of *queue* until SIGTERM; running ones are finished first.
@@ -169,8 +177,7 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
     notifiers_of(settings)
     embedder_of(settings)
     app = make_app(settings)
-    register(app, PIPELINES)
-    register_run_agent(app)
+    register_tasks(app, queue)
     rounds = fallback_rounds(PIPELINES, settings) if queue == QUEUE else ()
     started: list[LoopThread] = []
     watches: list[FallbackWatch] = []

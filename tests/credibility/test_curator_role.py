@@ -12,8 +12,10 @@ from uuid import uuid4
 import orjson
 import psycopg
 import pytest
+from celery import Celery
 
 from imem.cache.working.published import PublishedItem
+from imem.checkpoints.pauses.pipelines import RUN_AGENT
 from imem.credibility.settling import ACTOR
 from imem.ingest.recorder import Recorder
 from imem.journal.actors import Action, Actor
@@ -27,6 +29,8 @@ from imem.journal.settings import Role
 from imem.journal.statements import sql
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
+from imem.workers.celery import register_tasks
+from imem.workers.celery_app import AGENTS_QUEUE, QUEUE
 
 from .conftest import World, agent, cites, corrected, decision, finding, outcome
 from .test_no_route import ANN, BASE, FIRST, LATER, PERSON, day, season, standing, unstated
@@ -299,3 +303,12 @@ async def test_a_claim_that_is_committed_when_its_answer_shows_is_none(world: Wo
 
     await world.settle()
     assert await world.rows("SELECT finding_id, y FROM agent_outcome") == [{"finding_id": "honest", "y": 1}]
+
+
+@pytest.mark.spec("AC-3")
+def test_the_pipelines_worker_runs_no_agents_code() -> None:
+    """Whatever a message in its queue asks for: it holds the pipelines' password."""
+    for queue, runs in ((QUEUE, False), (AGENTS_QUEUE, True)):
+        app = Celery("tasks", set_as_current=False)
+        register_tasks(app, queue)
+        assert (RUN_AGENT in app.tasks) is runs

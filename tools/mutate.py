@@ -83,11 +83,11 @@ def mutations(names: Collection[str] = ()) -> list[Mutation]:
 
 
 @contextmanager
-def _copy() -> Iterator[Path]:
+def copied_tree() -> Iterator[Path]:
     """Copy the working tree's versioned and new files, links as links; the copy is deleted afterwards."""
     git = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(git, cwd=TOP, check=True, capture_output=True).stdout.decode()  # noqa: S603 - git
-    with TemporaryDirectory(prefix="imem-mutate-", ignore_cleanup_errors=True) as folder:
+    with TemporaryDirectory(prefix="imem-copy-", ignore_cleanup_errors=True) as folder:
         tree = Path(folder)
         tree.chmod(0o755)  # Postgres' own user reads in it where root runs the tests.
         for name in filter(None, listed.split("\0")):
@@ -117,7 +117,7 @@ def _failures(tree: Path, tests: Collection[str]) -> set[str] | None:
 
 def _try_mutation(mutation: Mutation) -> str:
     """Return ``noticed``, or why *mutation* was not; its tests pass without it."""
-    with _copy() as tree:
+    with copied_tree() as tree:
         trouble = mutation.apply(tree)
         unnoticed = set(mutation.tests) - (_failures(tree, mutation.tests) or set())
     return trouble or (f"NOT noticed by {', '.join(sorted(unnoticed))}" if unnoticed else "noticed")
@@ -132,7 +132,7 @@ def main() -> int:
     given = parser.parse_args()
     chosen, wrong = mutations(given.only), 0
     if not given.list and not given.check:
-        with _copy() as tree:
+        with copied_tree() as tree:
             failing = _failures(tree, sorted({test for mutation in chosen for test in mutation.tests}))
         if failing != set():
             sys.exit(f"Nothing was tried, since without any defect fails {' '.join(failing or ['the run of tests'])}.")

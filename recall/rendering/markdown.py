@@ -163,10 +163,10 @@ class Draft:
 
     def _left_out(self) -> str:
         """Return what is left out, with the calls that fetch it."""
-        groups: dict[FollowUpCall, list[str]] = {}
+        groups: dict[FollowUpCall | None, list[str]] = {}
         for section, kept in zip(self._sections, self._kept, strict=True):
             left = section.left(kept)
-            if not left or section.call is None:
+            if not left:
                 continue
             groups.setdefault(section.call, []).append(with_noun(left, section.nouns))
         if not groups:
@@ -175,8 +175,9 @@ class Draft:
             return f"\n\nLeft out: {'; '.join(', '.join(counts) for counts in groups.values())}."
         when, define, option = self._call
         lines = [f"## Left out{f', with {define}' if define else ''}"]
-        for (python, command), counts in groups.items():
-            lines.append(f"- {', '.join(counts)}: `{python.replace('{when}', when)}` or `{command}{option}`")
+        for call, counts in groups.items():
+            how = f": `{call.python.replace('{when}', when)}` or `{call.command}{option}`" if call is not None else ""
+            lines.append(f"- {', '.join(counts)}{how}")
         return "\n\n" + "\n".join(lines)
 
 

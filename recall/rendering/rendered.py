@@ -47,7 +47,7 @@ class RenderedSection:
         quality, reason: quality of the answer, and why it is not exact.
         head: lines before the blocks; shown only with at least one block.
         nothing: its name in the line that lists sections without items.
-        call: the call that fetches the rest.
+        call: the call that fetches the rest; None for a section that is not read by itself.
     """
 
     title: str
@@ -71,7 +71,7 @@ def rendered_section(
     blocks: Sequence[Block],
     *,
     nouns: tuple[str, str],
-    call: FollowUpCall,
+    call: FollowUpCall | None = None,
     nothing: str = "",
     head: str = "",
 ) -> RenderedSection:

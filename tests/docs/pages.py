@@ -7,6 +7,8 @@ A block is what stands between two fences. A comment on the line before it, whic
     why it cannot be run here; the reasons are few, and counted by a test.
 ``<!-- file: NAME -->``
     that it is a file of this name, which the blocks below use.
+``<!-- append: NAME -->``
+    that it comes at the end of this file of the checkout; a test of its page applies it, to a copy.
 ``<!-- exit: N -->``
     with which code its last command ends, where that is not 0.
 """
@@ -25,7 +27,7 @@ RUN: Final = frozenset({"console", "python", "sql"})
 """Languages of blocks that are run."""
 
 _BLOCK: Final = re.compile(
-    r"(?:^[ ]*<!-- (?P<marker>not run|file|exit): (?P<value>.+?) -->\n+)?"
+    r"(?:^[ ]*<!-- (?P<marker>not run|file|append|exit): (?P<value>.+?) -->\n+)?"
     r"^(?P<indent>[ ]*)```(?P<language>[a-z]+)\n(?P<text>.*?)^(?P=indent)```[ ]*$",
     re.MULTILINE | re.DOTALL,
 )

@@ -157,7 +157,7 @@ def test_page_runs_from_top_to_bottom(home: Home, page: str, tmp_path: Path) -> 
     (tmp_path / ".venv").symlink_to(BIN.parent)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for block in blocks(page):
-        if block.marker == "not run":
+        if block.marker in {"not run", "append"}:
             continue
         if block.marker == "file":
             path = tmp_path / block.value

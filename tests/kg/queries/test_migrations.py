@@ -182,8 +182,9 @@ def test_the_graph_refuses_a_file_that_was_changed(address: Address, edited: Cal
 
 def test_the_graph_refuses_a_program_older_than_its_schema(address: Address, edited: Callable[[Path], Path]) -> None:
     folder = edited(CYPHER)
-    (folder / "002_indexes.cypher").unlink()
-    with pytest.raises(SchemaError, match="newer than this program, which knows 1"):
+    *known, newest = sorted(folder.glob("*.cypher"))
+    newest.unlink()
+    with pytest.raises(SchemaError, match=f"newer than this program, which knows {len(known)}"):
         migrations.migrate(*address, folder=folder)
 
 
@@ -192,11 +193,12 @@ def test_a_later_migration_is_applied_alone(
 ) -> None:
     folder = edited(CYPHER)
     migrations.migrate(*address)
-    (folder / "003_more.cypher").write_text(
+    later = folder / f"{len(list(folder.iterdir())) + 1:03}_more.cypher"
+    later.write_text(
         "// A comment; with a semicolon.\nCREATE INDEX more_a IF NOT EXISTS FOR (n:Agent)\nON (n.a);\n"
         "CREATE INDEX more_b IF NOT EXISTS FOR (n:Agent) ON (n.b)"
     )
-    assert migrations.migrate(*address, folder=folder) == ["003_more.cypher"]
+    assert migrations.migrate(*address, folder=folder) == [later.name]
     rows, _, _ = bare.execute_query(
         "SHOW INDEXES YIELD name WHERE name STARTS WITH 'more_' RETURN name ORDER BY name", database_="neo4j"
     )
@@ -377,7 +379,7 @@ def test_a_name_that_does_not_fit_is_refused(edited: Callable[[Path], Path], wro
         migrations_in(folder)
 
 
-@pytest.mark.parametrize("wrong", ["004_gap.cypher", "002_twice.cypher"])
+@pytest.mark.parametrize("wrong", ["900_gap.cypher", "002_twice.cypher"])
 def test_numbers_have_no_gaps_and_none_stands_twice(edited: Callable[[Path], Path], wrong: str) -> None:
     folder = edited(CYPHER)
     (folder / wrong).write_text("")

@@ -42,6 +42,9 @@ REASONS: Final = {
 }
 """Why a block may not be run, and how many may say so at most."""
 
+NOT_RUN: Final = frozenset({"not run", "file", "append"})
+"""What the marker of a block says that is not run by itself."""
+
 PATIENCE_S: Final = 300.0
 
 BIN: Final = Path(sys.executable).parent
@@ -144,7 +147,7 @@ def home() -> Iterator[Home]:
 def _ordered() -> Iterator[ParameterSet]:
     found = pages()
     for page in (*(page for page in found if page not in LAST), *(page for page in LAST if page in found)):
-        if any(block.language in RUN for block in blocks(page)):
+        if any(block.language in RUN and block.marker not in NOT_RUN for block in blocks(page)):
             # What starts a stack several times takes minutes, and what it rests on is tested by itself as well.
             yield pytest.param(page, marks=[pytest.mark.e2e] if page in STARTS else [], id=page)
 
@@ -157,12 +160,12 @@ def test_page_runs_from_top_to_bottom(home: Home, page: str, tmp_path: Path) -> 
     (tmp_path / ".venv").symlink_to(BIN.parent)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for block in blocks(page):
-        if block.marker in {"not run", "append"}:
-            continue
         if block.marker == "file":
             path = tmp_path / block.value
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text)
+        elif block.marker in NOT_RUN:
+            continue
         elif block.language == "console":
             commands = block.commands
             for number, (command, shown) in enumerate(commands, 1):

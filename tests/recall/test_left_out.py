@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from imem.cli import app
 from imem.recall.model import Briefing, BriefingSection
-from imem.recall.rendering.markdown import LEAST_TOKENS
-from imem.recall.rendering.rendered import render_context_of
+from imem.recall.rendering.markdown import HEADER_DETAILS, LEAST_TOKENS, Draft
+from imem.recall.rendering.rendered import RenderedSection, render_context_of
 from imem.recall.retrievers import Limits
 from imem.recall.section_registry import BRIEFING_SECTIONS
 from tests.recall import facts
@@ -116,6 +116,18 @@ async def test_a_long_history_is_asked_for_lightly(desk: Desk) -> None:
     assert recorded.items[-1].claims.right_agents == ["agent2"]
     whole = await desk.memory.brief("T0", as_of=_at(13), limits=Limits(detailed=12), deadline_ms=2000)
     assert [len(item.findings) for item in whole.history.items] == [3] * 12
+
+
+def test_what_is_left_out_of_a_section_without_a_call_is_counted() -> None:
+    """A section that is not read by itself has no call to name."""
+    empty = Briefing.model_validate(
+        {
+            "subject": {"subject_id": "company:T0"}, "as_of": day(1), "clock": "known",
+            **{spec.name: {} for spec in BRIEFING_SECTIONS},
+        }
+    )  # fmt: skip
+    section = RenderedSection("Rumours", total=3, nouns=("rumour", "rumours"))
+    assert "\n## Left out\n- 3 rumours\n" in Draft(empty, [section], HEADER_DETAILS[0], len).text()
 
 
 def test_every_part_of_an_answer_has_its_section() -> None:

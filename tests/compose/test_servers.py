@@ -208,14 +208,18 @@ def _broker_reaches(settings: Settings) -> bool:
 
 @pytest.mark.parametrize(
     ("role", "file"),
-    [(postgres.APPLICATION, "postgres_app_password"), (postgres.PIPELINES, "postgres_pipelines_password")],
+    [
+        (postgres.APPLICATION, "postgres_app_password"),
+        (postgres.CURATORS, "postgres_curators_password"),
+        (postgres.PIPELINES, "postgres_pipelines_password"),
+    ],
 )
-def test_application_and_pipelines_get_their_roles(light_stack: Stack, secrets: Path, role: str, file: str) -> None:
+def test_who_owns_nothing_gets_a_role(light_stack: Stack, secrets: Path, role: str, file: str) -> None:
     """Made the first time and given its password again the second; each may log in and own nothing."""
     settings = light_stack.settings
     assert settings.postgres_admin_url is not None
     admin = settings.postgres_admin_url.get_secret_value()
-    names = {one: f"{one}_of_compose" for one in (postgres.APPLICATION, postgres.PIPELINES)}
+    names = {one: f"{one}_of_compose" for one in (postgres.APPLICATION, postgres.CURATORS, postgres.PIPELINES)}
     script = (FOLDER / "postgres" / "roles.sql").read_text(encoding="utf-8")
     script = script.replace("/run/secrets", str(secrets))
     for one, name in names.items():

@@ -151,7 +151,7 @@ async def test_one_query_that_fails_leaves_the_others_whole(telling: Desk, name:
 async def test_one_query_that_postgres_refuses_leaves_the_others_whole(telling: Desk) -> None:
     """The right to read turns was taken away: the statement fails on the server, and nothing stands in for it."""
     await _season(telling)
-    telling.journal.owner("REVOKE SELECT ON debate_turn FROM imem_app, PUBLIC")
+    telling.journal.owner("REVOKE SELECT ON debate_turn FROM imem_app, imem_curators, PUBLIC")
     briefing = await only_one_less(telling.memory, "debates")
     assert briefing.debates.error == AWAY
     assert briefing.history.items

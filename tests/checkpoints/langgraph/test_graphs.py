@@ -94,9 +94,9 @@ def test_what_was_paid_for_a_moment_ago_is_not_paid_for_again(base: Base, paid: 
 
     filings = ["filing_2024", "filing_2025", "filing_2026"]
     assert [line for line in first + second if line.startswith("paid for")] == [f"paid for: {one}" for one in filings]
-    assert second[:2] == [
-        f"recovered: checkpoint {filings.index(paid) + 1} from l1_existing, digest not compared", "goes on at: filings",
-    ]  # fmt: skip
+    assert second[0] == f"recovered: checkpoint {filings.index(paid) + 1} from l1_existing, digest not compared"
+    # Whether the node beside it had been stored by then is a matter of milliseconds.
+    assert second[1] in {"goes on at: filings", "goes on at: prices, filings"}
 
 
 @pytest.mark.usefixtures("environment")

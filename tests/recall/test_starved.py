@@ -21,7 +21,9 @@ from tests.recall.conftest import Desk
 from tests.recall.test_kept import _season
 
 BUDGET_MS = 500
-HOGS = 10
+HOGS = 6
+"""Three for each core, beside the rest of the tests: of more the server itself may answer nobody for two seconds."""
+
 ASKERS = 4
 EACH = 12
 

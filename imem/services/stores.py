@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
+from psycopg.conninfo import conninfo_to_dict
 from pydantic import SecretStr
 
 from imem.journal.actors import Actor
@@ -107,8 +108,8 @@ class Stores:
     @property
     def journal(self) -> str:
         """The journal's id: host, port and name of its database."""
-        url = urlsplit(secret(self.settings, "postgres_url"))
-        return f"{url.hostname}:{url.port or 5432}{url.path}?{url.query}"
+        url = secret(self.settings, "postgres_url")
+        return f"{_database_of(url)}?{urlsplit(url).query}"
 
     def acting_as(self, actor: Actor) -> Stores:
         """Return the same stores for another actor; only the first ones are to be closed."""
@@ -209,10 +210,10 @@ def journal_url(settings: Settings) -> str:
     return curators.get_secret_value()
 
 
-def _database_of(url: str) -> tuple[str, str]:
-    """Return server and name of the database of *url*, without who logs in and how."""
-    parts = urlsplit(url)
-    return parts.netloc.rpartition("@")[2], parts.path
+def _database_of(url: str) -> str:
+    """Return hosts, ports and name of the database of *url*, without who logs in and how."""
+    found = conninfo_to_dict(url)
+    return f"{found.get('host')}:{found.get('port') or 5432}/{found.get('dbname')}"
 
 
 def pipeline_url(settings: Settings) -> str:

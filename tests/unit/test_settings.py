@@ -13,9 +13,10 @@ from imem.journal.deadline import Deadline
 from imem.journal.endpoints import urls
 from imem.journal.errors import PostgresUnavailable, SettingsError
 from imem.journal.postgres.database import Database
-from imem.journal.settings import Settings
+from imem.journal.settings import Role, Settings
 from imem.local.doctor.checks import settings_table
 from imem.local.workers import environment
+from imem.services.stores import journal_url
 
 POSTGRES = [
     "postgresql//u:s3cretpw@h/db",
@@ -130,3 +131,36 @@ def test_the_supervisor_tells_an_unexpected_error_without_its_text() -> None:
     assert "Something unexpected went wrong" in done.stdout
     assert "daemon.py" in done.stderr
     assert "s3cretpw" not in done.stdout + done.stderr
+
+
+APPLICATION = "postgresql://imem_app:a@db.example/imem"
+
+
+@pytest.mark.parametrize(
+    "curators",
+    [
+        "postgresql://imem_curators:c@db.example/imem",
+        "postgresql://imem_curators:c@db.example:5432/imem?sslmode=require",
+    ],
+)
+def test_who_states_facts_of_others_logs_in_as_a_curator(curators: str) -> None:
+    """An agent does not, though the address is there; a port that is the default one is the same server's."""
+    given = Settings(postgres_url=SecretStr(APPLICATION), postgres_curator_url=SecretStr(curators))
+    assert journal_url(given) == curators
+    assert journal_url(given.model_copy(update={"role": Role.AGENT})) == APPLICATION
+    assert journal_url(Settings(postgres_url=SecretStr(APPLICATION))) == APPLICATION
+
+
+@pytest.mark.parametrize("other", ["db.example:5433/imem", "other.example/imem", "db.example/other"])
+def test_curators_of_another_database_are_refused(other: str) -> None:
+    """Facts would get into a journal that nobody reads."""
+    url = SecretStr(f"postgresql://imem_curators:c@{other}")
+    with pytest.raises(SettingsError, match="two databases"):
+        journal_url(Settings(postgres_url=SecretStr(APPLICATION), postgres_curator_url=url))
+
+
+def test_one_of_several_hosts_is_a_database_as_well() -> None:
+    hosts = "one:5432,two:5433/imem?target_session_attrs=read-write"
+    application, curators = (SecretStr(f"postgresql://{who}:x@{hosts}") for who in ("imem_app", "imem_curators"))
+    given = Settings(postgres_url=application, postgres_curator_url=curators)
+    assert journal_url(given) == curators.get_secret_value()

@@ -116,13 +116,13 @@ async def questions(conn: Connection, keys: Sequence[QuestionKey]) -> list[Quest
         _add(question, row)
         if row["kind"] == "Finding":
             agents[number].add(row["agent"])
-            if not row["corrects"]:
-                first[number].setdefault(row["key"], row)
-                first[number][row["key"]] = min(first[number][row["key"]], row, key=lambda one: one["order_key"])
+            earlier = first[number].get(row["key"])
+            if not row["corrects"] and (earlier is None or row["order_key"] < earlier["order_key"]):
+                first[number][row["key"]] = row
     profiles = await _profiles(conn, set().union(*agents.values()))
+    kinds = {agent: fold_statements(said, AsOfClock.RECORDED, latest) for agent, said in profiles.items()}
     for number, question in found.items():
         question.profiles = {agent: profiles[agent] for agent in sorted(agents[number]) if agent in profiles}
-        kinds = {agent: fold_statements(said, AsOfClock.RECORDED, latest) for agent, said in question.profiles.items()}
         question.unmeasured = {
             key
             for key, row in first[number].items()

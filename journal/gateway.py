@@ -121,13 +121,20 @@ class Gateway:
         Raises:
             PermissionDenied: the actor's role does not allow it; one denial row was written, unless that failed.
         """
+        with correlated():
+            await self.authorize(resource, action, deadline=deadline, actor=actor)
+            return await operation()
+
+    async def authorize(
+        self, resource: Resource, action: Action, *, deadline: Deadline, actor: Actor | None = None
+    ) -> None:
+        """Return if the actor may do *action* to *resource*; audits and raises as :meth:`authorize_and_execute`."""
         actor = actor or self.actor
         with correlated():
             await self._refuse(actor, resource, action, deadline)
             if resource.type in _AUDITED or action in _AUDITED_ACTIONS:
                 row = _audit_row(actor, resource, action, authorized=True, outcome="granted")
                 await self.database.named("audit", row, deadline=deadline)
-            return await operation()
 
     async def authorize_patterns(self, resource: Resource, *, deadline: Deadline) -> int:
         """
@@ -215,7 +222,7 @@ class Gateway:
         key = entries[0].key if len(entries) == 1 else None
         resource = Resource(ResourceType.JOURNAL, key, actor.id if owner is None else owner)
         for wanted in sorted(actions - {Action.IMPORT}) + sorted(actions & {Action.IMPORT}):
-            await self.authorize_and_execute(resource, wanted, _no_operation, deadline=deadline, actor=actor)
+            await self.authorize(resource, wanted, deadline=deadline, actor=actor)
         receipts: list[Receipt] = []
         for batch in batches(entries):
             try:
@@ -358,10 +365,6 @@ def _context(batch: Sequence[JournalEntry], rows: Sequence[Mapping[str, Any]]) -
         return None
     positions, traceparents, correlation_ids = (list(column) for column in zip(*noted, strict=True))
     return {"positions": positions, "traceparents": traceparents, "correlation_ids": correlation_ids}
-
-
-async def _no_operation() -> None:
-    """Do nothing; the operation of a call that only authorizes."""
 
 
 def batches(entries: Sequence[JournalEntry]) -> Iterator[Sequence[JournalEntry]]:

@@ -125,12 +125,8 @@ class Recall:
     ) -> Briefing:
         asked, on = parse_as_of(as_of, clock)
         if for_agent is not None:
-            await self.gateway.authorize_and_execute(
-                Resource(ResourceType.CREDIBILITY, for_agent, owner=for_agent),
-                Action.READ,
-                _no_operation,
-                deadline=deadline,
-            )
+            own_record = Resource(ResourceType.CREDIBILITY, for_agent, owner=for_agent)
+            await self.gateway.authorize(own_record, Action.READ, deadline=deadline)
         # Reserved for assembling the answer.
         reserve_ms = self.sources.assembly.reserve_ms(deadline.left_ms())
         due = deadline.within_ms(max(1.0, deadline.left_ms() - reserve_ms))
@@ -365,10 +361,6 @@ class Recall:
             mode=self.mode(None, whole=False),
             **{spec.name: unavailable(spec.model, error) for spec in BRIEFING_SECTIONS},
         )
-
-
-async def _no_operation() -> None:
-    """Do nothing: only the gateway's decision and audit row are wanted."""
 
 
 def _name_query(sources: RecallDependencies, subject: str, asked: datetime | None, on: On) -> Query[str]:

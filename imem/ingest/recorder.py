@@ -71,19 +71,28 @@ class Recorder:
         """Refuse claims of a baseline, an ensemble or a human that it does not push itself."""
         if not any(isinstance(item.line, RecordLine) and item.line.kind == "Finding" for item in items):
             return
-        found = await self._gateway.database.named("governed_kind", {"agent": actor.id}, deadline=deadline)
-        if found and found[0]["kind"] in REFERENCE_KINDS:
+        if await reference_kind(self._gateway.database, actor.id, deadline=deadline) is not None:
             # An agent appends for no owner but itself: the gateway refuses, and audits it.
             its = Resource(ResourceType.JOURNAL, f"pushed for {actor.id}", NO_OWNER)
-            await self._gateway.authorize_and_execute(its, Action.APPEND, _nothing, deadline=deadline, actor=actor)
+            await self._gateway.authorize(its, Action.APPEND, deadline=deadline, actor=actor)
 
     def refusal(self, receipt: Receipt, line: Line) -> BadInput | None:
         """Return why the journal refused *line*; None if it did not."""
         return refusal_of(receipt.verdict, line)
 
 
-async def _nothing() -> None:
-    """Do nothing: only the gateway's denial is wanted."""
+async def reference_kind(database: Database, agent: str, *, deadline: Deadline) -> str | None:
+    """
+    Return the kind of *agent* if others are measured against it: a baseline, an ensemble or a human; else None.
+
+    Its kind is that of the newest statement of its profile with the import right or by a person.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: it could not be looked up; retryable.
+    """
+    [found] = await database.named("governed_kind", {"agent": agent}, deadline=deadline)
+    kind: str | None = found["kind"]
+    return kind if kind in REFERENCE_KINDS else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def migrate(settings: Settings) -> list[str]:
     if settings.postgres_pipeline_url is None:
         raise no_pipeline_role()
     owner, application, pipelines, curators = (
-        unquote(urlsplit(url.get_secret_value()).username or "") if url is not None else ""
+        unquote(urlsplit(url.get_secret_value()).username or "") if url is not None else None
         for url in (
             settings.postgres_admin_url,
             settings.postgres_url,
@@ -36,16 +36,14 @@ def migrate(settings: Settings) -> list[str]:
             settings.postgres_curator_url,
         )
     )
-    if application == pipelines != owner:
-        raise SettingsError(
-            "IMEM_POSTGRES_PIPELINE_URL and IMEM_POSTGRES_URL name the same role: agents could write their own scores.",
-            mend=CREATE_PIPELINE_ROLE,
-        )
-    if settings.postgres_curator_url is not None and application == curators != owner:
-        raise SettingsError(
-            "IMEM_POSTGRES_CURATOR_URL and IMEM_POSTGRES_URL name the same role: agents could settle their own claims.",
-            mend=CREATE_CURATOR_ROLE,
-        )
+    for name, role, could, mend in (
+        ("PIPELINE", pipelines, "write their own scores", CREATE_PIPELINE_ROLE),
+        ("CURATOR", curators, "settle their own claims", CREATE_CURATOR_ROLE),
+    ):
+        if application == role != owner:
+            raise SettingsError(
+                f"IMEM_POSTGRES_{name}_URL and IMEM_POSTGRES_URL name the same role: agents could {could}.", mend=mend
+            )
     done = imem.journal.postgres.migrations.migrate(
         settings.postgres_admin_url.get_secret_value(),
         application_role=application if application not in {"", owner} else None,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from imem.ingest.recorder import reference_kind
 from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.deadline import Deadline
 from imem.journal.errors import PermissionDenied
 from imem.journal.gateway import Gateway
 from imem.journal.settings import Role
-from imem.kg.load_format.ownership import REFERENCE_KINDS
 
 
 async def delegated_actor(gateway: Gateway, agent: str, *, deadline: Deadline) -> Actor:
@@ -24,18 +24,15 @@ async def delegated_actor(gateway: Gateway, agent: str, *, deadline: Deadline) -
     lender = gateway.actor
     its = Resource(ResourceType.JOURNAL, f"as {agent}", agent)
     if not gateway.may(its, Action.APPEND):
-        found = await gateway.database.named("governed_kind", {"agent": agent}, deadline=deadline)
-        if found and found[0]["kind"] in REFERENCE_KINDS:
-            await _refuse(gateway, its, found[0]["kind"], deadline)
+        kind = await reference_kind(gateway.database, agent, deadline=deadline)
+        if kind is not None:
+            await _refuse(gateway, its, kind, deadline)
     return Actor(agent, Role.AGENT, lent_by=lender.lent_by or lender.id)
 
 
 async def _refuse(gateway: Gateway, its: Resource, kind: str, deadline: Deadline) -> None:
-    async def nothing() -> None:
-        """Do nothing: only the gateway's denial row is wanted."""
-
     try:
-        await gateway.authorize_and_execute(its, Action.APPEND, nothing, deadline=deadline)
+        await gateway.authorize(its, Action.APPEND, deadline=deadline)
     except PermissionDenied as denied:
         who = f"{gateway.actor.id} ({gateway.actor.role})"
         raise PermissionDenied(

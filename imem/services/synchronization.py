@@ -125,7 +125,7 @@ class SynchronizationService:
         due = Deadline.after_ms(deadline_ms)
         for member in await members(self._database, agents, deadline=due):
             resource = Resource(ResourceType.SYNC, member.agent_id, member.owner)
-            await self._gateway.authorize_and_execute(resource, Action.SYNCHRONIZE, _no_operation, deadline=due)
+            await self._gateway.authorize(resource, Action.SYNCHRONIZE, deadline=due)
         return await self._sync.force_sync(agents, deadline_ms=max(10.0, due.left_ms()))
 
     async def snapshot(
@@ -175,10 +175,6 @@ class SynchronizationService:
     async def _allowed(self, action: Action, what: str, operation: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
         resource = Resource(ResourceType.SYNC, what[:200])
         return await self._gateway.authorize_and_execute(resource, action, operation, deadline=deadline)
-
-
-async def _no_operation() -> None:
-    """Do nothing: only the gateway's decision and audit row are wanted."""
 
 
 @asynccontextmanager

@@ -225,9 +225,7 @@ class AgentServices:
         actor = self.gateway.actor
         owner = await self.owner(agent_id, deadline=deadline) or actor.id
         for kind in (ResourceType.WORKFLOW, ResourceType.WORKING_MEMORY):
-            await self.gateway.authorize_and_execute(
-                Resource(kind, agent_id, owner), Action.WRITE, _no_operation, deadline=deadline
-            )
+            await self.gateway.authorize(Resource(kind, agent_id, owner), Action.WRITE, deadline=deadline)
         async with self.session_factory.begin(
             analysis_id=analysis_id,
             agent_type=agent_type,
@@ -283,7 +281,7 @@ class AgentServices:
             (shown if self.gateway.may(resource, Action.READ) else denied).append((one, resource))
         if denied and not shown:
             # If the actor may see none, that is a denial with its row, not an empty list.
-            await self.gateway.authorize_and_execute(denied[0][1], Action.READ, _no_operation, deadline=deadline)
+            await self.gateway.authorize(denied[0][1], Action.READ, deadline=deadline)
         return [one for one, _ in shown]
 
     async def checkpoint(self, checkpoint_id: UUID, *, deadline: Deadline) -> Checkpoint:
@@ -300,14 +298,10 @@ class AgentServices:
         resource = Resource(
             ResourceType.WORKING_MEMORY, found.agent_id, await self.owner(found.agent_id, deadline=deadline)
         )
-        await self.gateway.authorize_and_execute(resource, Action.READ, _no_operation, deadline=deadline)
+        await self.gateway.authorize(resource, Action.READ, deadline=deadline)
         return found
 
     async def owner(self, agent_id: str, *, deadline: Deadline) -> str | None:
         """Return the owner of an instance; None if it was never opened."""
         instance = await self.leases.instance(agent_id, deadline=deadline)
         return instance.owner if instance is not None else None
-
-
-async def _no_operation() -> None:
-    """Do nothing: only the gateway's decision and audit row are wanted."""

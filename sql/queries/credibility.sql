@@ -107,11 +107,8 @@ WHERE (y.imported OR e.actor_role = 'human_admin') AND EXISTS (
       AND f.payload -> 'groups' -> 'profile' ->> 'kind' = 'baseline')
 
 -- governed_kind --
--- The kind of an agent by the newest statement with the import right or by a person; no row if there is none.
-SELECT e.payload -> 'groups' -> 'profile' ->> 'kind' AS kind
-FROM record_history AS y JOIN event AS e ON e.position = y.position
-WHERE y.kind = 'Agent' AND y.key = %(agent)s AND y.grp = 'profile' AND (y.imported OR e.actor_role = 'human_admin')
-ORDER BY y.order_key DESC LIMIT 1
+-- The kind of an agent by the newest statement with the import right or by a person; NULL if there is none.
+SELECT imem_governed_kind_v1(%(agent)s) AS kind
 
 -- scores_of_findings --
 -- Every score of the given findings that was ever valid, as stored.

@@ -68,6 +68,16 @@ EXCEPTION WHEN data_exception OR datatype_mismatch THEN
 END
 $$;
 
+CREATE FUNCTION imem_governed_kind_v1(p_agent text) RETURNS text
+LANGUAGE sql STABLE SET search_path = public, pg_temp
+AS $$
+    -- The kind of an agent by the newest statement with the import right or by a person; NULL if there is none.
+    SELECT e.payload -> 'groups' -> 'profile' ->> 'kind'
+    FROM record_history AS y JOIN event AS e ON e.position = y.position
+    WHERE y.kind = 'Agent' AND y.key = p_agent AND y.grp = 'profile' AND (y.imported OR e.actor_role = 'human_admin')
+    ORDER BY y.order_key DESC LIMIT 1
+$$;
+
 CREATE FUNCTION imem_own_facts_v1(
     p_actor text, p_role text, p_may_import boolean,
     p_kind text[], p_head_kind text[], p_key text[], p_payload text[], p_known_at timestamptz[], p_target_at timestamptz[],
@@ -100,14 +110,7 @@ BEGIN
            OR g.grp = 'core' AND l.head_kind = 'Finding' AND (
                 l.kind <> 'record.Finding'
                 OR l.payload::jsonb -> 'core' ->> 'agent' IS DISTINCT FROM p_actor
-                OR EXISTS (
-                    SELECT FROM (
-                        SELECT e.payload -> 'groups' -> 'profile' ->> 'kind' AS kind
-                        FROM record_history AS y JOIN event AS e ON e.position = y.position
-                        WHERE y.kind = 'Agent' AND y.key = p_actor AND y.grp = 'profile'
-                          AND (y.imported OR e.actor_role = 'human_admin')
-                        ORDER BY y.order_key DESC LIMIT 1
-                    ) AS governed WHERE governed.kind IN ('baseline', 'ensemble', 'human')))
+                OR imem_governed_kind_v1(p_actor) IN ('baseline', 'ensemble', 'human'))
         LIMIT 1;
     END IF;
     IF v_refused IS NULL THEN

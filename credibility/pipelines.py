@@ -6,7 +6,8 @@ from dataclasses import asdict
 from typing import Final, Protocol
 
 from imem.credibility.reconcile import reconcile
-from imem.credibility.settling import settle_due
+from imem.credibility.settling import QUEUE, settle_due
+from imem.jobs.due import DueRule
 from imem.jobs.pipeline import Daily, Every, Pipeline, Report
 from imem.jobs.runtime import Runtime
 from imem.journal.deadline import Deadline
@@ -38,8 +39,17 @@ SETTLE: Final = Pipeline(
     Every(15.0),
     budget_ms=60_000,
     retry_max_s=60,
-    wakes_on=frozenset(
-        {"record.Outcome", "correct.Outcome", "record.Finding", "correct.Finding", "record.Agent", "link.CITES"}
+    due=(
+        *(
+            DueRule(QUEUE, kind, f"{verb}.{kind}", "$key ? ($metric != null)")
+            for kind in ("Outcome", "Finding")
+            for verb in ("record", "correct")
+        ),
+        # An agent that becomes a baseline, or ceases to be one, changes what others are measured against.
+        DueRule(QUEUE, "Agent", "record.Agent", "$key ? (exists($.groups.profile))"),
+        # The verdict on a decision follows from its stance and from what it cites.
+        DueRule(QUEUE, "Decision", "link.CITES", '$.from_key ? ($.from_label == "Decision")'),
+        *(DueRule(QUEUE, "Decision", f"{verb}.Decision", "$key ? (exists($.core))") for verb in ("record", "correct")),
     ),
 )
 

@@ -22,7 +22,7 @@ from imem.credibility import store
 from imem.credibility.history import QuestionKey
 from imem.credibility.settling import (
     BATCH_BUDGET_MS,
-    UNSETTLEABLE,
+    QUEUE,
     alone,
     judge_decisions,
     recompute_scores,
@@ -30,6 +30,7 @@ from imem.credibility.settling import (
     settle_due,
 )
 from imem.credibility.store import SCORE_COLUMNS, TrackRecordKey
+from imem.jobs.due import BAD_CONTENT
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Connection, Row
@@ -93,7 +94,7 @@ async def reconcile(database: Database, gateway: Gateway, *, halflife_years: flo
         PostgresUnavailable: pages done before stay corrected; no report is written.
     """
     # Rows set aside for an unknown metric may succeed now, if the worker was restarted with it.
-    await database.execute("clear_set_aside", deadline=Deadline.never())
+    await database.execute("due_retry", {"queue": QUEUE}, deadline=Deadline.never())
     await settle_due(database, gateway, halflife_years=halflife_years, until=Deadline.never())
     async with alone(database, wait=True) as conn:
         started_at = (await rows(conn, "database_now"))[0]["now"]
@@ -189,8 +190,9 @@ async def _tracks(database: Database, report: ReconciliationReport, halflife_yea
 async def _decisions(database: Database, gateway: Gateway, report: ReconciliationReport) -> None:
     async def mend(conn: Connection, page: Sequence[Row]) -> None:
         keys = [row["key"] for row in page]
+        wanted = {"queue": QUEUE, "kind": "Decision", "keys": keys}
+        due = {row["key"] for row in await rows(conn, "due_among", wanted)}
         stated = await judge_decisions(conn, gateway, keys)
-        due = {row["key"] for row in await rows(conn, "due_among", {"kind": "Decision", "keys": keys})}
         report.decisions += len(keys)
         report.verdicts |= stated.keys() - due
 
@@ -212,7 +214,7 @@ async def _pages(
         try:
             async with alone(database, wait=True) as conn:
                 await mend(conn, page)
-        except UNSETTLEABLE:
+        except BAD_CONTENT:
             await _one_by_one(database, page, mend)
         after = {column: page[-1][column] for column in after}
 
@@ -225,5 +227,5 @@ async def _one_by_one(
         try:
             async with alone(database, wait=True) as conn:
                 await mend(conn, [row])
-        except UNSETTLEABLE as error:
+        except BAD_CONTENT as error:
             log.exception("credibility.not_reconciled", what=dict(row), reason=type(error).__name__)

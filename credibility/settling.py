@@ -1,17 +1,13 @@
 """
 The settlement step: scores due claims, updates track records, and records verdicts on decisions.
 
-The journal writes rows of ``settlement_due`` in the transaction of the statement that makes something due. A batch
-reads their versions, then the facts, then writes its effects and deletes the rows, in one transaction. A row that
-became due again meanwhile has another version and is not deleted. One process settles at a time, under a lock held for
-the transaction: a crash rolls the batch back and releases the lock. Every step recomputes from what is stored, so it is
-idempotent.
+A batch reads due rows (:mod:`imem.jobs.due`), then the facts, then writes its effects and deletes the rows, in one
+transaction. One process settles at a time, under a lock held for the transaction: a crash rolls the batch back and
+releases the lock. Every step recomputes from what is stored, so it is idempotent.
 
-A row that cannot be settled is *set aside*: it is marked with the reason and skipped until it becomes due again, or
-until the next reconciliation.
+A row that cannot be settled is set aside until its record becomes due again, or until the next reconciliation.
 
-Verdicts are events of the journal, appended through the gateway in a transaction of their own. After a crash they are
-appended again, and the journal finds them identical.
+Verdicts are events of the journal, appended in the batch's transaction.
 """
 
 from __future__ import annotations
@@ -25,13 +21,14 @@ import structlog
 
 from imem.credibility import store
 from imem.credibility.history import Question, QuestionKey, scores_of
-from imem.credibility.store import DueRow, ScoreId, ScoreRow, StepDifference, TrackRecordKey
+from imem.credibility.store import ScoreId, ScoreRow, StepDifference, TrackRecordKey
 from imem.credibility.track_steps import ScoredClaim, steps_after, steps_of
 from imem.credibility.verdicts import DecisionVerdict, missing, verdicts
+from imem.jobs.due import DueRow, due_rows_of, finish_due, halving, make_due, next_due, set_due_aside
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
-from imem.journal.errors import ImemError, PostgresUnavailable, StatementRejected
-from imem.journal.events.entry import JournalEntry
+from imem.journal.errors import ImemError, PostgresUnavailable
+from imem.journal.events.entry import JournalEntry, Tier
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
@@ -44,11 +41,15 @@ from imem.kg.kinds.metrics import metric_of
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import groups_of
 from imem.kg.model import Decision
+from imem.kg.projection.derived_values import QUEUE as GRAPH_QUEUE
 
 log = structlog.get_logger()
 
 ACTOR = Actor("credibility", Role.LEARNING_ENGINE, may_import=True)
 """The actor that records verdicts; it may import, to state from when each could be known."""
+
+QUEUE = "credibility"
+"""The queue of its due rows: of outcomes, findings, decisions and agents."""
 
 WRITER = "credibility"
 """The subsystem that owns the governed groups written here."""
@@ -67,9 +68,6 @@ DECISIONS = 200
 
 BATCH_BUDGET_MS = 60_000
 """How long one transaction may take, in milliseconds."""
-
-UNSETTLEABLE = (StatementRejected, ArithmeticError, LookupError, TypeError, ValueError)
-"""Errors caused by a batch's contents: retrying does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,25 +193,19 @@ async def settle_questions(database: Database, *, questions: int = QUESTIONS) ->
     Raises:
         SettlementLocked: another process holds the settlement lock.
     """
-    try:
-        return await _settle_questions(database, questions)
-    except UNSETTLEABLE as error:
-        if questions > 1:
-            return await settle_questions(database, questions=questions // 2)
-        return await _set_questions_aside(database, error)
+    return await halving(
+        lambda size: _settle_questions(database, size), questions, lambda error: _set_question_aside(database, error)
+    )
 
 
-async def _set_questions_aside(database: Database, error: Exception) -> SettlementResult:
+async def _set_question_aside(database: Database, error: Exception) -> SettlementResult:
     async with alone(database) as conn:
         keys = await _due_questions(conn, 1)
-        due = store.due_rows_of(await rows(conn, "due_of_questions", store.columns_of(keys)))
-        return await _set_aside(conn, due, error)
+        return await _set_aside(conn, due_rows_of(await rows(conn, "due_of_questions", store.columns_of(keys))), error)
 
 
 async def _set_aside(conn: Connection, due: Sequence[DueRow], error: Exception) -> SettlementResult:
-    reason = f"{type(error).__name__}: {error}"
-    log.error("credibility.set_aside", due=[(one.kind, one.key) for one in due], reason=reason, exc_info=error)
-    await store.set_aside(conn, due, reason)
+    await set_due_aside(conn, QUEUE, due, error)
     return SettlementResult(stuck=len(due))
 
 
@@ -226,14 +218,14 @@ async def _settle_questions(database: Database, questions: int) -> SettlementRes
     async with alone(database) as conn:
         keys = await _due_questions(conn, questions)
         if not keys:
-            due = store.due_rows_of(await rows(conn, "due_orphans", {"rows": DUE_ROWS}))
-            await store.forget(conn, due)
+            due = due_rows_of(await rows(conn, "due_orphans", {"rows": DUE_ROWS}))
+            await finish_due(conn, due)
             return SettlementResult(due=len(due))
-        # Versions before facts: a statement recorded after this line makes the question due again.
-        due = store.due_rows_of(await rows(conn, "due_of_questions", store.columns_of(keys)))
+        # Rows before facts: a statement recorded after this line makes the question due again.
+        due = due_rows_of(await rows(conn, "due_of_questions", store.columns_of(keys)))
         difference = await recompute_scores(conn, keys)
         await difference.write(conn, min((one.created_at for one in due), default=None))
-        await store.forget(conn, due)
+        await finish_due(conn, due)
         return SettlementResult(due=len(due), scores=len(difference.written) + len(difference.removed))
 
 
@@ -259,9 +251,9 @@ class ScoreDifference:
         if not self.touched:
             return
         await store.write_scores(conn, self.written, self.removed)
-        findings = {"findings": sorted({row[0] for row in self.touched})}
-        await execute(conn, "derive_settled", findings)
-        await execute(conn, "due_citing", findings)
+        findings = sorted({row[0] for row in self.touched})
+        await make_due(conn, GRAPH_QUEUE, "settled_by", findings)
+        await execute(conn, "due_citing", {"findings": findings})
         changed = self.changed_from()
         pairs = sorted(changed)
         await execute(
@@ -361,15 +353,14 @@ async def settle_agents(database: Database) -> SettlementResult:
         SettlementLocked: another process holds the settlement lock.
     """
     async with alone(database) as conn:
-        found = await rows(conn, "due_of_kind", {"kind": "Agent", "rows": DUE_ROWS})
-        due = store.due_rows_of(found)
+        due = await next_due(conn, QUEUE, ("Agent",), DUE_ROWS)
         if due:
             profiles = await rows(conn, "baseline_profiles", {"agents": sorted(one.key for one in due)})
             agents = sorted({row["agent"] for row in profiles})
             if agents:
                 since = min(one.created_at for one in due)
                 await execute(conn, "due_questions_of_agents", {"agents": agents, "since": since})
-            await store.forget(conn, due)
+            await finish_due(conn, due)
         return SettlementResult(due=len(due))
 
 
@@ -441,22 +432,26 @@ async def settle_decisions(database: Database, gateway: Gateway, *, limit: int =
     Raises:
         SettlementLocked: another process holds the settlement lock.
     """
-    try:
-        return await _settle_decisions(database, gateway, limit)
-    except UNSETTLEABLE as error:
-        if limit > 1:
-            return await settle_decisions(database, gateway, limit=limit // 2)
-        async with alone(database) as conn:
-            due = store.due_rows_of(await rows(conn, "due_of_kind", {"kind": "Decision", "rows": 1}))
-            return await _set_aside(conn, due, error)
+    return await halving(
+        lambda size: _settle_decisions(database, gateway, size),
+        limit,
+        lambda error: _set_decision_aside(database, error),
+    )
+
+
+async def _set_decision_aside(database: Database, error: Exception) -> SettlementResult:
+    async with alone(database) as conn:
+        return await _set_aside(conn, await next_due(conn, QUEUE, ("Decision",), 1), error)
 
 
 async def _settle_decisions(database: Database, gateway: Gateway, limit: int) -> SettlementResult:
     async with alone(database) as conn:
-        due = store.due_rows_of(await rows(conn, "due_of_kind", {"kind": "Decision", "rows": limit}))
-        stated = await judge_decisions(conn, gateway, [one.key for one in due]) if due else {}
-        await store.forget(conn, due)
-        return SettlementResult(due=len(due), verdicts=sum(len(found) for found in stated.values()))
+        due = await next_due(conn, QUEUE, ("Decision",), limit)
+        await finish_due(conn, due)
+        stated = await judge_decisions(conn, gateway, sorted({one.key for one in due})) if due else {}
+    if stated:
+        await gateway.publish_wakeup(tuple(Tier))
+    return SettlementResult(due=len(due), verdicts=sum(len(found) for found in stated.values()))
 
 
 async def judge_decisions(
@@ -465,8 +460,7 @@ async def judge_decisions(
     """
     Record the missing verdicts on *decisions* and return them, by decision.
 
-    *conn*'s transaction holds the settlement lock. The gateway commits the verdicts on a connection of its own, so they
-    stay even if *conn*'s transaction is rolled back.
+    *conn*'s transaction holds the settlement lock, and commits the verdicts; nothing is read or written after them.
     """
     cited = await store.citations(conn, decisions)
     findings = {one.value.finding_id for links in cited.values() for link in links.values() for one in link}
@@ -481,8 +475,8 @@ async def judge_decisions(
             found[decision] = unstated
     entries = [_entry(decision, verdict) for decision, unstated in found.items() for verdict in unstated]
     if entries:
-        await gateway.append(
-            entries, actor=ACTOR, action=Action.APPEND_CREDIBILITY, deadline=Deadline.after_ms(BATCH_BUDGET_MS)
+        await gateway.append_in(
+            conn, entries, actor=ACTOR, action=Action.APPEND_CREDIBILITY, deadline=Deadline.after_ms(BATCH_BUDGET_MS)
         )
     return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -42,53 +42,6 @@ class TrackRecordKey(NamedTuple):
 
     agent: str
     domain: str
-
-
-@dataclass(frozen=True, slots=True)
-class DueRow:
-    """
-    A row of ``settlement_due``.
-
-    Attributes:
-        kind, key: the record.
-        version: the version read; the row is deleted only if it is unchanged.
-        created_at: when the oldest waiting statement made it due.
-    """
-
-    kind: str
-    key: str
-    version: int
-    created_at: datetime
-
-
-# Due rows
-
-
-def due_rows_of(found: Iterable[Row]) -> list[DueRow]:
-    """Return due rows as values."""
-    return [DueRow(row["kind"], row["key"], row["version"], row["created_at"]) for row in found]
-
-
-async def forget(conn: Connection, due: Collection[DueRow]) -> None:
-    """Delete settled due rows whose version is unchanged."""
-    if due:
-        await execute(conn, "delete_due", _columns(due))
-
-
-async def set_aside(conn: Connection, due: Collection[DueRow], reason: str) -> None:
-    """Set due rows aside with a reason, if their version is unchanged."""
-    if due:
-        await execute(conn, "set_aside", {**_columns(due), "reason": reason})
-
-
-def _columns(due: Collection[DueRow]) -> dict[str, Any]:
-    # Sorted, so that two transactions cannot deadlock.
-    ordered = sorted(due, key=lambda one: (one.kind, one.key))
-    return {
-        "kinds": [one.kind for one in ordered],
-        "keys": [one.key for one in ordered],
-        "versions": [one.version for one in ordered],
-    }
 
 
 # Questions

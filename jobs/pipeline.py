@@ -1,5 +1,5 @@
 """
-Pipelines: one declaration each of a step, its cadence, and the events that wake it.
+Pipelines: one declaration each of a step, its cadence, and the events that make work for it.
 
 The Celery task, the entry of beat, the fallback round and the request after an event are derived from the declaration
 (:mod:`imem.jobs.celery_tasks`, :mod:`imem.jobs.fallback_rounds`, the applier). Rows in Postgres say what is due, so
@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
+from imem.jobs.due import DueRule
 from imem.jobs.runtime import Runtime, slot
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, StoreUnavailable
@@ -61,7 +62,7 @@ class Pipeline(Generic[R]):
         retry_max_s: longest pause between retries while a store is away, in seconds; None: a run that finds a store
             away ends, is logged, and the next one makes up for it.
         without_broker: whether each worker process also begins runs by itself while none come through the broker.
-        wakes_on: kinds of events after which the applier requests a run at once.
+        due: which events make rows of its queue due; the applier requests a run at once after each.
     """
 
     name: str
@@ -70,7 +71,12 @@ class Pipeline(Generic[R]):
     budget_ms: float | None
     retry_max_s: int | None = None
     without_broker: bool = False
-    wakes_on: frozenset[str] = frozenset()
+    due: tuple[DueRule, ...] = ()
+
+    @property
+    def wakes_on(self) -> frozenset[str]:
+        """Kinds of events after which a run is requested at once."""
+        return frozenset(rule.event for rule in self.due)
 
     def cadence_of(self, settings: Settings) -> Cadence:
         """Return the cadence under *settings*."""

@@ -24,7 +24,7 @@ from imem.journal.errors import ImemError, PermissionDenied, PostgresUnavailable
 from imem.journal.events.entry import AppendStatus, JournalEntry, Receipt, Tier
 from imem.journal.events.group_commit import BATCH_LINES, GroupCommit, touched
 from imem.journal.notifications.wakeups import applier_interval_s
-from imem.journal.postgres.connection import Row
+from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 from imem.journal.retry import ATTEMPTS, retry
 from imem.journal.statements import sql
@@ -218,11 +218,7 @@ class Gateway:
         deadline: Deadline,
         wait_visible: Deadline | None,
     ) -> list[Receipt]:
-        actions = {action} | ({Action.IMPORT} if any(entry.known_at is not None for entry in entries) else set())
-        key = entries[0].key if len(entries) == 1 else None
-        resource = Resource(ResourceType.JOURNAL, key, actor.id if owner is None else owner)
-        for wanted in sorted(actions - {Action.IMPORT}) + sorted(actions & {Action.IMPORT}):
-            await self.authorize(resource, wanted, deadline=deadline, actor=actor)
+        resource = await self._authorize_append(entries, actor, action, owner, deadline)
         receipts: list[Receipt] = []
         for batch in batches(entries):
             try:
@@ -236,6 +232,41 @@ class Gateway:
             return receipts
         visible = await self._await_visible(receipts, wait_visible)
         return [replace(receipt, visible=visible) if receipt.durable else receipt for receipt in receipts]
+
+    async def append_in(
+        self,
+        conn: Connection,
+        entries: Sequence[JournalEntry],
+        *,
+        actor: Actor,
+        action: Action = Action.APPEND,
+        deadline: Deadline,
+    ) -> list[Receipt]:
+        """
+        Append *entries* in the transaction of *conn*, so that they are committed with what it writes, or not at all.
+
+        Make it the last of the transaction: the actor's other writes wait until its end. The caller then calls
+        :meth:`publish_wakeup`.
+
+        Raises:
+            PermissionDenied: the actor's role does not allow it; nothing was written but the denial.
+            psycopg.Error: Postgres refused it; the transaction is to be rolled back.
+        """
+        await self._authorize_append(entries, actor, action, None, deadline)
+        receipts: list[Receipt] = []
+        for batch in batches(_with_trace(entries)):
+            receipts += await _append_to(conn, batch, _columns(batch, actor, action))
+        return receipts
+
+    async def _authorize_append(
+        self, entries: Sequence[JournalEntry], actor: Actor, action: Action, owner: str | None, deadline: Deadline
+    ) -> Resource:
+        actions = {action} | ({Action.IMPORT} if any(entry.known_at is not None for entry in entries) else set())
+        key = entries[0].key if len(entries) == 1 else None
+        resource = Resource(ResourceType.JOURNAL, key, actor.id if owner is None else owner)
+        for wanted in sorted(actions - {Action.IMPORT}) + sorted(actions & {Action.IMPORT}):
+            await self.authorize(resource, wanted, deadline=deadline, actor=actor)
+        return resource
 
     async def publish_wakeup(self, tiers: Sequence[Tier]) -> None:
         """Publish that events of *tiers* are due; a lost message only delays the applier."""
@@ -256,27 +287,14 @@ class Gateway:
     ) -> list[Receipt]:
         parameters = _columns(batch, actor, action)
 
-        async def append() -> list[Row]:
+        async def append() -> list[Receipt]:
             async with self.database.transaction(deadline) as conn:
                 if lock_epoch is not None:
                     await conn.execute(sql("set_lock_epoch"), (str(lock_epoch),))
-                rows = await (await conn.execute(sql("append"), parameters)).fetchall()
-                if (context := _context(batch, rows)) is not None:
-                    await conn.execute(sql("note_context"), context)
-            return rows
+                return await _append_to(conn, batch, parameters)
 
         # Nothing was committed where a pooled connection had gone stale, or Postgres asked for another attempt.
-        rows = await retry(append, deadline=deadline, errors=PostgresUnavailable, attempts=ATTEMPTS)
-        return [
-            Receipt(
-                (verdict := AppendStatus(row["status"])),
-                row["event_id"],
-                row["position"],
-                row["recorded_at"],
-                durable=not verdict.refused,
-            )
-            for row in rows
-        ]
+        return await retry(append, deadline=deadline, errors=PostgresUnavailable, attempts=ATTEMPTS)
 
     async def _await_visible(self, receipts: Sequence[Receipt], deadline: Deadline) -> bool:
         """Wait for events written by this call: for the applier's messages, or else as :meth:`wait_visible` does."""
@@ -352,6 +370,22 @@ def _with_trace(entries: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
     if trace is None and name is None:
         return entries
     return [replace(entry, traceparent=trace, correlation_id=name) for entry in entries]
+
+
+async def _append_to(conn: Connection, batch: Sequence[JournalEntry], parameters: Mapping[str, Any]) -> list[Receipt]:
+    rows = await (await conn.execute(sql("append"), parameters)).fetchall()
+    if (context := _context(batch, rows)) is not None:
+        await conn.execute(sql("note_context"), context)
+    return [
+        Receipt(
+            (verdict := AppendStatus(row["status"])),
+            row["event_id"],
+            row["position"],
+            row["recorded_at"],
+            durable=not verdict.refused,
+        )
+        for row in rows
+    ]
 
 
 def _context(batch: Sequence[JournalEntry], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

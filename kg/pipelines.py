@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Final, Protocol
 
+from imem.jobs.due import DueRule
 from imem.jobs.pipeline import Daily, Every, Pipeline, Report
 from imem.jobs.runtime import Runtime
 from imem.journal.deadline import Deadline
 from imem.kg import views
 from imem.kg.similarity import index
 from imem.kg.similarity.embedders import Embedder
-from imem.kg.similarity.index import PROFILE_EVENT, QUESTION_EVENTS, REBUILD_REST, Throttle
+from imem.kg.similarity.index import REBUILD_REST, Throttle
 
 BUDGET_MS: Final = 60_000
 """
@@ -43,11 +44,18 @@ SIMILAR: Final = Pipeline(
     Every(15.0),
     budget_ms=BUDGET_MS,
     retry_max_s=60,
-    wakes_on=frozenset(
-        {
-            *("record.Analysis", "correct.Analysis", "record.Finding", "link.IDENTIFIED_PATTERN", "record.Pattern"),
-            *(PROFILE_EVENT, *QUESTION_EVENTS),
-        }
+    due=(
+        # An analysis is compared by its text, its claims, and the active patterns that were identified in it ...
+        *(DueRule(index.QUEUE, "Analysis", f"{verb}.Analysis", "$key") for verb in ("record", "correct")),
+        DueRule(index.QUEUE, "Analysis", "record.Finding", "$analysis ? ($metric != null)"),
+        DueRule(index.QUEUE, "Analysis", "link.IDENTIFIED_PATTERN", "$.from_key"),
+        DueRule(index.QUEUE, "Pattern", "record.Pattern", "$key ? (exists($.groups.status))"),
+        # ... and by its company's sector and size, or its market's question.
+        DueRule(index.QUEUE, "Company", "record.Company", "$key ? (exists($.groups.profile))"),
+        *(
+            DueRule(index.QUEUE, "Market", f"{verb}.Market", "$key ? ($.core.question != null)")
+            for verb in ("record", "correct")
+        ),
     ),
 )
 

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from imem.journal.postgres.migrations import migrate
 from imem.journal.settings import Settings
+from imem.workers.pipelines import DUE_RULES
 
 EMPTYING: Final = (
     "MATCH ()-[r]->() CALL (r) { DELETE r } IN TRANSACTIONS OF 10000 ROWS",
@@ -73,6 +74,7 @@ def migrated_template(settings: Settings) -> Iterator[str]:
                 application_role=application,
                 curator_role=curators,
                 pipeline_role=pipelines,
+                due_rules=DUE_RULES,
             )
             yield name
         finally:

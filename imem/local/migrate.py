@@ -9,6 +9,7 @@ import imem.kg.migrations
 from imem.journal.errors import SettingsError
 from imem.journal.settings import Settings
 from imem.services.stores import CREATE_CURATOR_ROLE, CREATE_PIPELINE_ROLE, no_pipeline_role
+from imem.workers.pipelines import DUE_RULES
 
 
 def migrate(settings: Settings) -> list[str]:
@@ -49,6 +50,7 @@ def migrate(settings: Settings) -> list[str]:
         application_role=application if application not in {"", owner} else None,
         curator_role=curators if curators not in {"", owner, pipelines} else None,
         pipeline_role=pipelines if pipelines not in {"", owner} else None,
+        due_rules=DUE_RULES,
     )
     if settings.neo4j_url is not None:
         password = settings.neo4j_password.get_secret_value() if settings.neo4j_password is not None else ""

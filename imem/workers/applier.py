@@ -34,7 +34,7 @@ from imem.kg.projection.plan_warming import AWAITED, has_analyses, warm, warm_wr
 from imem.kg.projection.rows import Event
 from imem.kg.projection.verification import ensure
 from imem.kg.similarity.embedders import embedder_of
-from imem.kg.similarity.index import SimilarTo, mark_subjects_due
+from imem.kg.similarity.index import SimilarTo
 from imem.kg.similarity.lag_watch import watch_similar
 from imem.local.readiness import notify_ready
 from imem.metrics import keep_serving
@@ -199,10 +199,6 @@ def _assemble(stores: Stores) -> _ApplierProcess:
         for requester in requesters:
             requester.applied(frozenset(event.kind for event in events))
 
-    async def written(events: Sequence[Event]) -> None:
-        await invalidator.written(events)
-        await mark_subjects_due(stores.database, events)
-
     async def prepare(lease: LeaderLease) -> None:
         await ensure(stores.database, stores.graph, lease, rederived=REDERIVED)
 
@@ -214,7 +210,7 @@ def _assemble(stores: Stores) -> _ApplierProcess:
         stores.graph,
         wakeups,
         prepare=prepare,
-        written=written,
+        written=invalidator.written,
         applied=applied,
         derived=invalidator.derived,
         announce=visibility_publisher.publish,

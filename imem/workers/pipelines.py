@@ -1,4 +1,4 @@
-"""Registry of all pipelines: what the worker serves, beat sends and events wake."""
+"""Registry of all pipelines: what the worker serves, beat sends and events wake, and what makes work for them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from imem.checkpoints.pauses.pipelines import MANAGE, RETIRE
 from imem.checkpoints.pipelines import CLEANUP
 from imem.credibility.pipelines import RECONCILE, SETTLE
 from imem.jobs.alert_pipelines import SEND_ALERTS, WATCH_MEMORY
+from imem.jobs.due import DueRule
 from imem.jobs.journal_pipelines import UPKEEP
 from imem.jobs.pipeline import Pipeline
 from imem.kg.pipelines import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
+from imem.kg.projection.derived_values import RULES
 from imem.sync.pipelines import FLUSH, SYNC_GATES
 
 PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
@@ -28,3 +30,6 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     CLEANUP,
     UPKEEP,
 )
+
+DUE_RULES: Final[tuple[DueRule, ...]] = (*RULES, *(rule for pipeline in PIPELINES for rule in pipeline.due))
+"""Which events make which rows due, for the pipelines and the applier; migrations store them in Postgres."""

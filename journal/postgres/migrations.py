@@ -130,6 +130,7 @@ def migrate(
     application_role: str | None = None,
     curator_role: str | None = None,
     pipeline_role: str | None = None,
+    due_rules: Sequence[tuple[str, str, str, str]] | None = None,
     folder: Path | None = None,
 ) -> list[str]:
     """
@@ -142,6 +143,7 @@ def migrate(
         application_role: role that gets the application's rights; None when the owner itself serves.
         curator_role: role that gets the curators' rights; None when the owner itself serves, or none is named.
         pipeline_role: another role, which gets the pipelines' rights; None when the owner itself serves, or none run.
+        due_rules: which events make which rows due: queue, kind, event, keys; None leaves what is stored.
         folder: see :func:`postgres_migrations`.
 
     Raises:
@@ -160,6 +162,10 @@ def migrate(
                     conn.execute(sql("add_schema_version"), (one.number, one.name, one.sha256))
                 done.append(one.name)
             conn.execute(sql("audit_partitions"))
+            if due_rules is not None:
+                with conn.transaction():
+                    conn.execute(sql("clear_due_rules"))
+                    conn.execute(sql("declare_due_rules"), rule_columns(due_rules))
             if application_role is not None:
                 conn.execute(sql("grant_application"), (application_role,))
             if curator_role is not None:
@@ -169,6 +175,13 @@ def migrate(
     except psycopg.Error as error:
         raise translate_error(error) from error
     return done
+
+
+def rule_columns(due_rules: Sequence[tuple[str, str, str, str]]) -> dict[str, list[str]]:
+    """Return rules (queue, kind, event, keys) as the arrays that statements take."""
+    return {
+        name: [rule[number] for rule in due_rules] for number, name in enumerate(("queues", "kinds", "events", "keys"))
+    }
 
 
 def applied_migrations(admin_url: str) -> dict[int, str]:

@@ -35,6 +35,7 @@ from imem.journal.postgres.database import Database
 from imem.journal.statements import cypher, sql
 from imem.kg.engine import Graph, given
 from imem.kg.projection.batches import GRAPH_BUDGET_MS, write_bisecting, write_events
+from imem.kg.projection.derived_values import QUEUE
 from imem.kg.projection.event_traces import event_spans
 from imem.kg.projection.lanes import Lane, Lanes, next_size
 from imem.kg.projection.rows import Event
@@ -54,7 +55,7 @@ URGENT_FOR_S = 5.0
 """For how long after an urgent batch bulk batches stay small, in seconds."""
 
 DERIVE_ROWS = 500
-"""Derived values recomputed in one transaction."""
+"""Due rows of derived values that are read at once; their values are recomputed in one transaction."""
 
 
 class WakeupSource(Protocol):
@@ -333,7 +334,7 @@ class Applier:
                 return []
             self._later = None
             return rows
-        rows = await self.database.named("claim_derive", {"limit": DERIVE_ROWS}, deadline=deadline)
+        rows = await self.database.named("claim_derive", {"queue": QUEUE, "limit": DERIVE_ROWS}, deadline=deadline)
         if rows and rows[0]["upto"] is not None:
             self._later = (rows, rows[0]["upto"])
             return []
@@ -359,7 +360,7 @@ class Applier:
             return False
         batches: dict[str, list[dict[str, Any]]] = {}
         for sort in {row["kind"] for row in due}:
-            keys = sorted(row["key"] for row in due if row["kind"] == sort)
+            keys = sorted({row["key"] for row in due if row["kind"] == sort})
             deriver = self.derivers.get(sort)
             batches[sort] = await deriver.rows(self.database, keys) if deriver else [{"key": key} for key in keys]
 
@@ -372,9 +373,10 @@ class Applier:
         if self.derived is not None:
             for sort, rows in sorted(batches.items()):
                 await self.derived(sort, [row["key"] for row in rows])
-        done = {"kinds": [row["kind"] for row in due], "keys": [row["key"] for row in due]}
-        versions = [row["version"] for row in due]
-        if await self.database.execute("settle_derive", {**done, "versions": versions}, deadline=budget) < len(due):
+        ids = {"ids": sorted(row["id"] for row in due)}
+        if await self.database.execute("due_done", ids, deadline=budget) < len(due):
             # Another applier may have written newer values before these: recompute them once more.
-            await self.database.execute("requeue_derived", done, deadline=budget)
+            for sort, rows in sorted(batches.items()):
+                again = {"queue": QUEUE, "kind": sort, "keys": [row["key"] for row in rows]}
+                await self.database.execute("due_add", {**again, "since": None, "later": False}, deadline=budget)
         return True

@@ -1,8 +1,8 @@
 """
 The index of similar analyses: updated for each new one, rebuilt each week, replaced as a whole.
 
-The journal writes rows of ``similarity_due`` in the transaction of the event itself; they say which analyses to
-compare. :func:`update` makes their vectors and inserts them into every live version of the index. :func:`rebuild`
+Due rows (:mod:`imem.jobs.due`) say which analyses to compare. :func:`update` makes their vectors and inserts them into
+every live version of the index. :func:`rebuild`
 builds a version beside the current one, page by page; when it is complete it replaces the current one in one
 transaction. For a new model in the settings, first all vectors are made, then a version; until that is complete the old
 one is read.
@@ -22,12 +22,12 @@ from typing import Any, Final
 
 import structlog
 
+from imem.jobs.due import finish_due, next_due
 from imem.journal.deadline import Deadline
-from imem.journal.errors import ImemError, PostgresUnavailable
+from imem.journal.errors import PostgresUnavailable
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
-from imem.kg.projection.rows import Event
 from imem.kg.similarity.embedders import Embedder
 from imem.kg.similarity.neighbours import Build, FeatureCache, place
 from imem.kg.similarity.scoring import RULES, hash64, words_of
@@ -57,11 +57,15 @@ REBUILD_REST: Final = 3.0
 """The same for a rebuild, which is not urgent: it takes a quarter of one processor."""
 
 
-PROFILE_EVENT: Final = "record.Company"
-"""Kind of event with the sector and size of a company."""
+QUEUE: Final = "similar"
+"""The queue of its due rows: of analyses, and of what many analyses are compared by."""
 
-QUESTION_EVENTS: Final = frozenset({"record.Market", "correct.Market"})
-"""Kinds of events with the question of a market."""
+_SHARED: Final = {
+    "Pattern": "due_of_patterns",
+    "Company": "due_of_profiles",
+    "Market": "due_of_markets",
+}
+"""What many analyses are compared by → the statement that makes those due."""
 
 
 class IndexBusy(PostgresUnavailable):
@@ -177,6 +181,7 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
     model = await model_of(database, embedder)
     total = UpdateReport()
     await _first_build(database, model)
+    await _expand(database)
     if not await _is_built_with(database, model):
         return await rebuild(database, embedder, throttle=throttle)
     while not throttle.over():
@@ -189,13 +194,28 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
     return total + UpdateReport(more=True)
 
 
+async def _expand(database: Database) -> None:
+    """Make the analyses due that share what a due row is about: a pattern, a company's profile, a market's question."""
+    while True:
+        async with page_transaction(database) as conn:
+            due = await next_due(conn, QUEUE, _SHARED, DUE_ROWS)
+            for kind, statement in _SHARED.items():
+                some = [one for one in due if one.kind == kind]
+                if some:
+                    given = {"keys": [one.key for one in some], "positions": [one.position for one in some]}
+                    await execute(conn, statement, given)
+            await finish_due(conn, due)
+        if len(due) < DUE_ROWS:
+            return
+
+
 async def _update_page(database: Database, embedder: Embedder, model: EmbeddingModel) -> UpdateReport | None:
-    """Compare a page of due analyses, in the order of ``similarity_claim``; None when none is due."""
-    due = await database.named("similarity_claim", {"limit": DUE_ROWS}, deadline=store_deadline())
+    """Compare a page of due analyses, the next first; None when none is due."""
+    async with database.transaction(store_deadline()) as conn:
+        due = await next_due(conn, QUEUE, ("Analysis",), DUE_ROWS)
     if not due:
         return None
-    keys = list(dict.fromkeys(row["key"] for row in due))[:PAGE]
-    done = [row for row in due if row["key"] in set(keys)]
+    keys = list(dict.fromkeys(one.key for one in due))[:PAGE]
     made = await embed(database, embedder, model, keys)
     await note_questions(database, keys)
     # A new cache for each page: a due row means that a feature has changed.
@@ -205,8 +225,7 @@ async def _update_page(database: Database, embedder: Embedder, model: EmbeddingM
         for build in await live_builds(conn):
             if build.rules == RULES:
                 changed |= await place(conn, build, keys, known)
-        parameters = {"positions": [row["position"] for row in done], "keys": [row["key"] for row in done]}
-        await execute(conn, "similarity_done", parameters)
+        await finish_due(conn, [one for one in due if one.key in set(keys)])
     return UpdateReport(len(keys), made, len(changed), more=len(due) == DUE_ROWS)
 
 
@@ -253,27 +272,6 @@ async def _is_built_with(database: Database, model: EmbeddingModel) -> bool:
     """Return whether the current version is built with *model* and the rules of this program."""
     found = [Build.from_row(row) for row in await database.named("live_builds", deadline=store_deadline())]
     return any(one.current and one.model == model.number and one.rules == RULES for one in found)
-
-
-async def mark_subjects_due(database: Database, events: Sequence[Event]) -> None:
-    """
-    Queue the analyses of subjects whose features *events* change.
-
-    That is a company whose sector or size changes, and a market whose question is recorded or corrected after analyses
-    of it. The journal could not decide this without reading every statement of a subject, so the applier calls this for
-    each event at least once. Errors are logged and ignored; the weekly rebuild makes up for companies.
-    """
-    profiles = [
-        one.position for one in events if one.kind == PROFILE_EVENT and "profile" in one.payload.get("groups", {})
-    ]
-    questions = [one.position for one in events if one.kind in QUESTION_EVENTS and "core" in one.payload]
-    for name, positions in (("due_of_profiles", profiles), ("due_of_markets", questions)):
-        if not positions:
-            continue
-        try:
-            await database.execute(name, {"positions": positions}, deadline=store_deadline())
-        except ImemError as error:
-            log.warning("similar.not_due", subjects=len(positions), reason=str(error))
 
 
 # Rebuild

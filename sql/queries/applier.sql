@@ -148,24 +148,13 @@ RETURNING state, tier, attempts, extract(epoch FROM next_attempt_at - imem_now()
 
 -- claim_derive --
 -- Derived values to recompute, and the newest event that this statement saw waiting: a value recorded together with an event
--- that is not applied yet would be settled too early. Columns: kind, key, version, upto (position; null where none waits).
-SELECT kind, key, version, (SELECT max(position) FROM delivery WHERE state = 'pending') AS upto FROM derive_work
-ORDER BY version LIMIT %(limit)s
+-- that is not applied yet would be settled too early. Columns: id, kind, key, upto (position; null where none waits).
+SELECT id, kind, key, (SELECT max(position) FROM delivery WHERE state = 'pending') AS upto FROM due_row
+WHERE queue = %(queue)s AND set_aside IS NULL ORDER BY later, created_at, id LIMIT %(limit)s
 
 -- pending_upto --
 -- Whether an event up to a position is still to be applied.
 SELECT EXISTS (SELECT FROM delivery WHERE state = 'pending' AND position <= %(upto)s) AS waits
-
--- settle_derive --
--- Deletes derived work that was done, unless its key was queued again meanwhile.
-DELETE FROM derive_work AS d USING unnest(%(kinds)s::text[], %(keys)s::text[], %(versions)s::bigint[]) AS done (kind, key, version)
-WHERE d.kind = done.kind AND d.key = done.key AND d.version = done.version
-
--- requeue_derived --
--- Queues derived values to be recomputed.
-INSERT INTO derive_work (kind, key)
-SELECT DISTINCT k.kind, k.key FROM unnest(%(kinds)s::text[], %(keys)s::text[]) AS k (kind, key) ORDER BY 1, 2
-ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
 
 -- delivery_counts --
 -- Counts of events by state of delivery, and the age of the oldest that waits, in seconds.

@@ -15,59 +15,33 @@ SELECT imem_note_open_writers_v1() AS noted
 SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)
 
 -- due_questions --
--- The questions that the oldest due outcomes and claims belong to.
+-- The questions that the next due outcomes and claims belong to.
 SELECT DISTINCT h.subject_id, h.metric, h.target_at
 FROM (
-    SELECT kind, key FROM settlement_due WHERE kind IN ('Outcome', 'Finding') AND stuck IS NULL
-    ORDER BY created_at, kind, key LIMIT %(rows)s
+    SELECT kind, key FROM due_row WHERE queue = 'credibility' AND kind IN ('Outcome', 'Finding') AND set_aside IS NULL
+    ORDER BY later, created_at, id LIMIT %(rows)s
 ) AS d
 JOIN record_head AS h ON h.kind = d.kind AND h.key = d.key AND h.grp = 'core'
 WHERE h.metric IS NOT NULL AND h.target_at IS NOT NULL
 ORDER BY h.target_at, h.subject_id, h.metric LIMIT %(questions)s
 
 -- due_of_questions --
--- Every due row of the given questions, with the version that was read.
-SELECT d.kind, d.key, d.version, d.created_at, q.subject_id, q.metric, q.target_at
+-- Every due row of the given questions.
+SELECT d.id, d.kind, d.key, d.position, d.created_at, q.subject_id, q.metric, q.target_at
 FROM unnest(%(subjects)s::text[], %(metrics)s::text[], %(targets)s::timestamptz[]) AS q (subject_id, metric, target_at)
 JOIN record_head AS h ON h.subject_id = q.subject_id AND h.metric = q.metric AND h.target_at = q.target_at AND h.grp = 'core'
-JOIN settlement_due AS d ON d.kind = h.kind AND d.key = h.key
+JOIN due_row AS d ON d.queue = 'credibility' AND d.kind = h.kind AND d.key = h.key
 
 -- due_orphans --
 -- Due rows without a question: they cannot be settled and would never be deleted.
-SELECT d.kind, d.key, d.version, d.created_at
+SELECT d.id, d.kind, d.key, d.position, d.created_at
 FROM (
-    SELECT kind, key, version, created_at FROM settlement_due WHERE kind IN ('Outcome', 'Finding') AND stuck IS NULL
-    ORDER BY created_at, kind, key LIMIT %(rows)s
+    SELECT * FROM due_row WHERE queue = 'credibility' AND kind IN ('Outcome', 'Finding') AND set_aside IS NULL
+    ORDER BY later, created_at, id LIMIT %(rows)s
 ) AS d
 WHERE NOT EXISTS (
     SELECT 1 FROM record_head AS h
     WHERE h.kind = d.kind AND h.key = d.key AND h.grp = 'core' AND h.metric IS NOT NULL AND h.target_at IS NOT NULL)
-
--- due_of_kind --
--- The oldest due rows of one kind.
-SELECT kind, key, version, created_at FROM settlement_due WHERE kind = %(kind)s AND stuck IS NULL
-ORDER BY created_at, key LIMIT %(rows)s
-
--- set_aside --
--- Sets due rows aside that cannot be settled, if their version is unchanged.
-UPDATE settlement_due AS d SET stuck = left(%(reason)s, 500)
-FROM unnest(%(kinds)s::text[], %(keys)s::text[], %(versions)s::bigint[]) AS bad (kind, key, version)
-WHERE d.kind = bad.kind AND d.key = bad.key AND d.version = bad.version
-
--- clear_set_aside --
--- Makes all rows that were set aside due again.
-UPDATE settlement_due SET stuck = NULL WHERE stuck IS NOT NULL
-
--- stuck --
--- The due rows that were set aside, oldest first.
-SELECT kind, key, created_at, stuck FROM settlement_due WHERE stuck IS NOT NULL
-ORDER BY created_at, kind, key LIMIT %(limit)s
-
--- delete_due --
--- Deletes settled due rows, if their version is unchanged.
-DELETE FROM settlement_due AS d
-USING unnest(%(kinds)s::text[], %(keys)s::text[], %(versions)s::bigint[]) AS done (kind, key, version)
-WHERE d.kind = done.kind AND d.key = done.key AND d.version = done.version
 
 -- question_facts --
 -- Every statement of the outcomes and findings of the given questions that have an outcome, but for what was recorded before target_at
@@ -152,24 +126,13 @@ DELETE FROM agent_outcome AS o
 USING unnest(%(finding_id)s::text[], %(vintage)s::bigint[], %(revision)s::integer[]) AS g (finding_id, vintage, revision)
 WHERE o.finding_id = g.finding_id AND o.vintage = g.vintage AND o.revision = g.revision
 
--- derive_settled --
--- Makes the derived links from these findings to their outcomes due for the applier.
-INSERT INTO derive_work (kind, key)
-SELECT 'settled_by', f.key FROM unnest(%(findings)s::text[]) AS f (key) ORDER BY f.key
-ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
-
 -- due_citing --
 -- Makes the decisions due that cite one of these findings.
-INSERT INTO settlement_due (kind, key, created_at)
-SELECT 'Decision', d.key, imem_now()
-FROM (
-    SELECT DISTINCT e.payload ->> 'from_key' AS key
-    FROM unnest(%(findings)s::text[]) AS f (key)
-    JOIN event AS e ON e.kind = 'link.CITES' AND e.payload ->> 'to_key' = f.key
-    WHERE e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Finding'
-) AS d
-ORDER BY d.key
-ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT, stuck = NULL
+INSERT INTO due_row (queue, kind, key)
+SELECT DISTINCT 'credibility', 'Decision', e.payload ->> 'from_key'
+FROM unnest(%(findings)s::text[]) AS f (key)
+JOIN event AS e ON e.kind = 'link.CITES' AND e.payload ->> 'to_key' = f.key
+WHERE e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Finding'
 
 -- due_tracks --
 -- Makes the track records due that these changes touch, since the given moment; with the first moments at which they changed.
@@ -183,14 +146,12 @@ ON CONFLICT (agent, domain) DO UPDATE SET version = DEFAULT, since = least(t.sin
 
 -- due_questions_of_agents --
 -- Makes the scored claims due whose question one of these agents answered too.
-INSERT INTO settlement_due (kind, key, created_at)
-SELECT DISTINCT 'Finding', o.finding_id, %(since)s::timestamptz
+INSERT INTO due_row (queue, kind, key, created_at)
+SELECT DISTINCT 'credibility', 'Finding', o.finding_id, %(since)s::timestamptz
 FROM (
     SELECT DISTINCT a.subject_id, a.metric, a.target_at FROM agent_outcome AS a WHERE a.agent = ANY (%(agents)s::text[])
 ) AS q
 JOIN agent_outcome AS o ON o.subject_id = q.subject_id AND o.metric = q.metric AND o.target_at = q.target_at
-ORDER BY 2
-ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT, stuck = NULL
 
 -- claim_tracks --
 -- The track records that are due, oldest first.
@@ -200,10 +161,6 @@ SELECT agent, domain, version, known_from, recorded_from FROM track_due ORDER BY
 -- Those of the given track records that are due.
 SELECT d.agent, d.domain FROM unnest(%(agents)s::text[], %(domains)s::text[]) AS p (agent, domain)
 JOIN track_due AS d ON d.agent = p.agent AND d.domain = p.domain
-
--- due_among --
--- Those of the given keys of one kind that are due.
-SELECT d.key FROM settlement_due AS d WHERE d.kind = %(kind)s AND d.key = ANY (%(keys)s::text[])
 
 -- delete_track_due --
 -- Deletes the due rows of recomputed track records, if their version is unchanged.
@@ -386,9 +343,7 @@ ORDER BY finding_id, outcome_id, agent_outcome.known_at DESC NULLS LAST, agent_o
 -- settled_horizon --
 -- The last moment of which everything recorded is scored, and the oldest statement that waits for it.
 SELECT imem_settled_horizon() AS horizon,
-    least(
-        (SELECT min(created_at) FROM settlement_due WHERE kind <> 'Decision' AND stuck IS NULL), (SELECT min(since) FROM track_due)
-    ) AS waiting_since
+    least(imem_due_since('credibility', 'Decision'), (SELECT min(since) FROM track_due)) AS waiting_since
 
 -- citations_of --
 -- Every statement of the links by which the given decisions cite findings. What is cited identifies a link: under the key of an earlier
@@ -460,6 +415,5 @@ SELECT imem_now() AS now
 
 -- rederive_settled --
 -- Makes the links from every scored claim to its outcomes due, for a graph that was rebuilt.
-INSERT INTO derive_work (kind, key)
-SELECT 'settled_by', o.finding_id FROM agent_outcome AS o GROUP BY o.finding_id ORDER BY o.finding_id
-ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+INSERT INTO due_row (queue, kind, key, later)
+SELECT DISTINCT 'graph', 'settled_by', o.finding_id, true FROM agent_outcome AS o

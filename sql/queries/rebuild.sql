@@ -46,8 +46,8 @@ WHERE position > %(after)s AND position <= %(upto)s AND state = 'applied'
 
 -- rederive_counters --
 -- Queues the counters of every subject and agent, for a rebuilt graph.
-INSERT INTO derive_work (kind, key)
-SELECT d.kind, d.key FROM (
+INSERT INTO due_row (queue, kind, key, later)
+SELECT 'graph', d.kind, d.key, true FROM (
     SELECT 'subject_counters' AS kind, subject_id AS key FROM record_head
     WHERE kind = 'Analysis' AND grp = 'core' AND subject_id IS NOT NULL
     UNION
@@ -55,8 +55,6 @@ SELECT d.kind, d.key FROM (
     FROM record_head AS h JOIN event AS e ON e.position = h.position
     WHERE h.kind = 'Decision' AND h.grp = 'core'
 ) AS d
-ORDER BY d.kind, d.key
-ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
 
 -- journal_applied --
 -- The journal's identity, the number of its events, and of those marked applied.

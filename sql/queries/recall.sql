@@ -228,9 +228,8 @@ SELECT actor FROM agent_cursor WHERE actor <> ALL (%(actors)s::text[]) AND pushe
 
 -- pipelines_due --
 -- How much the pipelines still have to do, how many scores there are, and how many statements about analyses are not compared.
-SELECT (SELECT count(*) FROM settlement_due WHERE stuck IS NULL) + (SELECT count(*) FROM track_due) + (SELECT count(*) FROM derive_work)
-    + (SELECT count(*) FROM delivery WHERE state = 'pending') AS due,
-    (SELECT count(*) FROM agent_outcome) AS scores, (SELECT count(*) FROM similarity_due) AS uncompared
+SELECT (SELECT count(*) FROM due_row WHERE queue <> 'similar' AND set_aside IS NULL) + (SELECT count(*) FROM track_due) + (SELECT count(*) FROM delivery WHERE state = 'pending') AS due,
+    (SELECT count(*) FROM agent_outcome) AS scores, (SELECT count(*) FROM due_row WHERE queue = 'similar' AND set_aside IS NULL) AS uncompared
 
 -- read_horizon --
 -- The read horizon of a request: the safe horizon, the database's time, and the epoch of pattern statuses.

@@ -102,10 +102,9 @@ WHERE e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = s.key AN
   AND (e.standing <> s.stands OR e.sole <> (s.statements = 1))
 
 -- due_of_profiles --
--- Queues all analyses of a company whose profile, in one of the given events, changes its sector or size. A row has the event's
--- position: queueing it twice adds nothing.
-INSERT INTO similarity_due (position, key, later)
-SELECT e.position, a.key, true FROM event AS e
+-- Queues all analyses of a company whose profile, in one of the given events, changes its sector or size.
+INSERT INTO due_row (queue, kind, key, position, later)
+SELECT DISTINCT 'similar', 'Analysis', a.key, e.position, true FROM event AS e
 LEFT JOIN LATERAL (
     SELECT b.payload -> 'groups' -> 'profile' AS profile FROM record_history AS y JOIN event AS b ON b.position = y.position
     WHERE y.kind = 'Company' AND y.key = e.record_key AND y.grp = 'profile' AND y.position < e.position
@@ -115,39 +114,36 @@ JOIN record_head AS a ON a.subject_id = 'company:' || e.record_key AND a.kind = 
 WHERE e.position = ANY (%(positions)s::bigint[])
   AND (before.profile -> 'sector', before.profile -> 'size_class')
       IS DISTINCT FROM (e.payload -> 'groups' -> 'profile' -> 'sector', e.payload -> 'groups' -> 'profile' -> 'size_class')
-ON CONFLICT (position, key) DO NOTHING
+
+-- due_of_patterns --
+-- Queues all analyses in which the given patterns were identified.
+INSERT INTO due_row (queue, kind, key, later)
+SELECT DISTINCT 'similar', 'Analysis', l.payload ->> 'from_key', true
+FROM unnest(%(keys)s::text[]) AS p (key)
+JOIN event AS l ON l.kind = 'link.IDENTIFIED_PATTERN' AND l.payload ->> 'to_key' = p.key
 
 -- due_of_markets --
 -- Queues all analyses of a market that were recorded before one of the given events of its question.
-INSERT INTO similarity_due (position, key, later)
-SELECT e.position, a.key, true FROM event AS e
+INSERT INTO due_row (queue, kind, key, position, later)
+SELECT DISTINCT 'similar', 'Analysis', a.key, e.position, true FROM event AS e
 JOIN record_head AS a ON a.subject_id = 'market:' || e.record_key AND a.kind = 'Analysis' AND a.grp = 'core'
-WHERE e.position = ANY (%(positions)s::bigint[]) AND a.position < e.position AND e.payload -> 'core' ->> 'question' IS NOT NULL
-ON CONFLICT (position, key) DO NOTHING
-
--- similarity_claim --
--- Due rows, oldest first; those marked `later` last.
-SELECT position, key FROM similarity_due ORDER BY later, position, key LIMIT %(limit)s
-
--- similarity_done --
--- Deletes the rows of analyses that were compared; rows queued meanwhile stay.
-DELETE FROM similarity_due AS d USING unnest(%(positions)s::bigint[], %(keys)s::text[]) AS n (position, key)
-WHERE d.position = n.position AND d.key = n.key
+WHERE e.position = ANY (%(positions)s::bigint[]) AND a.position < e.position
 
 -- similarity_waiting --
 -- Counts due rows up to a limit, with the oldest and its age in seconds, and whether the given analyses are among them.
 -- Limited, since it runs for each answer, and very many rows are due after an import.
-SELECT (SELECT count(*) FROM (SELECT FROM similarity_due LIMIT %(limit)s) AS counted) AS waiting,
-    f.created_at AS since, extract(epoch FROM imem_now() - f.created_at)::float8 AS age_s,
-    EXISTS (SELECT FROM similarity_due WHERE key = ANY (%(keys)s::text[])) AS own
-FROM (VALUES (1)) AS one LEFT JOIN (SELECT created_at FROM similarity_due ORDER BY position LIMIT 1) AS f ON true
+SELECT (SELECT count(*) FROM (SELECT FROM due_row WHERE queue = 'similar' AND set_aside IS NULL LIMIT %(limit)s) AS counted) AS waiting,
+    f.since, extract(epoch FROM imem_now() - f.since)::float8 AS age_s,
+    EXISTS (SELECT FROM due_row WHERE queue = 'similar' AND kind = 'Analysis' AND key = ANY (%(keys)s::text[])) AS own
+FROM (SELECT imem_due_since('similar', '') AS since) AS f
 
 -- similarity_state --
 -- The number of due rows, the age of the oldest in seconds, and the model and rules of the current version of the index, null
 -- before the first.
 SELECT w.waiting, w.age_s, m.model_id, m.dimension, b.rules
 FROM (
-    SELECT count(*) AS waiting, coalesce(extract(epoch FROM imem_now() - min(created_at)), 0)::float8 AS age_s FROM similarity_due
+    SELECT count(*) AS waiting, coalesce(extract(epoch FROM imem_now() - min(created_at)), 0)::float8 AS age_s
+    FROM due_row WHERE queue = 'similar' AND set_aside IS NULL
 ) AS w
 LEFT JOIN similarity_build AS b ON b.state = 'current'
 LEFT JOIN embedding_model AS m ON m.model = b.model
@@ -333,17 +329,12 @@ UPDATE embedding_model SET in_use = true WHERE model = %(model)s::smallint AND N
 
 -- derive_swapped --
 -- Queues the links of each analysis whose neighbours differ between two versions. Parameters: version, before (or null).
-INSERT INTO derive_work (kind, key)
-SELECT 'similar_to', d.analysis_id FROM (
-    SELECT coalesce(n.analysis_id, o.analysis_id) AS analysis_id
-    FROM (SELECT * FROM similar_analysis WHERE version = %(version)s) AS n
-    FULL JOIN (SELECT * FROM similar_analysis WHERE version = %(before)s) AS o
-        ON o.analysis_id = n.analysis_id AND o.neighbour_id = n.neighbour_id
-    WHERE n.score IS DISTINCT FROM o.score OR n.rank IS DISTINCT FROM o.rank OR n.model_version IS DISTINCT FROM o.model_version
-    GROUP BY 1
-) AS d
-ORDER BY d.analysis_id
-ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+INSERT INTO due_row (queue, kind, key, later)
+SELECT DISTINCT 'graph', 'similar_to', coalesce(n.analysis_id, o.analysis_id), true
+FROM (SELECT * FROM similar_analysis WHERE version = %(version)s) AS n
+FULL JOIN (SELECT * FROM similar_analysis WHERE version = %(before)s) AS o
+    ON o.analysis_id = n.analysis_id AND o.neighbour_id = n.neighbour_id
+WHERE n.score IS DISTINCT FROM o.score OR n.rank IS DISTINCT FROM o.rank OR n.model_version IS DISTINCT FROM o.model_version
 
 -- prune_lists --
 -- Deletes neighbours of replaced versions, a page at a time.
@@ -389,18 +380,12 @@ SELECT %(version)s, n.analysis_id, n.neighbour_id, n.score, n.rank, %(model_vers
 FROM unnest(%(analyses)s::text[], %(neighbours)s::text[], %(scores)s::float8[], %(ranks)s::smallint[])
     AS n (analysis_id, neighbour_id, score, rank)
 
--- derive_similar --
--- Queues the links of the given analyses to their neighbours.
-INSERT INTO derive_work (kind, key)
-SELECT 'similar_to', k.key FROM unnest(%(keys)s::text[]) AS k (key) ORDER BY k.key
-ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
-
 -- rederive_similar --
 -- Queues the links of every analysis, for a rebuilt graph.
-INSERT INTO derive_work (kind, key)
-SELECT DISTINCT 'similar_to', s.analysis_id FROM similar_analysis AS s JOIN similarity_build AS b ON b.version = s.version
-WHERE b.state = 'current' ORDER BY 2
-ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+INSERT INTO due_row (queue, kind, key, later)
+SELECT DISTINCT 'graph', 'similar_to', s.analysis_id, true
+FROM similar_analysis AS s JOIN similarity_build AS b ON b.version = s.version
+WHERE b.state = 'current'
 
 -- similar_stored --
 -- The neighbours of the given analyses in the current version, from a score on, nearest first.

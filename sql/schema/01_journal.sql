@@ -266,11 +266,47 @@ CREATE TABLE lease (
 );
 COMMENT ON TABLE lease IS 'The holder of each kind of work that only one process may run. The epoch fences off a holder that was presumed dead.';
 
-CREATE TABLE derive_work (
+CREATE TABLE due_rule (
+    queue text NOT NULL,
+    kind  text NOT NULL,
+    event text NOT NULL,
+    keys  jsonpath NOT NULL
+);
+CREATE INDEX due_rule_event ON due_rule (event);
+COMMENT ON TABLE due_rule IS 'Which events make which rows due, as pipelines declare it; written by migrations.';
+COMMENT ON COLUMN due_rule.keys IS 'The keys of the rows: a path into the payload, with the variables $key, $analysis, $subject and $metric of the event; what it does not find, or finds to be null, makes nothing due.';
+
+-- Rows are inserted and deleted, never updated but to set them aside: writers never wait for one another, and what becomes due
+-- while a key is being worked on has a row of its own.
+CREATE TABLE due_row (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue      text NOT NULL,
     kind       text NOT NULL,
     key        text NOT NULL,
-    version    bigint GENERATED ALWAYS AS IDENTITY,
+    position   bigint,
     created_at timestamptz NOT NULL DEFAULT imem_now(),
-    PRIMARY KEY (kind, key)
+    later      boolean NOT NULL DEFAULT false,
+    set_aside  text
 );
-COMMENT ON TABLE derive_work IS 'Derived values of the graph that the applier has to recompute: no events, outside history and hash.';
+CREATE INDEX due_row_next ON due_row (queue, later, created_at, id) WHERE set_aside IS NULL;
+CREATE INDEX due_row_of ON due_row (queue, kind, key);
+COMMENT ON TABLE due_row IS 'What pipelines and the applier have to recompute: no events, outside history and hash. Several rows of one key are one piece of work.';
+COMMENT ON COLUMN due_row.position IS 'The event that made it due; NULL where a pipeline did.';
+COMMENT ON COLUMN due_row.created_at IS 'When the oldest event that waits was recorded.';
+-- What is recorded today comes before what was imported, and before what one event asks of very many keys: that may take an hour, while
+-- a user waits for today's.
+COMMENT ON COLUMN due_row.later IS 'Whether it can wait: imported history, or one event about many keys.';
+COMMENT ON COLUMN due_row.set_aside IS 'Why it could not be done: set aside until its key becomes due again, so that the rest goes on.';
+
+CREATE FUNCTION imem_due_since(p_queue text, p_except text) RETURNS timestamptz
+LANGUAGE sql STABLE SET search_path = public, pg_temp
+AS $$
+    -- When the oldest event was recorded that a queue waits for, but for rows of one kind and those set aside; NULL for none. Two
+    -- looks at the index.
+    SELECT min(f.created_at) FROM (VALUES (false), (true)) AS l (later)
+    CROSS JOIN LATERAL (
+        SELECT d.created_at FROM due_row AS d
+        WHERE d.queue = p_queue AND d.later = l.later AND d.kind <> p_except AND d.set_aside IS NULL
+        ORDER BY d.created_at LIMIT 1
+    ) AS f
+$$;

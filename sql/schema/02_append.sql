@@ -315,32 +315,14 @@ BEGIN
         FROM placed
     ),
     due AS (
-        INSERT INTO settlement_due (kind, key, created_at)
-        SELECT DISTINCT d.kind, d.key, v_now FROM (
-            SELECT head_kind AS kind, key FROM placed WHERE metric IS NOT NULL AND head_kind IN ('Outcome', 'Finding')
-            UNION ALL
-            SELECT 'Decision', payload::jsonb ->> 'from_key' FROM placed
-            WHERE kind = 'link.CITES' AND payload::jsonb ->> 'from_label' = 'Decision'
-            UNION ALL
-            -- An agent that becomes a baseline, or ceases to be one, changes what others are measured against.
-            SELECT 'Agent', key FROM placed
-            WHERE kind = 'record.Agent' AND payload::jsonb -> 'groups' -> 'profile' IS NOT NULL
-        ) AS d
-        ORDER BY d.kind, d.key
-        -- The oldest moment stays: everything before it is settled.
-        ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT, stuck = NULL
-    ),
-    derived AS (
-        INSERT INTO derive_work (kind, key)
-        SELECT DISTINCT d.kind, d.key FROM (
-            SELECT 'subject_counters' AS kind, subject_id AS key FROM placed
-            WHERE kind IN ('record.Analysis', 'correct.Analysis') AND subject_id IS NOT NULL
-            UNION ALL
-            SELECT 'agent_counters', jsonb_array_elements_text(payload::jsonb -> 'core' -> 'agents_involved') FROM placed
-            WHERE kind = 'record.Decision'
-        ) AS d
-        ORDER BY d.kind, d.key
-        ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+        INSERT INTO due_row (queue, kind, key, position, created_at, later)
+        SELECT r.queue, r.kind, d.key #>> '{}', min(p.position), v_now, p_may_import
+        FROM placed AS p
+        JOIN due_rule AS r ON r.event = p.kind
+        CROSS JOIN LATERAL jsonb_path_query(p.payload::jsonb, r.keys, jsonb_build_object(
+            'key', p.key, 'analysis', p.analysis_id, 'subject', p.subject_id, 'metric', p.metric)) AS d (key)
+        WHERE d.key <> 'null'
+        GROUP BY 1, 2, 3
     )
     SELECT v.line::integer, v.status, coalesce(p.position, CASE WHEN v.status = 'identical' THEN v.same_as END),
         coalesce(p.event_id, s.event_id), coalesce(CASE WHEN p.position IS NOT NULL THEN v_now END, s.recorded_at)

@@ -5,38 +5,6 @@
 -- on that clock (a first report that was loaded after its revision). A read as of T is a plain filter, and what became known or was
 -- recorded after T cannot change it.
 
--- What is due
-
-CREATE TABLE settlement_due (
-    kind       text NOT NULL CHECK (kind IN ('Outcome', 'Finding', 'Decision', 'Agent')),
-    key        text NOT NULL,
-    version    bigint GENERATED ALWAYS AS IDENTITY,
-    created_at timestamptz NOT NULL DEFAULT imem_now(),
-    stuck      text,
-    PRIMARY KEY (kind, key)
-);
-COMMENT ON TABLE settlement_due IS 'Outcomes, claims, citing decisions and described agents whose scores have to be computed. Rows decide what is due; created_at is the oldest event that waits.';
-COMMENT ON COLUMN settlement_due.stuck IS 'Why it could not be settled: set aside until something is recorded of it again, so that the rest goes on.';
-CREATE INDEX settlement_due_oldest ON settlement_due (created_at, kind, key) WHERE stuck IS NULL;
-
--- The verdict on a decision follows from its stance: a value recorded of the decision itself makes it due, as its citations do.
-CREATE FUNCTION imem_decision_stated() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
-AS $$
-BEGIN
-    INSERT INTO settlement_due (kind, key, created_at)
-    SELECT 'Decision', NEW.key, imem_now()
-    -- One that cites nothing has no verdict; a citation that comes later makes it due itself.
-    WHERE EXISTS (SELECT 1 FROM event AS e WHERE e.kind = 'link.CITES' AND e.payload ->> 'from_key' = NEW.key)
-    ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT, stuck = NULL;
-    RETURN NULL;
-END
-$$;
-
-CREATE TRIGGER decision_stated AFTER INSERT ON record_history
-    FOR EACH ROW WHEN (NEW.kind = 'Decision' AND NEW.grp IN ('core', 'correction'))
-    EXECUTE FUNCTION imem_decision_stated();
-
 -- Scores
 
 CREATE TABLE agent_outcome (
@@ -153,7 +121,7 @@ AS $$
     -- The last moment of which everything recorded is scored: before the oldest event that still waits.
     SELECT least(
         imem_now(),
-        (SELECT min(created_at) FROM settlement_due WHERE kind <> 'Decision' AND stuck IS NULL),
+        imem_due_since('credibility', 'Decision'),
         (SELECT min(since) FROM track_due)
     ) - interval '1 microsecond'
 $$;

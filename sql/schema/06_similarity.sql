@@ -168,44 +168,6 @@ $$;
 
 -- Neighbours
 
-CREATE TABLE similarity_due (
-    position   bigint NOT NULL,
-    key        text NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT imem_now(),
-    later      boolean NOT NULL DEFAULT false,
-    PRIMARY KEY (position, key)
-);
-CREATE INDEX similarity_due_of ON similarity_due (key);
-CREATE INDEX similarity_due_in_turn ON similarity_due (later, position, key);
-COMMENT ON TABLE similarity_due IS 'Analyses whose neighbours have to be computed, one row for each event that made them due: writers never wait for one another.';
--- Analyses of today come before imported ones, and before what one event asks of very many analyses: such work may take an hour, while
--- a user waits for today's.
-COMMENT ON COLUMN similarity_due.later IS 'Whether it can wait: imported history, or one event about many analyses.';
-
-CREATE FUNCTION imem_similarity_due() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
-AS $$
--- An analysis is compared by its text, its claims, and the active patterns that were identified in it.
-BEGIN
-    INSERT INTO similarity_due (position, key, later)
-    SELECT DISTINCT d.position, d.key, d.later FROM (
-        SELECT a.position, a.imported AS later, CASE
-            WHEN a.kind IN ('record.Analysis', 'correct.Analysis') THEN a.record_key
-            WHEN a.kind = 'record.Finding' AND a.payload -> 'core' ->> 'metric' IS NOT NULL THEN a.analysis_id
-            WHEN a.kind = 'link.IDENTIFIED_PATTERN' THEN a.payload ->> 'from_key'
-        END AS key FROM added AS a
-        UNION ALL
-        SELECT a.position, true, l.payload ->> 'from_key' FROM added AS a
-        JOIN event AS l ON l.kind = 'link.IDENTIFIED_PATTERN' AND l.payload ->> 'to_key' = a.record_key
-        WHERE a.kind = 'record.Pattern' AND a.payload -> 'groups' -> 'status' IS NOT NULL
-    ) AS d WHERE d.key IS NOT NULL;
-    RETURN NULL;
-END
-$$;
-
-CREATE TRIGGER similarity_due AFTER INSERT ON event REFERENCING NEW TABLE AS added
-    FOR EACH STATEMENT EXECUTE FUNCTION imem_similarity_due();
-
 CREATE TABLE similarity_build (
     version    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     model      smallint NOT NULL REFERENCES embedding_model,

@@ -69,10 +69,10 @@ BEGIN
     PERFORM imem_grant_curators(p_role);
     FOREACH v_statement IN ARRAY ARRAY[
         'GRANT UPDATE ON delivery TO %I',
-        'GRANT INSERT, UPDATE, DELETE ON lease, derive_work, settlement_due TO %I',
+        'GRANT INSERT, UPDATE, DELETE ON lease, due_row TO %I',
         'GRANT INSERT, UPDATE, DELETE ON agent_outcome, track_step, track_due TO %I',
         'GRANT INSERT ON reconciliation_report TO %I',
-        'GRANT INSERT, UPDATE, DELETE ON embedding_model, embedding, similarity_due, similarity_build, similar_analysis TO %I',
+        'GRANT INSERT, UPDATE, DELETE ON embedding_model, embedding, similarity_build, similar_analysis TO %I',
         'GRANT INSERT, UPDATE, DELETE ON view_version, view_row, view_current TO %I',
         'GRANT UPDATE ON workflow.gate_state TO %I',
         'GRANT EXECUTE ON FUNCTION imem_note_questions_v1, imem_note_open_writers_v1, imem_embedding_index_v1, '

@@ -112,8 +112,8 @@ async def test_the_graph_hears_nothing_of_it(desk: Desk) -> None:
     assert await named("journal_count", span, deadline=NEVER) == [{"events": 0, "dead": 0}]
     assert await named("events_after", {**span, "limit": 10}, deadline=NEVER) == []
     assert await named("count_undelivered", {"positions": [1, 2]}, deadline=NEVER) == [{"waiting": 0, "dead": 0}]
-    desk.owner("INSERT INTO derive_work (kind, key) VALUES ('subject_counters', 'x')")
-    (derivable,) = await named("claim_derive", {"limit": 10}, deadline=NEVER)
+    desk.owner("INSERT INTO due_row (queue, kind, key) VALUES ('graph', 'subject_counters', 'x')")
+    (derivable,) = await named("claim_derive", {"queue": "graph", "limit": 10}, deadline=NEVER)
     assert derivable["upto"] is None
     (horizon,) = await named("safe_horizon", deadline=NEVER)
     assert horizon["horizon"] > await desk.one("SELECT max(recorded_at) FROM event")

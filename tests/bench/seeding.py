@@ -195,7 +195,7 @@ async def _stated(settings: Settings, analyses: int, patterns: int) -> Stated:
         with _owner(settings) as conn:
             conn.execute("UPDATE delivery SET state = 'applied', applied_at = imem_now()")
             # The import holds what is derived from these, and nobody is to be told.
-            conn.execute("DELETE FROM derive_work WHERE kind = 'settled_by'")
+            conn.execute("DELETE FROM due_row WHERE queue = 'graph' AND kind = 'settled_by'")
             conn.execute("DELETE FROM workflow.notice_due")
         return await _read(database)
     finally:
@@ -214,7 +214,7 @@ async def _compared(settings: Settings, database: Database) -> None:
         conn.execute("DROP INDEX embedding_hnsw_1")
         for start in range(0, len(keys), 500):
             await embed(database, embedder, model, keys[start : start + 500])
-        conn.execute("DELETE FROM similarity_due")
+        conn.execute("DELETE FROM due_row WHERE queue = 'similar'")
     async with database.transaction(NEVER) as opened:
         await rows(opened, "begin_build", {"model": model.number, "rules": RULES, "state": "current"})
 

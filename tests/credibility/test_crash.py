@@ -35,6 +35,6 @@ async def test_killed_before_every_statement(world: World) -> None:
     ]
     (count,) = await world.rows("SELECT count(*) AS scores FROM agent_outcome WHERE known_at IS NOT NULL")
     assert count["scores"] == DECISIONS * 3 * 2
-    assert await world.rows("SELECT FROM settlement_due UNION ALL SELECT FROM track_due") == []
+    assert await world.rows("SELECT FROM due_row WHERE queue = 'credibility' UNION ALL SELECT FROM track_due") == []
     report = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
     assert (report.differing, report.questions) == (0, DECISIONS)

@@ -91,7 +91,7 @@ async def test_a_link_goes_with_its_score(world: World, applier: Applier) -> Non
     await world.settle()
     await drained(applier)
     world.owner("DELETE FROM agent_outcome WHERE vintage = 1")
-    world.owner("INSERT INTO derive_work (kind, key) VALUES ('settled_by', 'ann-0')")
+    world.owner("INSERT INTO due_row (queue, kind, key) VALUES ('graph', 'settled_by', 'ann-0')")
 
     await drained(applier)
 

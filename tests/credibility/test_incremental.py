@@ -180,8 +180,8 @@ async def test_the_same_decision_twice_changes_nothing(world: World) -> None:
     await world.say(*[line for line in lines if "correct" not in line])
     await world.settle()
     world.owner(
-        "INSERT INTO settlement_due (kind, key, created_at) SELECT DISTINCT kind, key, imem_now() FROM record_head"
-        " WHERE kind IN ('Finding', 'Outcome') AND metric IS NOT NULL ON CONFLICT DO NOTHING"
+        "INSERT INTO due_row (queue, kind, key) SELECT DISTINCT 'credibility', kind, key FROM record_head"
+        " WHERE kind IN ('Finding', 'Outcome') AND metric IS NOT NULL"
     )
     world.owner(
         "INSERT INTO track_due (agent, domain, since, known_from, recorded_from)"

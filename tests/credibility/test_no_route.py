@@ -214,7 +214,7 @@ async def test_a_direct_connection_writes_neither_facts_nor_scores_and_tampering
         "UPDATE agent_outcome SET y = 1, brier = 0 WHERE agent = 'ann'",
         "DELETE FROM agent_outcome WHERE agent = 'ann'",
         "UPDATE track_step SET successes = weight, correct = scored WHERE agent = 'ann'",
-        "DELETE FROM settlement_due",
+        "DELETE FROM due_row WHERE queue = 'credibility'",
         "DELETE FROM track_due",
     ]
     with psycopg.connect(world.url, autocommit=True) as conn:

@@ -65,7 +65,7 @@ async def test_a_difference_is_reported_and_mended(world: World) -> None:
 async def test_a_verdict_that_nobody_asked_for_is_given(world: World) -> None:
     """A due row that was lost (or an event of a program that knew no verdicts) is found again at night."""
     await world.say(*lines(2))
-    world.owner("DELETE FROM settlement_due")
+    world.owner("DELETE FROM due_row WHERE queue = 'credibility'")
 
     report = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
 
@@ -75,7 +75,7 @@ async def test_a_verdict_that_nobody_asked_for_is_given(world: World) -> None:
         "SELECT count(*) AS verdicts FROM event WHERE kind = 'record.Decision' AND payload ? 'groups'"
     )
     assert count["verdicts"] == 4
-    assert await world.rows("SELECT FROM settlement_due UNION ALL SELECT FROM track_due") == []
+    assert await world.rows("SELECT FROM due_row WHERE queue = 'credibility' UNION ALL SELECT FROM track_due") == []
 
 
 async def test_what_is_due_is_no_difference(world: World) -> None:

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
-import psycopg
 import pytest
 
 from imem.credibility.reconcile import reconcile
 from imem.credibility.settled_links import SettledBy
 from imem.credibility.settling import SettlementLocked, SettlementResult, alone, settle_questions
+from imem.jobs.due import finish_due, next_due
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
@@ -90,18 +90,21 @@ async def test_an_outcome_scores_the_claims_on_its_question(world: World) -> Non
     # Both vintages were recorded in one transaction, so that the first never stood on the recorded clock.
     assert (found[0]["recorded_at"], found[1]["superseded_recorded_at"]) == (None, None)
     assert done.scores == 4
-    assert await world.rows("SELECT FROM settlement_due UNION ALL SELECT FROM track_due") == []
+    assert await world.rows("SELECT FROM due_row WHERE queue = 'credibility' UNION ALL SELECT FROM track_due") == []
 
 
 async def test_settling_again_changes_nothing(world: World) -> None:
     await world.say(finding("f", day(1), day(5), probability=0.2), outcome("o", day(7), day(5), 0.0))
     await world.settle()
     before = await scores(world)
-    world.owner("INSERT INTO settlement_due (kind, key) VALUES ('Outcome', 'o'), ('Finding', 'f')")
+    world.owner(
+        "INSERT INTO due_row (queue, kind, key)"
+        " VALUES ('credibility', 'Outcome', 'o'), ('credibility', 'Finding', 'f'), ('credibility', 'Finding', 'f')"
+    )
 
     done = await world.settle()
 
-    assert (done.due, done.scores, done.tracks) == (2, 0, 0)
+    assert (done.due, done.scores, done.tracks) == (3, 0, 0)
     assert await scores(world) == before
 
 
@@ -251,7 +254,7 @@ async def test_the_graph_is_told_of_every_outcome_that_settled(world: World) -> 
     )
     await world.settle()
 
-    due = await world.rows("SELECT kind, key FROM derive_work WHERE kind = 'settled_by'")
+    due = await world.rows("SELECT kind, key FROM due_row WHERE queue = 'graph' AND kind = 'settled_by'")
     rows = await SettledBy().rows(world.database, ["f", "unknown"])
 
     assert due == [{"kind": "settled_by", "key": "f"}]
@@ -421,14 +424,20 @@ async def test_what_cannot_be_settled_holds_up_nothing_else(world: World, strang
         *(finding(f"f{n}", day(1), day(5), probability=0.8) for n in range(3)),
         finding("late", day(2), day(5), probability=0.9),
     )
-    world.owner("INSERT INTO settlement_due (kind, key, created_at) VALUES ('Outcome', 'o', now() - interval '1 day')")
+    world.owner(
+        "INSERT INTO due_row (queue, kind, key, created_at)"
+        " VALUES ('credibility', 'Outcome', 'o', now() - interval '1 day')"
+    )
 
     done = await world.settle()
 
     assert (done.stuck, done.scores) == (1, 4)
-    (row,) = await world.rows("SELECT kind, key, stuck FROM settlement_due")
+    (row,) = await world.rows("SELECT kind, key, set_aside FROM due_row WHERE queue = 'credibility'")
     assert (row["kind"], row["key"]) == ("Outcome", "o")
-    assert "IMEM_METRICS_FILE or IMEM_METRICS" in row["stuck"]
+    assert "IMEM_METRICS_FILE or IMEM_METRICS" in row["set_aside"]
+    (alert,) = await world.rows("SELECT kind, payload ->> 'reason' AS reason FROM workflow.alert")
+    assert alert["kind"] == "WORK_SET_ASIDE"
+    assert "credibility could not do Outcome o" in alert["reason"]
     assert "odd" in {one["finding_id"] for one in await scores(world)}
     horizon = (await world.rows("SELECT imem_settled_horizon() > now() - interval '1 hour' AS recent"))[0]
     assert horizon["recent"], "what is set aside holds no answer back"
@@ -439,7 +448,7 @@ async def test_what_cannot_be_settled_holds_up_nothing_else(world: World, strang
     finally:
         strange()
     assert report.differing == 0
-    assert await world.rows("SELECT key FROM settlement_due") == []
+    assert await world.rows("SELECT key FROM due_row WHERE queue = 'credibility'") == []
 
 
 async def test_an_abstention_is_no_verdict_and_withdraws_one(world: World) -> None:
@@ -455,7 +464,7 @@ async def test_an_abstention_is_no_verdict_and_withdraws_one(world: World) -> No
 
 
 async def test_what_is_said_while_a_batch_runs_stays_due(world: World) -> None:
-    """A version that moved on after it was read is not forgotten."""
+    """What becomes due after the rows were read has a row of its own, which is not deleted with them."""
     await world.say(finding("f", day(1), day(5), probability=0.2), outcome("o", day(7), day(5), 0.0))
     line = finding("f", day(1), day(5), probability=0.2)
 
@@ -468,20 +477,19 @@ async def test_what_is_said_while_a_batch_runs_stays_due(world: World) -> None:
     await world.settle()
 
     assert [row["stated"] for row in await on_known(world)] == [0.7]
-    with psycopg.connect(world.pipeline_url, autocommit=True) as conn:
-        version = conn.execute(
-            "INSERT INTO settlement_due (kind, key) VALUES ('Finding', 'f') RETURNING version"
-        ).fetchone()
-        conn.execute("UPDATE settlement_due SET version = DEFAULT")
-    gone = {"kinds": ["Finding"], "keys": ["f"], "versions": [version[0] if version else 0]}
-    assert await world.pipelines.execute("delete_due", gone, deadline=Deadline.never()) == 0
+    world.owner("INSERT INTO due_row (queue, kind, key) VALUES ('credibility', 'Decision', 'd')")
+    async with alone(world.pipelines) as conn:
+        due = await next_due(conn, "credibility", ("Decision",), 10)
+        world.owner("INSERT INTO due_row (queue, kind, key) VALUES ('credibility', 'Decision', 'd')")
+        await finish_due(conn, due)
+    assert await world.rows("SELECT key FROM due_row WHERE queue = 'credibility'") == [{"key": "d"}]
 
 
 async def test_a_due_row_without_a_question_does_not_wait_for_ever(world: World) -> None:
-    world.owner("INSERT INTO settlement_due (kind, key) VALUES ('Finding', 'nobody')")
+    world.owner("INSERT INTO due_row (queue, kind, key) VALUES ('credibility', 'Finding', 'nobody')")
 
     assert (await world.settle()).due == 1
-    assert await world.rows("SELECT FROM settlement_due") == []
+    assert await world.rows("SELECT FROM due_row WHERE queue = 'credibility'") == []
 
 
 async def test_small_batches_end_the_same(world: World) -> None:

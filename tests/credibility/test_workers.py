@@ -86,7 +86,7 @@ async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subpro
 
 
 async def settled(world: World) -> bool:
-    rows = await world.rows("SELECT FROM settlement_due UNION ALL SELECT FROM track_due LIMIT 1")
+    rows = await world.rows("SELECT FROM due_row WHERE queue = 'credibility' UNION ALL SELECT FROM track_due LIMIT 1")
     return not rows
 
 

@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 from celery import Celery
 from celery.schedules import crontab
+from hypothesis import given
+from hypothesis import strategies as st
 
 from imem.jobs.celery_tasks import beat_schedule, register
+from imem.jobs.due import DueRule, halving
 from imem.jobs.fallback_rounds import fallback_rounds
 from imem.jobs.pipeline import Daily, Every, Pipeline
 from imem.jobs.runtime import slot
 from imem.journal.deadline import Deadline
 from imem.journal.errors import PostgresUnavailable
 from imem.journal.settings import Settings
-from imem.workers.pipelines import PIPELINES
+from imem.kg.kinds.catalog import KINDS, LINK_TYPES
+from imem.workers.pipelines import DUE_RULES, PIPELINES
 
 
 class Process:
@@ -113,3 +117,55 @@ def test_what_must_not_wait_for_the_broker_is_declared() -> None:
         "sync.flush": 10.0,
     }  # fmt: skip
     assert len({one.name for one in PIPELINES}) == len(PIPELINES)
+
+
+def test_rules_name_events_that_exist() -> None:
+    """An event that no kind records would never make anything due, and one queue's kinds never mean two things."""
+    events = {f"{verb}.{name}" for verb in ("record", "correct") for name in KINDS}
+    events |= {f"link.{name}" for name in LINK_TYPES}
+    assert {rule.event for rule in DUE_RULES} <= events
+    assert len(set(DUE_RULES)) == len(DUE_RULES)
+
+
+def test_what_makes_work_due_wakes_the_pipeline() -> None:
+    rule = DueRule("queue", "Finding", "record.Finding", "$key")
+    assert declared(twice, due=(rule, rule._replace(event="link.CITES"))).wakes_on == {"record.Finding", "link.CITES"}
+    assert declared(twice).wakes_on == frozenset()
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=50), st.sets(st.integers(0, 9)), st.integers(1, 64))
+def test_halving_sets_the_bad_rows_aside_and_no_other(rows: list[int], bad: set[int], size: int) -> None:
+    """However large the batches are: each good row is done once, in order, and each bad one is set aside."""
+    left, done, aside = list(rows), [], []
+
+    async def work(most: int) -> int:
+        batch = left[:most]
+        if not bad.isdisjoint(batch):
+            raise ValueError("bad")
+        done.extend(batch)
+        del left[:most]
+        return len(batch)
+
+    async def alone(_error: Exception) -> int:
+        aside.append(left.pop(0))
+        return 1
+
+    while left:
+        asyncio.run(halving(work, size, alone))
+    assert done == [row for row in rows if row not in bad]
+    assert aside == [row for row in rows if row in bad]
+
+
+def test_what_is_no_fault_of_the_contents_halves_nothing() -> None:
+    sizes = []
+
+    async def work(most: int) -> int:
+        sizes.append(most)
+        raise PostgresUnavailable("It is away.")
+
+    async def alone(_error: Exception) -> int:
+        raise AssertionError("Nothing is set aside.")
+
+    with pytest.raises(PostgresUnavailable):
+        asyncio.run(halving(work, 64, alone))
+    assert sizes == [64]

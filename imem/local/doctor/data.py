@@ -12,11 +12,13 @@ import psycopg
 from neo4j.exceptions import DriverError, Neo4jError
 
 from imem.journal.errors import SettingsError
+from imem.journal.postgres.migrations import rule_columns
 from imem.journal.settings import Settings
 from imem.journal.statements import cypher, sql
 from imem.kg.engine import given
 from imem.kg.kinds.catalog import KINDS, KindInfo, PropertySet
 from imem.local.doctor.finding import CheckResult, broken, fine, weak
+from imem.workers.pipelines import DUE_RULES
 
 STUB_AGE: Final = timedelta(days=1)
 """Age from which a node without a record of its own is reported: a record referred to may be late."""
@@ -118,7 +120,6 @@ def scores(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResu
         made = connection.execute(sql("doctor_oldest_score")).fetchone() or {}
     except psycopg.errors.UndefinedTable:  # What is missing, the finding about migrations says.
         return
-    yield from _set_aside(connection)
     report = connection.execute(sql("reports"), {"limit": 1}).fetchone()
     last = report["finished_at"] if report is not None else made["since"]
     late = last is not None and made["now"] - last > REPORT_AGE
@@ -193,15 +194,25 @@ def errors(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResu
         yield fine(about, "no error of saving or of consistency within a day")
 
 
-def _set_aside(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResult]:
-    """List the due rows that settlement has set aside."""
-    stuck = connection.execute(sql("stuck"), {"limit": 1}).fetchone()
-    if stuck is not None:
+def work(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResult]:
+    """Check that Postgres makes due what the pipelines of this version wait for, and name what they have set aside."""
+    try:
+        differing = connection.execute(sql("due_rules_differ"), rule_columns(DUE_RULES)).fetchone() or {}
+    except psycopg.errors.UndefinedTable:  # What is missing, the finding about migrations says.
+        return
+    if differing["differing"]:
+        yield broken(
+            "pipelines",
+            f"Postgres makes work due by the rules of another version: {differing['differing']} differ.",
+            "Run `imem migrate`, then `imem sync status`; what was recorded meanwhile the nightly recomputation finds.",
+        )
+    row = connection.execute(sql("due_aside"), {"limit": 1}).fetchone()
+    if row is not None:
         yield weak(
-            "scores",
-            f"Set aside, since it cannot be settled: {stuck['kind']} {stuck['key']!r} and perhaps others "
-            f"({stuck['stuck']}).",
-            "Mend the reason; the next nightly recomputation tries again.",
+            "pipelines",
+            f"Set aside by {row['queue']}, since it fails: {row['kind']} {row['key']!r} and perhaps others "
+            f"({row['set_aside']}).",
+            "Mend the reason; it is tried again when its record changes, scores also each night.",
         )
 
 

@@ -143,6 +143,7 @@ def _ask_postgres(
         yield from _delivery(connection)
         yield from _horizon(connection, about)
         yield from _set_back(connection, about)
+        yield from data.work(connection)
         yield from data.scores(connection)
         yield from data.similar(connection, settings)
         yield from data.errors(connection)

@@ -107,21 +107,6 @@ def test_the_process_applies_asks_and_lets_its_lease_go(desk: Desk, graph: neo4j
     assert row["name"] == "Micron"
 
 
-def test_the_process_has_the_analyses_of_a_company_compared_anew(desk: Desk) -> None:
-    """When what is known of the company changes, and not only when somebody analyses it again."""
-    with desk.applier() as process:
-        first = desk.file("first.jsonl", [company("MU", sector="tech"), analysis("a")])
-        assert desk.run("load", first).returncode == 0
-        with psycopg.connect(desk.admin_url, autocommit=True) as conn:
-            # What a worker would have done with the analysis itself.
-            assert conn.execute("DELETE FROM similarity_due").rowcount > 0
-        moved = {**company("MU", sector="energy"), "known_at": LATER}
-        assert desk.run("load", desk.file("moved.jsonl", [moved])).returncode == 0
-        assert until(desk, "SELECT key FROM similarity_due") == [("a",)]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
-
-
 @asynccontextmanager
 async def journal_of(desk: Desk) -> AsyncIterator[Journal]:
     """Lend the desk's journal."""
@@ -175,7 +160,7 @@ class Told:
         tag_versions = await self._changes.tag_versions(deadline=Deadline.never())
         assert tag_versions is not None
         await work()
-        assert await self._journal.rows("SELECT FROM derive_work"), "nothing was to be derived"
+        assert await self._journal.rows("SELECT FROM due_row WHERE queue = 'graph'"), "nothing was to be derived"
         await awaited(self._derived)
         told = await self._changes.changes_after(tag_versions.bookmark.number, deadline=Deadline.never())
         return {tag for _, tags in told for tag in tags}
@@ -184,7 +169,7 @@ class Told:
         return await self._changes.tag_versions(deadline=Deadline.never()) is not None
 
     async def _derived(self) -> bool:
-        return not await self._journal.rows("SELECT FROM derive_work")
+        return not await self._journal.rows("SELECT FROM due_row WHERE queue = 'graph'")
 
 
 @pytest.mark.spec("SY-16")

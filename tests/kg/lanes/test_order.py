@@ -345,7 +345,7 @@ async def test_derived_values_come_under_a_load_that_does_not_end(empty: World, 
     applier = empty.applier(journal)
     await journal.say({**analysis("a1"), "known_at": None}, actor=agent("bull"))
     await applier.drain()
-    journal.owner("INSERT INTO derive_work (kind, key) VALUES ('subject_counters', 'company:MU')")
+    journal.owner("INSERT INTO due_row (queue, kind, key) VALUES ('graph', 'subject_counters', 'company:MU')")
     await journal.say(finding("first"), actor=agent("bull"))
     assert not await applier.derive()
     # The next one is there before the first is applied.
@@ -359,4 +359,4 @@ async def test_derived_values_come_under_a_load_that_does_not_end(empty: World, 
 
     assert (await journal.counts())["pending"] == 1
     assert await applier.derive()
-    assert await journal.rows("SELECT count(*) AS n FROM derive_work") == [{"n": 0}]
+    assert await journal.rows("SELECT count(*) AS n FROM due_row WHERE queue = 'graph'") == [{"n": 0}]

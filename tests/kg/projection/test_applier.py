@@ -18,7 +18,7 @@ from imem.kg.projection.applier import MOST_REJECTIONS, Applier
 from imem.kg.projection.hash import graph_hash
 from imem.kg.projection.rows import Event, Projection
 from tests.kg.projection.histories import DAYS, LINES
-from tests.kg.projection.world import NEVER, Journal, Line, World, analysis, importer
+from tests.kg.projection.world import Journal, Line, World, analysis, importer
 from tests.waiting import until
 
 
@@ -276,11 +276,11 @@ async def test_counters_wait_for_the_events_they_count(empty: World, journal: Jo
     applier = empty.applier(journal)
 
     assert not await applier.derive()
-    assert await journal.rows("SELECT count(*) AS n FROM derive_work") == [{"n": 1}]
+    assert await journal.rows("SELECT count(*) AS n FROM due_row WHERE queue = 'graph'") == [{"n": 1}]
 
     await applier.drain()
     assert (await empty.node("Company", "MU") or {})["analyzed_count"] == 1
-    assert await journal.rows("SELECT count(*) AS n FROM derive_work") == [{"n": 0}]
+    assert await journal.rows("SELECT count(*) AS n FROM due_row WHERE queue = 'graph'") == [{"n": 0}]
 
 
 async def test_values_that_somebody_else_derived_meanwhile_are_derived_again(
@@ -290,25 +290,23 @@ async def test_values_that_somebody_else_derived_meanwhile_are_derived_again(
     await journal.say(analysis("a1"))
     applier = empty.applier(journal)
     await applier.drain()
-    await journal.database.execute(
-        "requeue_derived", {"kinds": ["subject_counters"], "keys": ["company:MU"]}, deadline=NEVER
-    )
+    journal.owner("INSERT INTO due_row (queue, kind, key) VALUES ('graph', 'subject_counters', 'company:MU')")
     write = Graph.write
 
     async def slow(self: Graph, name: str, *arguments: Any, **more: Any) -> Any:
         if name == "derive":
-            journal.owner("DELETE FROM derive_work")
+            journal.owner("DELETE FROM due_row WHERE queue = 'graph'")
         return await write(self, name, *arguments, **more)
 
     monkeypatch.setattr(Graph, "write", slow)
     assert await applier.derive()
     monkeypatch.undo()
 
-    assert await journal.rows("SELECT kind, key FROM derive_work") == [
+    assert await journal.rows("SELECT DISTINCT kind, key FROM due_row WHERE queue = 'graph'") == [
         {"kind": "subject_counters", "key": "company:MU"}
     ]
     assert await applier.derive()
-    assert await journal.rows("SELECT kind, key FROM derive_work") == []
+    assert await journal.rows("SELECT DISTINCT kind, key FROM due_row WHERE queue = 'graph'") == []
 
 
 async def test_a_value_that_cannot_be_sent_is_one_events_trouble(

@@ -86,12 +86,13 @@ class Due:
             at = DAYS[number % 5]
             await journal.say(*({"known_at": at, **line} for line in round_of(number)))
         await settle_due(journal.database, Gateway(journal.database, importer()), halflife_years=2.0, until=NEVER)
-        derived = [(row["kind"], row["key"]) for row in await journal.rows("SELECT kind, key FROM derive_work")]
+        found = await journal.rows("SELECT DISTINCT kind, key FROM due_row WHERE queue = 'graph'")
+        derived = [(row["kind"], row["key"]) for row in found]
         assert derived
         applier = world.applier(journal, derivers={"settled_by": SettledBy()})
         await applier.drain()
         await applier.stop()
-        assert await journal.rows("SELECT FROM derive_work") == []
+        assert await journal.rows("SELECT FROM due_row WHERE queue = 'graph'") == []
         due = cls(await graph_hash(world.graph), derived)
         (row,) = await world.run("MATCH ()-[s:SETTLED_BY]->() RETURN count(s) AS links")
         assert row["links"] == rounds
@@ -102,9 +103,9 @@ class Due:
         """Have it applied anew."""
         await world.wipe()
         journal.owner("UPDATE delivery SET state = 'pending'")
-        journal.owner("DELETE FROM derive_work")
+        journal.owner("DELETE FROM due_row WHERE queue = 'graph'")
         for kind, key in self.derived:
-            journal.owner("INSERT INTO derive_work (kind, key) VALUES (%s, %s)", kind, key)
+            journal.owner("INSERT INTO due_row (queue, kind, key) VALUES ('graph', %s, %s)", kind, key)
         let_go(journal)
 
 
@@ -179,7 +180,7 @@ async def _killed(world: World, journal: Journal, kills: int) -> None:
             let_go(journal)
     assert ends.count(-9) >= 0.9 * kills
     assert await journal.rows("SELECT DISTINCT state, attempts FROM delivery") == [{"state": "applied", "attempts": 0}]
-    assert await journal.rows("SELECT FROM derive_work") == []
+    assert await journal.rows("SELECT FROM due_row WHERE queue = 'graph'") == []
     assert await graph_hash(world.graph) == due.undisturbed
 
 

@@ -25,9 +25,8 @@ from imem.journal.postgres.database import Database
 from imem.journal.settings import Role, Settings
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
-from imem.kg.projection.rows import Event
 from imem.kg.similarity.embedders import Embedder, Vectors, unit
-from imem.kg.similarity.index import Throttle, UpdateReport, mark_subjects_due, rebuild, update
+from imem.kg.similarity.index import Throttle, UpdateReport, rebuild, update
 from tests.servers import as_pipelines, cloned, in_database
 
 IMPORTER = Actor("import:test", Role.HUMAN_ADMIN, may_import=True)
@@ -96,12 +95,6 @@ class House:
         receipts = await self.gateway.append(entries, actor=actor, deadline=NEVER)
         assert not any(receipt.verdict.refused for receipt in receipts), receipts
         return receipts
-
-    async def apply(self, receipts: Sequence[Receipt]) -> None:
-        """Do what the applier does once the graph holds what was stated."""
-        given = {"after": min(one.position or 0 for one in receipts) - 1, "upto": 2**62, "limit": 10_000}
-        rows = await self.database.named("events_after", given, deadline=NEVER)
-        await mark_subjects_due(self.pipelines, [Event.from_row(row) for row in rows])
 
     async def update(self) -> UpdateReport:
         return await update(self.pipelines, self.embedder, until=NEVER, rest=0.0)

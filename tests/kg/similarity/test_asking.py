@@ -107,7 +107,7 @@ async def test_the_same_question_at_another_time_is_not_similar(house: House, me
 
 async def tell(house: House, *lines: dict[str, Any]) -> None:
     """State facts, and do what the applier does with them."""
-    await house.apply(await house.say(*lines))
+    await house.say(*lines)
     await apply(house)
 
 
@@ -182,7 +182,7 @@ async def test_what_is_not_compared_yet_is_said(house: House, memory: Memory) ->
     await house.update()
     await house.say(analysis("e1", "company:E", "near oil 9", day(4)))
     assert (await memory.similar("A")).quality is Quality.EXACT
-    house.owner("UPDATE similarity_due SET created_at = created_at - interval '61 seconds'")
+    house.owner("UPDATE due_row SET created_at = created_at - interval '61 seconds' WHERE queue = 'similar'")
     late = await memory.similar("A")
     assert (late.quality, late.reason) == (Quality.PARTIAL, "1 statements about analyses are not compared yet")
     assert set(keys(late)) == {"b1", "c1"}

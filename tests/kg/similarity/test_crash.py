@@ -28,7 +28,7 @@ async def test_killed_before_every_statement(house: House, light_stack: Stack) -
     lists = await house.lists()
     assert set(lists) == {f"a{number:03}" for number in range(30)}
     assert agree(lists, await exact(house)) >= 0.95
-    assert await house.rows("SELECT FROM similarity_due") == []
+    assert await house.rows("SELECT FROM due_row WHERE queue = 'similar'") == []
     assert [row["state"] for row in await house.rows("SELECT state FROM similarity_build")] == ["current"]
     assert await house.rows("SELECT key FROM embedding GROUP BY key HAVING count(*) <> 1") == []
     orphans = "SELECT FROM similar_analysis WHERE version NOT IN (SELECT version FROM similarity_build)"

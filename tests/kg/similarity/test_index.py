@@ -95,7 +95,7 @@ async def test_a_new_analysis_is_found_from_either_side(house: House) -> None:
     assert all(len(found) <= NEIGHBOURS for found in lists.values())
     scores = {(key, one): score for key, found in lists.items() for one, score in found}
     assert all(score == scores.get((one, key), score) for (key, one), score in scores.items())
-    assert await house.rows("SELECT * FROM similarity_due") == []
+    assert await house.rows("SELECT * FROM due_row WHERE queue = 'similar'") == []
 
 
 async def test_lists_are_those_of_all_pairs(house: House) -> None:
@@ -116,8 +116,8 @@ async def test_doing_it_again_changes_nothing(house: House) -> None:
     await house.say(*lines)
     assert (await house.update()).analyses == 0
     house.owner(
-        "INSERT INTO similarity_due (position, key)"
-        " SELECT position, record_key FROM event WHERE kind = 'record.Analysis'"
+        "INSERT INTO due_row (queue, kind, key)"
+        " SELECT 'similar', 'Analysis', record_key FROM event WHERE kind = 'record.Analysis'"
     )
     done = await house.update()
     assert (done.analyses, done.vectors) == (30, 0)
@@ -152,8 +152,8 @@ async def test_what_is_stated_today_does_not_wait_for_an_import(house: House) ->
     assert len(lists["today"]) == 10
     assert any(name == "today" for key, near in lists.items() if key != "today" for name, _ in near)
     assert "older" not in lists
-    assert len(await house.rows("SELECT FROM similarity_due")) == 202 - PAGE
-    assert not await house.rows("SELECT FROM similarity_due WHERE NOT later")
+    assert len(await house.rows("SELECT FROM due_row WHERE queue = 'similar'")) == 202 - PAGE
+    assert not await house.rows("SELECT FROM due_row WHERE queue = 'similar' AND NOT later")
 
 
 async def test_a_correction_moves_an_analysis(house: House) -> None:
@@ -214,15 +214,9 @@ async def test_another_sector_makes_others_alike(house: House) -> None:
     await house.update()
     before = dict((await house.lists())["a"])["b"]
 
-    async def told(*lines: dict[str, Any]) -> None:
-        """State them, and have them told of twice."""
-        receipts = await house.say(*lines)
-        for _ in range(2):
-            await house.apply(receipts)
-
-    await told(company("B", day(1), sector="energy", name="Beth"))
+    await house.say(company("B", day(1), sector="energy", name="Beth"))
     assert (await house.update()).analyses == 0
-    await told(company("B", day(2), sector="banks"), company("C", day(2), sector="banks"))
+    await house.say(company("B", day(2), sector="banks"), company("C", day(2), sector="banks"))
     assert (await house.update()).analyses == 1
     lists = await house.lists()
     assert dict(lists["a"])["b"] < before
@@ -288,11 +282,11 @@ async def test_a_text_that_is_refused_holds_up_nobody(house: House) -> None:
     with pytest.raises(StatementRejected):
         await house.update()
     assert await house.rows("SELECT FROM embedding") == []
-    assert await house.rows("SELECT FROM similarity_due WHERE key = 'bad'")
+    assert await house.rows("SELECT FROM due_row WHERE queue = 'similar' AND key = 'bad'")
 
     embedder.wrong_key = False
     assert (await house.update()).vectors == 21
-    assert await house.rows("SELECT FROM similarity_due") == []
+    assert await house.rows("SELECT FROM due_row WHERE queue = 'similar'") == []
     lists = await house.lists()
     assert "blank" in lists
     assert "bad" not in lists
@@ -338,7 +332,6 @@ async def test_a_question_that_is_stated_late_counts_from_then(house: House) -> 
     await house.update()
     market = {"market_id": "q", "question": "Will it rain in May?", "sector": "weather"}
     said = await house.say({"record": "Market", "known_at": day(2).isoformat(), "core": market})
-    await house.apply(said)
     assert (await house.update()).vectors == 2
     assert isinstance(house.embedder, Directions)
     asked = "Will it rain in May?"
@@ -356,5 +349,4 @@ async def test_a_question_that_is_stated_late_counts_from_then(house: House) -> 
     assert first.recorded_at is not None
     assert said[0].recorded_at is not None
     assert min(row["recorded_at"] for row in rows) == first.recorded_at < said[0].recorded_at
-    await house.apply(said)
     assert (await house.update()).vectors == 0

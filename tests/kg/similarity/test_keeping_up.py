@@ -45,7 +45,7 @@ async def test_what_waits_too_long_and_another_model_are_found(house: House, lig
     assert said(house, settings)[0][0] is CheckLevel.FINE
     assert await shown(house) == [2, pytest.approx(0, abs=LATE_S / 2), 0]
 
-    house.owner("UPDATE similarity_due SET created_at = created_at - interval '6 minutes'")
+    house.owner("UPDATE due_row SET created_at = created_at - interval '6 minutes' WHERE queue = 'similar'")
     [(level, text)] = said(house, settings)
     assert (level, text) == (
         CheckLevel.WEAK, "Not compared yet: 2 statements about analyses, the oldest for 6 minutes.",

@@ -105,4 +105,4 @@ async def test_a_silent_endpoint_holds_up_nobody_and_what_is_new_is_compared_aft
     lists = await house.lists()
     assert lists.keys() == before.keys() | {f"new{nth}" for nth in range(0, ASKED, 4)}
     assert all(lists[key] for key in asked_late)
-    assert await house.rows("SELECT FROM similarity_due") == []
+    assert await house.rows("SELECT FROM due_row WHERE queue = 'similar'") == []

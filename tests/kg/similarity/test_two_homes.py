@@ -49,7 +49,7 @@ EQUALS: list[dict[str, Any]] = [
 async def told(house: House, order: list[dict[str, Any]], size: int) -> None:
     """State lines in an order, and compare them in batches of a size."""
     for start in range(0, len(order), size):
-        await house.apply(await house.say(*order[start : start + size]))
+        await house.say(*order[start : start + size])
         await house.update()
 
 

@@ -51,7 +51,7 @@ async def test_a_worker_finds_what_is_new_within_a_minute(house: House, light_st
     )
 
     async def compared() -> bool:
-        return not await house.rows("SELECT FROM similarity_due LIMIT 1")
+        return not await house.rows("SELECT FROM due_row WHERE queue = 'similar' LIMIT 1")
 
     async with process("celery", settings):
         app.send_task(SIMILAR.name, ignore_result=True)

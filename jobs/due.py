@@ -1,0 +1,132 @@
+"""
+Due rows: what a pipeline has to recompute, made due by events as the pipeline declares it.
+
+The journal inserts rows in the transaction of the event (:class:`DueRule`), so that no crash loses one. A pipeline
+reads the next, does them and deletes them in one transaction; what becomes due meanwhile has a row of its own and
+stays. Several rows of one key are one piece of work.
+
+A batch that fails because of its contents is halved until the bad row stands alone (:func:`halving`); that is set aside
+with its reason and an alert (:func:`set_due_aside`), and the rest goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple, TypeVar
+
+import structlog
+
+from imem.alerts.store import NewAlert, Severity, raise_alert
+from imem.journal.errors import StatementRejected
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.rows import execute, new_id, rows
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+BAD_CONTENT: Final = (StatementRejected, ArithmeticError, LookupError, TypeError, ValueError)
+"""Errors caused by a batch's contents: retrying does not help."""
+
+SET_ASIDE: Final = "WORK_SET_ASIDE"
+"""Kind of the alert about rows that were set aside."""
+
+
+class DueRule(NamedTuple):
+    """
+    Which events make rows of a queue due.
+
+    Attributes:
+        queue: of the pipeline.
+        kind: of the rows, which says what their keys are of.
+        event: kind of the event, as ``record.Finding``.
+        keys: an SQL/JSON path into the event's payload that finds the keys. Its variables ``$key``, ``$analysis``,
+            ``$subject`` and ``$metric`` are columns of the event. What it does not find makes nothing due.
+    """
+
+    queue: str
+    kind: str
+    event: str
+    keys: str
+
+
+@dataclass(frozen=True, slots=True)
+class DueRow:
+    """
+    A due row.
+
+    Attributes:
+        id: of the row.
+        kind, key: what has to be recomputed.
+        position: of the event that made it due; None where a pipeline did.
+        created_at: when the oldest event that waits was recorded.
+    """
+
+    id: int
+    kind: str
+    key: str
+    position: int | None
+    created_at: datetime
+
+
+def due_rows_of(found: Iterable[Row]) -> list[DueRow]:
+    """Return rows of Postgres as values."""
+    return [DueRow(row["id"], row["kind"], row["key"], row["position"], row["created_at"]) for row in found]
+
+
+async def next_due(conn: Connection, queue: str, kinds: Collection[str], limit: int) -> list[DueRow]:
+    """Return the next rows of *kinds*: those that can wait last, the oldest first."""
+    return due_rows_of(await rows(conn, "due_next", {"queue": queue, "kinds": list(kinds), "limit": limit}))
+
+
+async def make_due(
+    conn: Connection, queue: str, kind: str, keys: Iterable[str], *, since: datetime | None = None, later: bool = False
+) -> None:
+    """
+    Make *keys* due.
+
+    Args:
+        since: when the oldest event that waits was recorded; now if None.
+        later: whether they can wait for others of the queue.
+    """
+    wanted = {"queue": queue, "kind": kind, "keys": sorted(set(keys)), "since": since, "later": later}
+    await execute(conn, "due_add", wanted)
+
+
+async def finish_due(conn: Connection, due: Collection[DueRow]) -> None:
+    """Delete rows that were done, with what had been set aside of the same keys."""
+    if due:
+        await execute(conn, "due_done", {"ids": sorted(one.id for one in due)})
+
+
+async def halving(work: Callable[[int], Awaitable[T]], size: int, alone: Callable[[Exception], Awaitable[T]]) -> T:
+    """
+    Return the result of *work* on a batch of at most *size* rows; halve the batch while its contents make it fail.
+
+    Args:
+        work: takes the most rows, does the next of them in one transaction, and returns its result.
+        size: most rows of the first attempt.
+        alone: called with the error of a single row, which it sets aside.
+    """
+    while True:
+        try:
+            return await work(size)
+        except BAD_CONTENT as error:
+            if size == 1:
+                return await alone(error)
+            size //= 2
+
+
+async def set_due_aside(conn: Connection, queue: str, due: Sequence[DueRow], error: Exception) -> None:
+    """Set rows aside because of *error*, and raise an alert; make it the last of the transaction."""
+    if not due:
+        return
+    reason = f"{type(error).__name__}: {error}"
+    names = [f"{one.kind} {one.key}" for one in due]
+    log.error("due.set_aside", queue=queue, due=names, reason=reason, exc_info=error)
+    await execute(conn, "due_set_aside", {"ids": sorted(one.id for one in due), "reason": reason})
+    told = f"The pipeline {queue} could not do {names[0]} and set it aside: {reason}"
+    payload = {"queue": queue, "rows": names[:20], "reason": told}
+    await raise_alert(conn, NewAlert(alert_id=new_id(), kind=SET_ASIDE, severity=Severity.HIGH, payload=payload))

@@ -1,0 +1,56 @@
+-- clear_due_rules --
+-- Forgets which events make which rows due, before they are declared anew.
+DELETE FROM due_rule
+
+-- declare_due_rules --
+-- Declares which events make which rows due.
+INSERT INTO due_rule (queue, kind, event, keys)
+SELECT r.queue, r.kind, r.event, r.keys::jsonpath
+FROM unnest(%(queues)s::text[], %(kinds)s::text[], %(events)s::text[], %(keys)s::text[]) AS r (queue, kind, event, keys)
+
+-- due_rules_differ --
+-- How many rules are declared and not stored, or stored and not declared.
+WITH declared AS (
+    SELECT r.queue, r.kind, r.event, r.keys::jsonpath::text AS keys
+    FROM unnest(%(queues)s::text[], %(kinds)s::text[], %(events)s::text[], %(keys)s::text[]) AS r (queue, kind, event, keys)
+),
+stored AS (
+    SELECT queue, kind, event, keys::text AS keys FROM due_rule
+)
+SELECT (SELECT count(*) FROM (TABLE declared EXCEPT TABLE stored) AS missing)
+    + (SELECT count(*) FROM (TABLE stored EXCEPT TABLE declared) AS superfluous) AS differing
+
+-- due_next --
+-- The next rows of some kinds of a queue: those that can wait last, the oldest first.
+SELECT id, kind, key, position, created_at FROM due_row
+WHERE queue = %(queue)s AND kind = ANY (%(kinds)s::text[]) AND set_aside IS NULL
+ORDER BY later, created_at, id LIMIT %(limit)s
+
+-- due_add --
+-- Makes keys of one kind due, since the given moment or now.
+INSERT INTO due_row (queue, kind, key, created_at, later)
+SELECT %(queue)s, %(kind)s, k.key, coalesce(%(since)s::timestamptz, imem_now()), %(later)s
+FROM unnest(%(keys)s::text[]) AS k (key)
+
+-- due_among --
+-- Those of the given keys of one kind that are due.
+SELECT DISTINCT key FROM due_row WHERE queue = %(queue)s AND kind = %(kind)s AND key = ANY (%(keys)s::text[])
+
+-- due_done --
+-- Deletes rows that were done, with what had been set aside of the same keys. Rows that were added meanwhile stay.
+DELETE FROM due_row AS d USING due_row AS n
+WHERE n.id = ANY (%(ids)s::bigint[]) AND d.queue = n.queue AND d.kind = n.kind AND d.key = n.key
+  AND (d.id = n.id OR d.set_aside IS NOT NULL)
+
+-- due_set_aside --
+-- Sets rows aside that cannot be done, with the reason.
+UPDATE due_row SET set_aside = left(%(reason)s, 500) WHERE id = ANY (%(ids)s::bigint[])
+
+-- due_retry --
+-- Makes the rows of a queue that were set aside due again.
+UPDATE due_row SET set_aside = NULL WHERE queue = %(queue)s AND set_aside IS NOT NULL
+
+-- due_aside --
+-- The rows that were set aside, oldest first.
+SELECT queue, kind, key, created_at, set_aside FROM due_row WHERE set_aside IS NOT NULL
+ORDER BY created_at, queue, kind, key LIMIT %(limit)s

@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -153,9 +153,14 @@ class Settings(BaseSettings):
     )
     summary_model: str | None = Field(None, description="The model to ask there.")
     summary_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
+    embedding_local: Literal["e5-small-v2", "universal-3"] = Field(
+        "e5-small-v2",
+        description="Sentence encoder that makes vectors: e5-small-v2 (English; 25 MB, fetched once), or universal-3"
+        " (sixteen languages; comes with the program, and finds less).",
+    )
     embedding_url: SecretStr | None = Field(
         None,
-        description="Base URL of an OpenAI-compatible endpoint that makes vectors; none uses the one that is here.",
+        description="Base URL of an OpenAI-compatible endpoint that makes vectors instead.",
     )
     embedding_model: str | None = Field(None, description="The model to ask there.", min_length=1, max_length=150)
     embedding_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")

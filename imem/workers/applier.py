@@ -33,11 +33,11 @@ from imem.kg.projection.applier import Applier
 from imem.kg.projection.plan_warming import AWAITED, has_analyses, warm, warm_writing
 from imem.kg.projection.rows import Event
 from imem.kg.projection.verification import ensure
-from imem.kg.similarity.embedders import embedder_of
 from imem.kg.similarity.index import SimilarTo
 from imem.kg.similarity.lag_watch import watch_similar
 from imem.local.readiness import notify_ready
 from imem.metrics import keep_serving
+from imem.services.embedders import embedder_of
 from imem.services.graph_rebuild import REDERIVED
 from imem.services.stores import Stores, secret
 from imem.sync.dead_letters import DeadLetterAlerts

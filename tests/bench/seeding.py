@@ -43,7 +43,7 @@ from imem.kg.kinds.catalog import KINDS, subject_id_of
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
 from imem.kg.projection.rows import Event, Projection
-from imem.kg.similarity.embedders import LOCAL_DIMENSION, LocalEmbedder, Vectors, unit
+from imem.kg.similarity.embedders import Vectors, unit
 from imem.kg.similarity.neighbours import model_version
 from imem.kg.similarity.scoring import NEIGHBOURS, RULES
 from imem.kg.similarity.vectors import embed, model_of
@@ -56,6 +56,7 @@ from imem.services.stores import pipeline_url
 from tests.bench import floor
 from tests.bench.generate import History
 from tests.bench.worlds import IMPORTER, all_done, state_patterns
+from tests.encoders import LOCAL
 
 COPIES: Final = 50
 """How often what is stated is there in the end."""
@@ -163,8 +164,9 @@ class Words:
     """Says that it is the encoder that is here, and adds up a direction for each word: alike where words are."""
 
     def __init__(self) -> None:
-        self.model_id = LocalEmbedder().model_id
-        self.dimension = LOCAL_DIMENSION
+        self.model_id = LOCAL.model_id
+        self.dimension = LOCAL.dimension
+        self.unrelated = LOCAL.unrelated
         self._chance = np.random.default_rng(20260604)
         self._known: dict[str, Any] = {}
 
@@ -236,7 +238,7 @@ async def _read(database: Database) -> Stated:
 
 def _lists(path: Path, analyses: int) -> Path:
     """Write the neighbours of every analysis and its copies, for both stores."""
-    version = model_version(LocalEmbedder().model_id, LOCAL_DIMENSION)
+    version = model_version(LOCAL.model_id, LOCAL.dimension)
     with path.open("w", encoding="utf-8") as file:
         file.write(":START_ID(Analysis),score:double,rank:long,model_version,built_at:datetime,:END_ID(Analysis)\n")
         for copy in range(COPIES):

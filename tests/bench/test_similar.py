@@ -25,7 +25,6 @@ from imem.kg.asof import END_OF_TIME
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
 from imem.kg.pipelines import REBUILD_SIMILAR
-from imem.kg.similarity.embedders import LocalEmbedder
 from imem.kg.similarity.index import update
 from imem.memory import Memory
 from imem.recall.sections.similar_analyses import MOST_EXACT
@@ -36,6 +35,7 @@ from tests.bench.generate import START, History
 from tests.bench.table import Figure, Table, percentile
 from tests.bench.test_memory import uncaching
 from tests.bench.worlds import World
+from tests.encoders import LOCAL
 from tests.servers import as_pipelines, cloned, in_database
 
 NEVER = Deadline.never()
@@ -77,7 +77,7 @@ async def compared(light_stack: Any, light_template: str) -> AsyncIterator[Compa
         gateway = Gateway(database, importer)
         await gateway.append(entries, deadline=NEVER)
         begun = time.perf_counter()
-        await update(database, LocalEmbedder(), until=NEVER, rest=0.0)
+        await update(database, LOCAL, until=NEVER, rest=0.0)
         seconds = time.perf_counter() - begun
         with psycopg.connect(admin_url, autocommit=True) as conn:
             # There is no graph here: as if it held everything, and as autovacuum leaves an old memory.
@@ -105,7 +105,7 @@ async def timed(call: Callable[[str], Awaitable[Any]], keys: list[str]) -> list[
 async def test_embedding(table: Table) -> None:
     """How fast vectors are made, by one thread of the encoder that is here."""
     texts = [line["core"]["summary"] for line in History(TEXTS).lines() if line.get("record") == "Analysis"]
-    embedder = LocalEmbedder()
+    embedder = LOCAL
     await embedder.embed(texts[:8], deadline=NEVER)
     begun = time.perf_counter()
     await embedder.embed(texts, deadline=NEVER)
@@ -189,7 +189,7 @@ async def test_as_of_a_day(compared: Compared, table: Table) -> None:
 async def test_from_write_to_found(compared: Compared, table: Table) -> None:
     """One new analysis among many: its vector, its own list, and its place in those of others."""
     gateway = Gateway(compared.database, Actor("import:late", Role.HUMAN_ADMIN, may_import=True))
-    embedder = LocalEmbedder()
+    embedder = LOCAL
     taken = []
     for number in range(30):
         core = {

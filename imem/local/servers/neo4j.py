@@ -71,13 +71,13 @@ class Neo4j(Server):
             self._lib = jars.find(given)
         else:
             note("checking the jars")
-            mirror = self._settings.maven_repository
-            self._lib = jars.ensure(
-                self._settings.neo4j_version,
-                self._settings.cache_dir,
-                mirror.get_secret_value() if mirror is not None else None,
-                progress,
-            )
+            secret = self._settings.maven_repository
+            mirror = secret.get_secret_value() if secret is not None else None
+            cache = self._settings.cache_dir
+            self._lib = jars.ensure(jars.neo4j_lock(self._settings.neo4j_version), cache, mirror, progress)
+            if self._settings.embedding_url is None and self._settings.embedding_local == jars.ENCODER:
+                # Here as well, so that no later start needs a network.
+                jars.ensure(jars.ENCODER, cache, mirror, progress)
 
     def prepare(self, note: Note) -> None:
         """Fetch the jars, write the configuration and, the first time, set the password."""

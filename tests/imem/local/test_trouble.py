@@ -160,11 +160,12 @@ class Ordinary:
     def __init__(self, home: Path, run_as: RunAs) -> None:
         settings = settings_for(home)
         mirror = settings.maven_repository
-        lib = jars.ensure(settings.neo4j_version, settings.cache_dir, mirror.get_secret_value() if mirror else None)
-        cache = home / "cache" / f"neo4j-{settings.neo4j_version}" / "lib"
-        shutil.copytree(lib, cache)
-        for folder in (cache, cache.parent, cache.parent.parent):
-            folder.chmod(0o755)
+        for name in (jars.neo4j_lock(settings.neo4j_version), jars.ENCODER):
+            lib = jars.ensure(name, settings.cache_dir, mirror.get_secret_value() if mirror else None)
+            cache = jars.place(name, home / "cache")
+            shutil.copytree(lib, cache)
+            for folder in (cache, cache.parent, cache.parent.parent):
+                folder.chmod(0o755)
         self.folder = home / "mine"
         self.folder.mkdir()
         path = [within_reach(TOP, home, "imem", "journal", "kg", "credibility", "recall", "sql", "cypher")]

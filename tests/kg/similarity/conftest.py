@@ -49,6 +49,7 @@ class Directions:
 
     model_id: str = "directions"
     dimension: int = 64
+    unrelated: float = 0.0
     away: bool = False
     texts: list[str] = field(default_factory=list)
 

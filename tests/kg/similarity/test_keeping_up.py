@@ -12,10 +12,10 @@ from psycopg.rows import dict_row
 from pydantic import SecretStr
 
 from imem.journal.settings import Settings
-from imem.kg.similarity.embedders import LOCAL_DIMENSION, LocalEmbedder
 from imem.kg.similarity.lag_watch import LATE_S, watch_similar
 from imem.local.doctor import data
 from imem.local.doctor.finding import CheckLevel
+from tests.encoders import LOCAL
 from tests.kg.similarity.conftest import Directions, House, analysis
 
 
@@ -38,9 +38,9 @@ async def shown(house: House) -> list[float | None]:
 
 async def test_what_waits_too_long_and_another_model_are_found(house: House, light_stack: Any) -> None:
     settings: Settings = light_stack.settings
-    here = f"{LocalEmbedder().model_id}/{LOCAL_DIMENSION}/2"
+    here = f"{LOCAL.model_id}/{LOCAL.dimension}/2"
     assert said(house, settings) == [(CheckLevel.FINE, f"analyses are compared by {here}")]
-    house.embedder = Directions(LocalEmbedder().model_id, LOCAL_DIMENSION)
+    house.embedder = Directions(LOCAL.model_id, LOCAL.dimension)
     await house.say(analysis("a", "company:A", "near oil 1"), analysis("b", "company:B", "near oil 2"))
     assert said(house, settings)[0][0] is CheckLevel.FINE
     assert await shown(house) == [2, pytest.approx(0, abs=LATE_S / 2), 0]

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from imem.kg.similarity.embedders import LocalEmbedder
 from imem.kg.similarity.neighbours import EVERYTHING
 from imem.kg.similarity.scoring import TIES
 from imem.memory import Memory
+from tests.encoders import LOCAL
 from tests.kg.similarity.conftest import NEVER, House, analysis, day, opened, without_a_graph
 from tests.servers import as_pipelines, cloned
 
@@ -57,7 +57,7 @@ async def told(house: House, order: list[dict[str, Any]], size: int) -> None:
 async def home_of(settings: Any, template: str) -> AsyncIterator[House]:
     """Lend a home of its own, with the encoder that is here."""
     with cloned(settings, template) as (url, admin_url):
-        async with opened(url, as_pipelines(settings, url), admin_url, LocalEmbedder()) as house:
+        async with opened(url, as_pipelines(settings, url), admin_url, LOCAL) as house:
             yield house
 
 

@@ -13,10 +13,10 @@ import redis.asyncio
 from pydantic import SecretStr
 
 from imem.kg.pipelines import REBUILD_SIMILAR, SIMILAR
-from imem.kg.similarity.embedders import LocalEmbedder
 from imem.workers.applier import TaskRequester
 from imem.workers.celery_app import make_app
 from tests.credibility.test_workers import empty, process
+from tests.encoders import LOCAL
 from tests.kg.similarity.conftest import House, analysis, company
 from tests.servers import in_database
 from tests.waiting import until
@@ -76,4 +76,4 @@ async def test_a_worker_finds_what_is_new_within_a_minute(house: House, light_st
 
         await until(swapped)
     assert await house.lists() == lists
-    assert (await house.rows("SELECT model_id FROM embedding_model"))[0]["model_id"] == LocalEmbedder().model_id
+    assert (await house.rows("SELECT model_id FROM embedding_model"))[0]["model_id"] == LOCAL.model_id

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import inspect
 import pkgutil
+import re
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from sphinx.errors import ExtensionError
 from sphinx.ext.napoleon.docstring import GoogleDocstring
 
 from docs import from_code
@@ -66,8 +70,35 @@ def _whole(docstring: Any) -> list[str]:
     return list(whole.lines())
 
 
+def check_docstring(_app: Any, what: str, name: str, shown: Any, _options: Any, lines: list[str]) -> None:
+    """Fail the build where the beginning of a property's docstring is lost on its way into a page."""
+    begins = (inspect.getdoc(shown) or "").partition("\n\n")[0].split()
+    if what == "property" and "\n".join(lines).split()[: len(begins)] != begins:
+        raise ExtensionError(f"Of the docstring of {name} is shown only: {' '.join(lines)}")
+
+
+SHOWN = {
+    "reference/python-api.html": ("limits: Limits | None = None, as_of: datetime | None = None", f"© {copyright}"),
+    "reference/graph.html": ("company:<ticker>",),
+}
+"""What a reader of these pages sees: types, what stands in angle brackets, whose they are."""
+
+
+def check_pages(app: Any, error: Exception | None) -> None:
+    """Fail the build where a page does not show what it should."""
+    if error is not None or app.builder.name != "html":
+        return
+    for page, wanted in SHOWN.items():
+        text = html.unescape(re.sub(r"<[^>]*>", "", (Path(app.outdir) / page).read_text(encoding="utf-8")))
+        missing = [one for one in wanted if "".join(one.split()) not in "".join(text.split())]
+        if missing:
+            raise ExtensionError(f"{page} does not show {', '.join(missing)}.")
+
+
 def setup(app: Any) -> None:
     """Have the generated parts of the reference written before the pages are read."""
     GoogleDocstring._parse_attribute_docstring = _whole  # noqa: SLF001 - as above
     app.connect("builder-inited", from_code.write)
     app.connect("missing-reference", show_unlinked)
+    app.connect("autodoc-process-docstring", check_docstring, priority=900)
+    app.connect("build-finished", check_pages)

@@ -218,6 +218,14 @@ def test_the_demo_names_what_the_examples_hold() -> None:
     assert [name for name in named if f'"{name}"' not in held] == []
 
 
+def test_what_the_demo_says_to_try_next_answers(home: Home, tmp_path: Path) -> None:
+    """Each command as it is printed; whoever typed a name that nobody knows would end with 1."""
+    home.up()
+    reader = Reader(tmp_path, dict(home.env))
+    for command, _ in demo.NEXT:
+        reader.types(command, 0, [], "demo")
+
+
 def test_output_is_compared_loosely_and_not_blindly() -> None:
     """What is left out may be anything; what is shown must be there, in order."""
     printed = "a 1 b\nmore\n  c   d\n"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from imem.cli import app
 from imem.journal.errors import BadInput, PermissionDenied
 from imem.journal.settings import Role
 from imem.memory import Memory
@@ -16,6 +21,7 @@ from imem.recall.sections.track_records import track_table
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import day
+from tests.recall.test_existence import environment
 
 
 async def known(desk: Desk) -> None:
@@ -104,3 +110,27 @@ async def test_an_agent_reads_its_own_alone(desk: Desk) -> None:
     with pytest.raises(BadInput, match="agents"):
         await desk.memory.track_records(["agent0"], domains, as_of=[datetime.fromisoformat(day(2))] * 100)
     assert json.loads((await desk.memory.track_records([], [])).model_dump_json())["items"] == []
+
+
+async def test_the_command_without_a_name_lists_all(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever has claimed anything by then, those of whom nothing was settled among them."""
+    await known(desk)
+    await desk.know([facts.finding("f2", 2, subject_id="company:T9")])
+    for name, value in environment(desk.settings).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("IMEM_HOME", str(tmp_path))
+    listed = {}
+    for words in ([], ["--as-of", "2026-01-02"], ["--domain", "elsewhere"]):
+        done = await asyncio.to_thread(CliRunner().invoke, app, ["agents", *words])
+        assert done.exit_code == 0, done.output
+        listed[" ".join(words)] = re.findall(
+            r'^\| "(\w+)".*?(no outcomes yet|little evidence)', done.stdout, re.MULTILINE
+        )
+    little, none = "little evidence", "no outcomes yet"
+    assert listed == {
+        "": [("agent0", little), ("agent1", little), ("agent2", none)],
+        "--as-of 2026-01-02": [("agent0", none), ("agent1", none)],
+        "--domain elsewhere": [],
+    }

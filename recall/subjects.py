@@ -34,6 +34,12 @@ LONGEST_NAME: Final = 200
 COMPARED: Final = 2000
 """Most subjects compared with an unknown name when Postgres is searched; about 20 ms."""
 
+WORDS: Final = 4
+"""Most words of an unknown name that are compared by themselves."""
+
+WORD_ALIKE: Final = 0.8
+"""Least similarity of a single word: one letter of five may differ."""
+
 _KINDS: Final = {"Company": "company:", "Market": "market:"}
 PREFIXES: Final = tuple(_KINDS.values())
 """Prefixes of subject ids."""
@@ -130,10 +136,14 @@ class SubjectFinder:
         for row in await self.gateway.database.named("subject_names", given, deadline=deadline):
             full = (row["name"] or row["key"]).lower()[:LONGEST_NAME]
             # Each word of a company's name is compared, as in the graph's index; words of markets are too common.
-            words = full.split() if row["kind"] == "Company" else []
-            for name in {row["key"].lower(), full, *words}:
+            own = full.split() if row["kind"] == "Company" else []
+            for name in {row["key"].lower(), full, *own}:
                 called.setdefault(name, []).append(f"{_KINDS[row['kind']]}{row['key']}")
-        like = [*get_close_matches(wanted, sorted(called), NAMES), *(name for name in sorted(called) if wanted in name)]
+        names = sorted(called)
+        like = [*get_close_matches(wanted, names, NAMES), *(name for name in names if wanted in name)]
+        if len(words := wanted.split()) > 1:
+            # More of a name than is on file, such as the form of a company; the graph's index takes single words, too.
+            like += [name for word in words[:WORDS] for name in get_close_matches(word, names, NAMES, WORD_ALIKE)]
         return list(dict.fromkeys(subject_id for name in like for subject_id in called[name]))[:NAMES]
 
 

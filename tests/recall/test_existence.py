@@ -136,6 +136,8 @@ async def test_suggestions_are_what_was_known_by_then(desk: Desk) -> None:
         ("NVDC", T, {"company:NVDA"}), ("NVDC", 9, {"company:NVDA", "company:NVDB"}),
         ("Northwind Trader", T, set()), ("Northwind Trader", 9, {"company:NVDA"}),
         ("Nortwin", T, set()), ("Nortwin", 9, {"company:NVDA"}),
+        ("Northwind Traders Incorporated", T, set()), ("Northwind Traders Incorporated", 9, {"company:NVDA"}),
+        ("The Nortwind Co", T, set()), ("The Nortwind Co", 9, {"company:NVDA"}),
         ("market:flu-x", T, {"market:flu-ca"}), ("market:flu-x", 10, {"market:flu-ca", "market:flu-tx"}),
     ):  # fmt: skip
         with pytest.raises(UnknownSubject) as refusal:

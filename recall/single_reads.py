@@ -98,7 +98,10 @@ async def part(
         UnknownSubject, BadInput, PermissionDenied: as a briefing.
         PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
     """
-    limits = Limits() if limit is None else Limits.all(bounded(limit))
+    limits = Limits()
+    if limit is not None:
+        # However few analyses are asked for, those that are shown have their findings.
+        limits = replace(Limits.all(bounded(limit)), findings=max(limit, limits.findings))
     asked, on = parse_as_of(as_of, clock)
     reader = await recall.open_reader(subject, (spec,), asked=asked, on=on, limits=limits, deadline=deadline)
     try:

@@ -114,6 +114,8 @@ async def test_a_long_history_is_asked_for_lightly(desk: Desk) -> None:
     recorded = await desk.memory.history("T0", clock="recorded", deadline_ms=2000)
     assert recorded.items[-1].claims is not None
     assert recorded.items[-1].claims.right_agents == ["agent2"]
+    (newest,) = (await desk.memory.history("T0", limit=1, deadline_ms=2000)).items
+    assert len(newest.findings) == 3, "the limit is one of analyses"
     whole = await desk.memory.brief("T0", as_of=_at(13), limits=Limits(detailed=12), deadline_ms=2000)
     assert [len(item.findings) for item in whole.history.items] == [3] * 12
 

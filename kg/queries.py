@@ -116,9 +116,10 @@ def arguments(name: str, **values: Any) -> dict[str, Any]:
         TypeError: a parameter is missing or unknown.
     """
     wanted = set(named_queries()[name].parameters)
-    if set(values) != wanted:
-        missing, unknown = sorted(wanted - set(values)), sorted(set(values) - wanted)
-        raise TypeError(f"{name}: missing parameters {missing}, unknown ones {unknown}.")
+    wrong = {"missing": sorted(wanted - set(values)), "unknown": sorted(set(values) - wanted)}
+    if any(wrong.values()):
+        found = (f"{what} parameters {', '.join(names)}" for what, names in wrong.items() if names)
+        raise TypeError(f"{name}: {'; '.join(found)}.")
     return values
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
 import typer
 
+from imem.journal.clock import SystemClock
 from imem.journal.errors import BadInput, ImemError, UnknownDebate, UnknownSubject
 from imem.journal.settings import Settings
 from imem.kg.similarity.scoring import MIN_SCORE
@@ -157,9 +158,11 @@ def similar(
     answer = run_question(lambda memory: memory.similar(what, limit=limit, min_score=min_score, **options))
 
     def text() -> str:
-        from imem.recall.sections.similar_analyses import SECTION  # noqa: PLC0415 - as above
+        from imem.recall.sections.similar_analyses import similar_text  # noqa: PLC0415 - as above
 
-        return SECTION.text(answer) or "None is similar enough."
+        # What is overdue is told from what is not due yet.
+        at = options.get("as_of") or SystemClock().now()
+        return "\n".join(similar_text(item, at) for item in answer.items) or "None is similar enough."
 
     print_answer(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
     if answer.reason is not None:

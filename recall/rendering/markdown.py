@@ -227,7 +227,7 @@ def _head(briefing: Briefing, fit: HeaderDetail) -> list[str]:
         if behind_s >= 1:
             lines.append(f"Complete up to {moment(briefing.complete_until)}; later writes may be missing.")
     if briefing.degraded:
-        lines.append("Some stores could not be asked: each part below says what it is worth.")
+        lines.append("Not every part is exact: each below says what it is worth.")
     if briefing.late_ms is not None:
         lines.append(f"This answer came {briefing.late_ms:,.0f} ms after its deadline: the machine has too much to do.")
     return lines
@@ -243,6 +243,6 @@ def _note(section: RenderedSection, fit: HeaderDetail) -> str:
 
 
 def _nothing(sections: Sequence[RenderedSection]) -> str:
-    """Return one line that lists the sections without items; unavailable ones are not among them."""
-    names = [one.nothing for one in sections if one.nothing and not one.blocks and one.quality != "unavailable"]
+    """Return one line that lists the sections without items; one that is not exact says so under its own heading."""
+    names = [one.nothing for one in sections if one.nothing and not one.blocks and one.quality == "exact"]
     return f"\n\nNothing on file: {', '.join(names)}." if names else ""

@@ -14,7 +14,15 @@ from imem.kg.asof import Ref, ValuesAsOf
 from imem.kg.load_format.entries import link_key
 from imem.recall.answers import AnswerModel, BriefingSection, ClaimSummary, DatedRecord, ReviewedDecision
 from imem.recall.dated_rows import DatedQuery, Row, newest_rows
-from imem.recall.rendering.formatting import conclusion, decision_text, label, quote_lead, result_text, when
+from imem.recall.rendering.formatting import (
+    conclusion,
+    decision_text,
+    label,
+    quote_lead,
+    result_text,
+    when,
+    with_noun,
+)
 from imem.recall.rendering.rendered import RenderContext, RenderedSection, faded, follow_up_call, rendered_section
 from imem.recall.retrievers import RetrievalRequest, claims_settled, graph_rows, journal_keys, mark_partial, record
 from imem.recall.sections.changes import changes
@@ -300,6 +308,8 @@ def _line(item: HistoryItem, own: str, kind: str | None, at: datetime) -> str:
         found.append(concluded)
     elif core.get("summary"):
         found.append(quote_lead(core["summary"], SUMMARY_CHARS))
+    elif core["kind"] == kind and not item.decisions:
+        found.append(f"no conclusion, {with_noun(item.findings_total, ('finding', 'findings'))}")
     found += [decision_text(one) for one in item.decisions]
     end = result_text(item.decisions, item.claims, at, core.get("probability"))
     corrected = " (corrected)" if item.analysis.corrected_at is not None else ""

@@ -8,7 +8,10 @@ from datetime import datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from imem.cli import app
+from imem.commands import ask
 from imem.journal.errors import BadInput
 from imem.journal.modes import Mode
 from imem.recall.model import (
@@ -290,13 +293,32 @@ def test_a_line_of_the_history_says_how_it_ended() -> None:
             analysis(2, probability=0.4, claims=claims, subject_id="market:x"),
             analysis(3, claims=claims.model_copy(update={"metric": None, "actual": None}), kind="review"),
             analysis(4, recommendation="hold", action="Hold"),
+            analysis(5, finding("ann", 5)),
+            analysis(6),
         ).to_markdown(),
         "History",
     )
     assert '- 2026-05-31 12:00 probability 0.60 → "up" was 0 (wrong side), 2 of 3 claims right' in found
     assert '- 2026-05-30 12:00 "market:x", probability 0.40 → "up" was 0 (right side), 2 of 3 claims right' in found
     assert '- 2026-05-29 12:00 "review" → 2 of 3 claims right' in found
-    assert '- 2026-05-28 12:00 hold, decided "Hold"\n\n' in found
+    assert '- 2026-05-28 12:00 hold, decided "Hold"\n' in found
+    assert "- 2026-05-27 12:00 no conclusion, 1 finding\n" in found
+    assert "- 2026-05-26 12:00 no conclusion, 0 findings\n" in found
+
+
+def test_the_list_of_what_is_alike_tells_what_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a day, and as of now: a claim whose day is over waits for its outcome, and is not waiting to come due."""
+    open_claim = ClaimSummary(claims=1, settled=0, right=0, wrong=0, due_at=AT)
+    item = SimilarItem(
+        subject_id="company:B", analysis=analysis(1).analysis, like="a", score=0.9, decisions=[], claims=open_claim
+    )
+    monkeypatch.setattr(ask, "run_question", lambda _question: SimilarSection(items=[item], total=1))
+    for words, waits in (
+        ([], "open, no outcome since 2026-06-01 12:00"),
+        (["--as-of", "2026-06-02"], "open, no outcome since 2026-06-01 12:00"),
+        (["--as-of", "2026-05-31"], "open, due 2026-06-01 12:00"),
+    ):
+        assert waits in CliRunner().invoke(app, ["similar", "A", *words]).stdout
 
 
 def test_findings_stand_in_the_order_of_their_worth() -> None:
@@ -385,6 +407,11 @@ def test_nothing_known_and_not_asked_read_differently() -> None:
         "Nothing on file: analyses, track records, contradictions, similar analyses, debates, active patterns." in found
     )
     assert "## Lessons\n[unavailable: Neo4j did not answer]" in found
+    for quality in (Quality.PARTIAL, Quality.STALE):
+        lacking = SimilarSection(quality=quality, reason="not all compared yet")
+        found = briefing(similar_analyses=lacking).to_markdown()
+        assert f"## Similar analyses of other subjects\n[{quality}: not all compared yet]" in found
+        assert "Nothing on file: analyses, track records, contradictions, debates, active patterns, lessons." in found
 
 
 def test_an_instruction_inside_a_finding_is_quoted_inline() -> None:

@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID
 
+from imem.cache.working.snapshots import SnapshotStore
+from imem.cache.working.store import WorkingStore
 from imem.checkpoints.deliverables import DeliverableCheck, Deliverables, lost, undelivered
 from imem.checkpoints.model import LONGEST_ID, AnalysisOutcome, CheckpointSummary, checked_text
 from imem.checkpoints.orchestration.definitions import Definitions, Location
@@ -45,23 +47,6 @@ _STORE_ERRORS: Final = (
     StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected, StaleEpoch, ConsistencyError,
 )  # fmt: skip
 """Errors that leave a key for the next run."""
-
-
-class DurableCopies(Protocol):
-    """Copies on the durable Valkey; implemented by :class:`imem.cache.working.snapshots.SnapshotStore`."""
-
-    async def drop_checkpoint(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> bool:
-        """Remove the copy of a checkpoint."""
-
-    async def drop(self, agent_id: str, *, deadline: Deadline) -> bool:
-        """Remove the snapshot of an agent's working memory."""
-
-
-class WorkingMemories(Protocol):
-    """Memories on the working Valkey; implemented by :class:`imem.cache.working.store.WorkingStore`."""
-
-    async def clear(self, agent_id: str, epoch: int, *, deadline: Deadline) -> int:
-        """Remove the agent's working memory."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -130,8 +115,8 @@ class Cleanup:
         definitions: Definitions,
         checks: Mapping[Location, DeliverableCheck],
         *,
-        durable: DurableCopies | None = None,
-        working: WorkingMemories | None = None,
+        durable: SnapshotStore | None = None,
+        working: WorkingStore | None = None,
         archive: bool = False,
     ) -> None:
         self._database = database

@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -34,10 +34,12 @@ from imem.cache.working.document import Contents, MemoryEntry, contents_of, dige
 from imem.cache.working.snapshots import SnapshotStore
 from imem.cache.working.state import MemoryIdentity, MemoryState, Meta
 from imem.cache.working.store import WorkingStore
+from imem.checkpoints.incidents.recovery_alerts import RecoveryAlerts
 from imem.checkpoints.metrics import METRICS, Metrics
 from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.paid_calls import CallOwner, calls_in, joined, live_calls, without_calls
+from imem.checkpoints.result_delivery import ResultDelivery
 from imem.checkpoints.store import Checkpoints
 from imem.checkpoints.versions import MIGRATIONS, CheckpointMigrations, resumable
 from imem.journal.deadline import Deadline
@@ -107,27 +109,6 @@ class RecoveryResult:
         return self.tier is not RecoveryTier.CLEAN and not self.dirty
 
 
-class ResultCheck(Protocol):
-    """Finds missing results of completed subtasks; see :mod:`imem.checkpoints.result_delivery`."""
-
-    async def lost_results(self, checkpoint: Checkpoint, epoch: int, *, deadline: Deadline) -> tuple[str, ...]:
-        """Return the completed subtasks whose results are missing, so that they have to be run again."""
-
-
-class RecoveryAlarm(Protocol):
-    """Raises the alert of an unrecoverable agent; see :mod:`imem.checkpoints.incidents.recovery_alerts`."""
-
-    async def unrecoverable(
-        self,
-        checkpoint: Checkpoint,
-        reasons: Mapping[RecoveryTier, str],
-        *,
-        deadline: Deadline,
-        conn: Connection | None = None,
-    ) -> None:
-        """Raise one alert about *checkpoint*. Idempotent. With *conn*, in its transaction."""
-
-
 class Unrecoverable(NotResumable):
     """
     No tier holds the state of the newest checkpoint, or its version cannot be migrated.
@@ -195,9 +176,9 @@ class Recovery:
         working: WorkingStore,
         snapshots: SnapshotStore,
         definitions: Definitions,
-        alarm: RecoveryAlarm,
+        alarm: RecoveryAlerts,
         *,
-        results: ResultCheck | None = None,
+        results: ResultDelivery | None = None,
         migrations: CheckpointMigrations = MIGRATIONS,
         metrics: Metrics = METRICS,
     ) -> None:

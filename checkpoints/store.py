@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID
 
-from imem.cache.working.snapshots import CheckpointCopy
+from imem.cache.working.snapshots import SnapshotStore
 from imem.checkpoints.incidents.error_watch import ErrorWatch
 from imem.checkpoints.metrics import METRICS, LatencyTimer, Metrics
 from imem.checkpoints.model import (
@@ -55,21 +55,6 @@ _COPY_ERRORS: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, Stateme
 """Errors of a copy that are counted and not raised."""
 
 
-class Copies(Protocol):
-    """Copies of the latest checkpoints: :class:`imem.cache.working.snapshots.SnapshotStore` on the durable Valkey."""
-
-    async def put_checkpoint(
-        self, analysis_id: str, agent_type: str, *, epoch: int, seq: int, body: bytes, deadline: Deadline
-    ) -> bool:
-        """Store a copy unless one with a higher (epoch, seq) is there."""
-
-    async def get_checkpoint(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> CheckpointCopy | None:
-        """Return the copy; None where there is none."""
-
-    async def drop_checkpoint(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> bool:
-        """Remove the copy; return whether there was one."""
-
-
 class Checkpoints:
     """
     The checkpoints of all agents.
@@ -87,7 +72,7 @@ class Checkpoints:
         self,
         database: Database,
         definitions: Definitions,
-        copies: Copies | None = None,
+        copies: SnapshotStore | None = None,
         *,
         metrics: Metrics = METRICS,
     ) -> None:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid5
 
 from imem.alerts.store import AGENT_FAILURE, AlertContext, NewAlert, Severity, raise_alert
 from imem.checkpoints.model import Checkpoint
-from imem.checkpoints.recovery import RecoveryTier
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
+
+if TYPE_CHECKING:
+    from imem.checkpoints.recovery import RecoveryTier
 
 _UNRECOVERABLE: Final = UUID("6f1c9a52-58f3-5f0c-9c1f-2f4f4e4cb0a1")
 """Namespace of these alerts' ids: the same checkpoint always gives the same one."""
 
 
-@dataclass(frozen=True, slots=True)
 class RecoveryAlerts:
     """Raises the alert, in a transaction of its own or in the caller's."""
 
-    database: Database
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def unrecoverable(
         self,
@@ -38,7 +39,7 @@ class RecoveryAlerts:
         Raises:
             PostgresUnavailable, BudgetExceeded: no alert was raised; nothing was started either.
         """
-        why = "; ".join(f"{tier.value}: {reason}" for tier, reason in reasons.items())
+        why = "; ".join(f"{tier}: {reason}" for tier, reason in reasons.items())
         situation = AlertContext(
             checkpoint_id=checkpoint.id,
             progress_pct=float(checkpoint.progress_pct),
@@ -58,5 +59,5 @@ class RecoveryAlerts:
         if conn is not None:
             await raise_alert(conn, alert)
             return
-        async with self.database.transaction(deadline) as own:
+        async with self._database.transaction(deadline) as own:
             await raise_alert(own, alert)

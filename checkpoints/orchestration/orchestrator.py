@@ -1,5 +1,5 @@
 """
-Orchestration: starts the agents of an analysis; one protocol, and its implementation over Celery.
+Orchestration over Celery: starts the agents of an analysis.
 
 Rows of ``workflow.agent_task`` hold the state of each agent; a message only says that an agent may be started. The
 process that gets it checks the row, the pause and the parents in one statement, and starts the agent or drops the
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -24,7 +24,7 @@ from imem.checkpoints.pauses.plan import Begin, Graph, Plan, ready, restricted
 from imem.checkpoints.pauses.rows import audit, checked_id, lock_analysis
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BadInput, StoreUnavailable, TransitionRefused
+from imem.journal.errors import BadInput, StoreUnavailable
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
@@ -50,33 +50,6 @@ class WorkflowState:
     stock_id: str
     status: str
     agents: Mapping[str, str]
-
-
-class Orchestrator(Protocol):
-    """
-    The interface that pauses need of an orchestrator. Each call is idempotent.
-
-    *conn* is the connection of the calling step. An implementation with rows in the same database writes them on it, in
-    the step's transaction; it must not take another connection of the same pool, which may be exhausted. Others ignore
-    it.
-    """
-
-    async def pause_workflow(self, analysis_id: str, *, deadline: Deadline, conn: Connection | None = None) -> None:
-        """Start no more agents of the analysis; those that ran are stopped already, or fenced off."""
-
-    async def resume_workflow(
-        self, analysis_id: str, plan: Plan, *, deadline: Deadline, conn: Connection | None = None
-    ) -> None:
-        """Store the plan; none of its agents starts before the pause has ended."""
-
-    async def get_workflow_state(self, analysis_id: str, *, deadline: Deadline) -> WorkflowState:
-        """Return the state of the analysis."""
-
-    async def start_agent(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> None:
-        """Start one agent, whose parents have completed."""
-
-    async def start_ready(self, *, deadline: Deadline) -> int:
-        """Start every agent whose parents have completed, of every analysis that runs; return how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,26 +149,20 @@ class CeleryOrchestrator:
 
     # For pauses
 
-    async def pause_workflow(self, analysis_id: str, *, deadline: Deadline, conn: Connection | None = None) -> None:
-        """Start no more agents: sent messages are void, running agents count as stopped."""
-        await self._change("tasks_hold", {"analysis_id": analysis_id}, deadline, conn)
+    # A step holds *conn*. Another connection of its pool, which may be exhausted, would wait for that one.
 
-    async def resume_workflow(
-        self, analysis_id: str, plan: Plan, *, deadline: Deadline, conn: Connection | None = None
-    ) -> None:
-        """Set the state of every agent by the plan; they start once the pause has ended."""
+    async def pause_workflow(self, analysis_id: str, *, conn: Connection) -> None:
+        """Start no more agents: sent messages are void, running agents count as stopped. Idempotent."""
+        await execute(conn, "tasks_hold", {"analysis_id": analysis_id})
+
+    async def resume_workflow(self, analysis_id: str, plan: Plan, *, conn: Connection) -> None:
+        """Set the state of every agent by the plan; they start once the pause has ended. Idempotent."""
         placed = [(one.agent_type, "WAITING", one.begin.value) for one in plan.restart]
         placed += [(name, "COMPLETED", Begin.CLEAN.value) for name in plan.skip]
         placed += [(name, "WAITING", Begin.CLEAN.value) for name in plan.wait]
         types, states, begins = (list(column) for column in zip(*placed, strict=True)) if placed else ([], [], [])
         values = {"analysis_id": analysis_id, "agent_types": types, "states": states, "begins": begins}
-        await self._change("tasks_plan", values, deadline, conn)
-
-    async def _change(self, name: str, values: Mapping[str, Any], deadline: Deadline, conn: Connection | None) -> None:
-        if conn is not None:
-            await execute(conn, name, values)
-        else:
-            await self._database.execute(name, values, deadline=deadline)
+        await execute(conn, "tasks_plan", values)
 
     async def get_workflow_state(self, analysis_id: str, *, deadline: Deadline) -> WorkflowState:
         """
@@ -211,27 +178,6 @@ class CeleryOrchestrator:
         status = found[0]["pause"] or (found[0]["outcome"] or "running").upper()
         agents = {task["agent_type"]: task["state"] for task in tasks}
         return WorkflowState(analysis_id, found[0]["subject_id"], status, agents)
-
-    async def start_agent(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> None:
-        """
-        Send one agent.
-
-        Raises:
-            BadInput: the analysis has no such agent.
-            TransitionRefused: its analysis is paused or over, a parent has not completed, or it has started.
-        """
-        async with self._database.transaction(deadline) as conn:
-            await lock_analysis(conn, analysis_id)
-            tasks = await rows(conn, "dispatch_tasks", {"analyses": [analysis_id], "lost_after": LOST_AFTER})
-            if not any(task["agent_type"] == agent_type for task in tasks):
-                raise BadInput("agent_type", f"{agent_type!r} takes no part in {analysis_id!r}, or it is not running.")
-            if agent_type not in self._ready(tasks):
-                raise TransitionRefused(f"{agent_type} of {analysis_id!r} has started, or waits for its parents.")
-            its = next(task for task in tasks if task["agent_type"] == agent_type)
-            message = await _sent(conn, its)
-            if message is None:
-                raise TransitionRefused(f"{agent_type} of {analysis_id!r} was stopped, or started, just now.")
-        await self._put(message)
 
     async def start_ready(self, *, deadline: Deadline) -> int:
         """

@@ -9,7 +9,7 @@ from imem.cache.client import Client
 from imem.checkpoints.cleanup import Cleanup
 from imem.checkpoints.incidents.reports import Incidents
 from imem.checkpoints.orchestration.definitions import Definitions
-from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator, Orchestrator, Send
+from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator, Send
 from imem.checkpoints.orchestration.runner import AgentRunner
 from imem.checkpoints.pauses.batch_runs import BatchRuns, Capacity
 from imem.checkpoints.pauses.gate_memory import GateMemories
@@ -54,7 +54,6 @@ def assemble(
     *,
     cache: Client | None = None,
     recovery: Recovery | None = None,
-    orchestrator: Orchestrator | None = None,
     cleanup: Cleanup | None = None,
     capacity: Capacity | None = None,
     clock: Clock | None = None,
@@ -68,7 +67,6 @@ def assemble(
         cache: the shared cache, if there is one.
         send: sends the message that starts an agent.
         recovery: recovers memories.
-        orchestrator: starts agents in place of Celery.
         cleanup: ends analyses whose agents have all completed; without it, the manager does not end them.
         capacity: decides whether one more resume may start.
         tools: passed to the programs of agents.
@@ -85,7 +83,7 @@ def assemble(
         session_factory.working,
         session_factory.snapshots,
         definitions,
-        orchestrator or celery,
+        celery,
         session_factory.recovery,
         clock,
     )

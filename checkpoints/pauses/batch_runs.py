@@ -33,7 +33,7 @@ from imem.checkpoints.pauses.batches import (
     status_of,
 )
 from imem.checkpoints.pauses.lifecycle import AUTO_RESUMES, PauseStatus, Trigger
-from imem.checkpoints.pauses.pause_service import PauseService, SagaDriver
+from imem.checkpoints.pauses.pause_service import PauseService
 from imem.checkpoints.pauses.plan import Graph
 from imem.checkpoints.pauses.rows import (
     Pause,
@@ -45,6 +45,7 @@ from imem.checkpoints.pauses.rows import (
     pause_of,
     who,
 )
+from imem.checkpoints.pauses.saga import Saga
 from imem.checkpoints.pauses.transitions import PauseCause
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
@@ -173,7 +174,7 @@ class BatchRuns:
         database: Database,
         pauses: PauseService,
         graph: Graph,
-        driver: SagaDriver,
+        driver: Saga,
         capacity: Capacity | None = None,
     ) -> None:
         self._database = database

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID
 
 from imem.checkpoints.pauses import timers, transitions
@@ -32,6 +32,7 @@ from imem.checkpoints.pauses.rows import (
     pause_of,
     single_match,
 )
+from imem.checkpoints.pauses.saga import Saga
 from imem.checkpoints.pauses.transitions import PauseCause
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
@@ -44,19 +45,6 @@ _GATES: Final = {Trigger.GATE_TIMEOUT: Gate.TIMED_OUT, Trigger.GATE_REJECTION: G
 
 LISTED: Final = 200
 """Pauses of one listing at most."""
-
-
-class SagaDriver(Protocol):
-    """Carries out requests; see :class:`imem.checkpoints.pauses.saga.Saga`."""
-
-    async def drive(self, analysis_id: str, *, until: Deadline) -> None:
-        """Run due steps of the analysis' pause until it is complete or *until* has passed."""
-
-    async def keep(self, analysis_id: str, *, deadline: Deadline) -> None:
-        """Extend the memories of a paused analysis to the end of its pause."""
-
-    async def forget(self, agents: Mapping[str, int], *, deadline: Deadline) -> None:
-        """Remove the memories of agents (agent_id → epoch) whose analysis is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +158,7 @@ class PauseService:
         driver: carries requests out.
     """
 
-    def __init__(self, database: Database, graph: Graph, driver: SagaDriver) -> None:
+    def __init__(self, database: Database, graph: Graph, driver: Saga) -> None:
         self._database = database
         self._graph = graph
         self._driver = driver

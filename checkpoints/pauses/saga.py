@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -36,7 +36,7 @@ from imem.checkpoints.json_text import json_text
 from imem.checkpoints.leases import Leases
 from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind
 from imem.checkpoints.orchestration.definitions import Definitions
-from imem.checkpoints.orchestration.orchestrator import Orchestrator
+from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator
 from imem.checkpoints.paid_calls import CallOwner, calls_in, joined
 from imem.checkpoints.pauses import transitions
 from imem.checkpoints.pauses.lifecycle import FailureClass, PauseStatus
@@ -51,7 +51,7 @@ from imem.checkpoints.pauses.rows import (
     open_pause,
     try_lock_analysis,
 )
-from imem.checkpoints.recovery import Unrecoverable
+from imem.checkpoints.recovery import Recovery, Unrecoverable
 from imem.checkpoints.store import Checkpoints
 from imem.journal.clock import Clock
 from imem.journal.deadline import Deadline
@@ -103,23 +103,6 @@ TRANSIENT_ERRORS: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, Lea
 """Errors of a step that a retry may get over."""
 
 
-class RecoveryService(Protocol):
-    """Recovers the working memory of an agent; see :mod:`imem.checkpoints.recovery`."""
-
-    async def recover(
-        self, lease: AgentLease, *, deadline: Deadline | None = None, conn: Connection | None = None
-    ) -> Any:
-        """
-        Recover and verify it under *lease*; the result's ``tier`` is the store that served.
-
-        Raises:
-            Unrecoverable: no tier holds the newest state; nothing must be started. With *conn* no alert was raised yet.
-        """
-
-    async def raise_alert(self, nothing: Unrecoverable, *, deadline: Deadline, conn: Connection | None = None) -> None:
-        """Raise the alert about an unrecoverable agent, in the transaction that ends its analysis."""
-
-
 class StepOutcome(Enum):
     """The outcome of an attempt at a step."""
 
@@ -152,8 +135,8 @@ class SagaStores:
     working: WorkingStore
     snapshots: SnapshotStore
     definitions: Definitions
-    orchestrator: Orchestrator
-    recovery: RecoveryService
+    orchestrator: CeleryOrchestrator
+    recovery: Recovery
     clock: Clock
 
 
@@ -429,8 +412,8 @@ class Saga:
         """Return the expiry of a paused memory: the end of the pause; at least a day from now."""
         return max(pause.stale_at, self._s.clock.now() + ACTIVE_TTL - timedelta(seconds=1))
 
-    async def _hold(self, conn: Connection, analysis: LockedAnalysis, pause: Pause, deadline: Deadline) -> StepOutcome:
-        await self._s.orchestrator.pause_workflow(analysis.analysis_id, deadline=deadline, conn=conn)
+    async def _hold(self, conn: Connection, analysis: LockedAnalysis, pause: Pause, _: Deadline) -> StepOutcome:
+        await self._s.orchestrator.pause_workflow(analysis.analysis_id, conn=conn)
         await move_pause(conn, pause, PauseStatus.PAUSING, 6)
         return StepOutcome.ON
 
@@ -473,7 +456,7 @@ class Saga:
     ) -> StepOutcome:
         for _, agent in await self._restarting(conn, pause):
             await self._s.working.expire(agent["agent_id"], ExpiryMode.RESUMED, epoch=agent["epoch"], deadline=deadline)
-        await self._s.orchestrator.resume_workflow(analysis.analysis_id, pause.plan, deadline=deadline, conn=conn)
+        await self._s.orchestrator.resume_workflow(analysis.analysis_id, pause.plan, conn=conn)
         await move_pause(conn, pause, PauseStatus.RESUMING, 3)
         return StepOutcome.ON
 

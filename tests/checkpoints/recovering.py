@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from imem.cache.working.document import digest
 from imem.cache.working.state import MemoryIdentity
+from imem.checkpoints.incidents.recovery_alerts import RecoveryAlerts
 from imem.checkpoints.model import Checkpoint
 from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Subtask
 from imem.checkpoints.recovery import Recovery, RecoveryTier
@@ -28,11 +28,11 @@ READERS = Definitions.of([READER])
 WHO = {"agent_type": "reader", "subject_id": "company:MU", "owner": "ann"}
 
 
-@dataclass
-class Alarms:
+class Alarms(RecoveryAlerts):
     """Notes what it is told, once for each checkpoint, as the real one does."""
 
-    told: dict[str, Mapping[RecoveryTier, str]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.told: dict[str, Mapping[RecoveryTier, str]] = {}
 
     async def unrecoverable(
         self,

@@ -252,7 +252,6 @@ def make_world(
     admin_url: str,
     *,
     pipeline_url: str | None = None,
-    orchestrator: Any = None,
     clock: Clock | None = None,
     size: int = 12,
 ) -> World:
@@ -271,8 +270,7 @@ def make_world(
         sent.append(message)
 
     parts = assemble(
-        database, working_client, durable_client, Definitions.read(), send, orchestrator=orchestrator,
-        capacity=Plenty(), clock=clock,
+        database, working_client, durable_client, Definitions.read(), send, capacity=Plenty(), clock=clock,
     )  # fmt: skip
     return World(
         url, admin_url, database, working_client, durable_client,

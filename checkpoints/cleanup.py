@@ -18,7 +18,7 @@ from uuid import UUID
 
 from imem.cache.working.snapshots import SnapshotStore
 from imem.cache.working.store import WorkingStore
-from imem.checkpoints.deliverables import DeliverableCheck, Deliverables, lost, undelivered
+from imem.checkpoints.deliverables import Deliverables, ResultChecks, undelivered
 from imem.checkpoints.model import LONGEST_ID, AnalysisOutcome, CheckpointSummary, checked_text
 from imem.checkpoints.orchestration.definitions import Definitions, Location
 from imem.checkpoints.statements import call
@@ -104,7 +104,7 @@ class Cleanup:
     Ends analyses and removes what they leave.
 
     Args:
-        checks: confirms results, by store (:func:`imem.checkpoints.deliverables.checks`).
+        checks: confirms results.
         durable, working: the two Valkeys; None is skipped.
         archive: copy every removed row to ``agent_checkpoints_archive``.
     """
@@ -113,7 +113,7 @@ class Cleanup:
         self,
         database: Database,
         definitions: Definitions,
-        checks: Mapping[Location, DeliverableCheck],
+        checks: ResultChecks,
         *,
         durable: SnapshotStore | None = None,
         working: WorkingStore | None = None,
@@ -207,7 +207,7 @@ class Cleanup:
         for agent_type, one in latest.items():
             never = undelivered(self._definitions.of_type(agent_type), one.completed_subtasks, delivered)
             missing |= {MissingResult(agent_type, subtask, location) for subtask, location in never}
-        gone = await lost(delivered, self._checks, deadline=deadline)
+        gone = await self._checks.lost(delivered, deadline=deadline)
         return missing | {MissingResult(one.agent_type, one.subtask, one.location) for one in gone}
 
     # Rows

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID
 
 from imem.cache.client import Client
@@ -56,7 +56,7 @@ class Deliverables:
         Raises: as :meth:`note`.
         """
         text = json_text(payload, "payload")
-        its = _content(Location.POSTGRES, reference or subtask, _digest(text), text)
+        its = _content(Location.POSTGRES, reference or subtask, digest_of(text), text)
         return await self._deliver(lease, subtask, its, deadline)
 
     async def note(
@@ -85,7 +85,7 @@ class Deliverables:
 
         Raises: as :meth:`note`.
         """
-        its = {"location": location.value, "reference": _NONE, "digest": _digest(_NONE), "payload": None}
+        its = {"location": location.value, "reference": _NONE, "digest": digest_of(_NONE), "payload": None}
         return await self._deliver(lease, subtask, {**its, "nothing": True}, deadline)
 
     async def _deliver(
@@ -118,14 +118,9 @@ class Deliverables:
         rows = await self._database.named("delivered_under", {**whose, "epoch": lease.epoch}, deadline=deadline)
         return {Location(row["location"]) for row in rows}
 
-    async def payloads(self, analysis_id: str, *, deadline: Deadline) -> dict[tuple[str, str], Any]:
-        """Return the payloads of an analysis in Postgres: agent type and subtask → payload."""
-        parameters = {"analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID)}
-        rows = await self._database.named("payloads_of", parameters, deadline=deadline)
-        return {(row["agent_type"], row["subtask"]): row["payload"] for row in rows}
 
-
-def _digest(text: str) -> str:
+def digest_of(text: str) -> str:
+    """Return the digest of a result, given as JSON text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -157,109 +152,78 @@ def _checked_reference(location: Location, reference: str) -> str:
 # Checks
 
 
-class DeliverableCheck(Protocol):
-    """Confirms results of one store."""
+class ResultChecks:
+    """
+    Finds results in their stores.
 
-    async def there(self, wanted: Sequence[Deliverable], *, deadline: Deadline) -> set[Deliverable]:
+    Args:
+        cache: a client of the shared cache; without one, only checkpoints count there.
+    """
+
+    def __init__(self, database: Database, cache: Client | None) -> None:
+        self._database = database
+        self._cache = cache
+
+    async def lost(self, wanted: Iterable[Deliverable], *, deadline: Deadline) -> set[Deliverable]:
         """
-        Return those of *wanted*, all of one analysis and of this store, that are present.
+        Return those of *wanted*, all of one analysis, that are missing.
 
         Raises:
-            StoreUnavailable: the store could not be read.
+            StoreUnavailable: a store could not be read.
         """
+        groups: dict[Location, list[Deliverable]] = defaultdict(list)
+        for one in wanted:
+            if not one.nothing:
+                groups[one.location].append(one)
+        missing: set[Deliverable] = set()
+        for location, group in sorted(groups.items()):
+            missing |= set(group) - await self.there(location, group, deadline)
+        return missing
 
+    async def there(self, location: Location, wanted: Sequence[Deliverable], deadline: Deadline) -> set[Deliverable]:
+        """Return those of *wanted*, all of that store, that are present."""
+        match location:
+            case Location.POSTGRES:
+                return await self._payloads(wanted, deadline)
+            case Location.GRAPH:
+                # The graph follows the journal.
+                names = {one: one.reference.partition("/")[::2] for one in wanted}
+                asked = {"kinds": [kind for kind, _ in names.values()], "keys": [key for _, key in names.values()]}
+                rows = await self._database.named("records_there", asked, deadline=deadline)
+                known: set[Any] = {(row["kind"], row["key"]) for row in rows}
+                return {one for one, name in names.items() if name in known}
+            case Location.MESSAGE:
+                ids = {one: UUID(one.reference) for one in wanted}
+                rows = await self._database.named("events_there", {"ids": list(ids.values())}, deadline=deadline)
+                known = {row["event_id"] for row in rows}
+                return {one for one, its in ids.items() if its in known}
+            case Location.CACHE:
+                return await self._cached(wanted, deadline)
 
-class PostgresCheck:
-    """Payloads in Postgres: present while the row exists and its payload has its digest."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def there(self, wanted: Sequence[Deliverable], *, deadline: Deadline) -> set[Deliverable]:
+    async def _payloads(self, wanted: Sequence[Deliverable], deadline: Deadline) -> set[Deliverable]:
         """Return those whose payload still has its digest."""
-        if not wanted:
-            return set()
         rows = await self._database.named("payloads_of", {"analysis_id": wanted[0].analysis_id}, deadline=deadline)
         sound = {
             (row["agent_type"], row["subtask"]): row["digest"]
             for row in rows
-            if _digest(json_text(row["payload"], "payload")) == row["digest"]
+            if digest_of(json_text(row["payload"], "payload")) == row["digest"]
         }
         return {one for one in wanted if sound.get((one.agent_type, one.subtask)) == one.digest}
 
-
-class GraphCheck:
-    """Records: present once the journal has accepted them; the graph follows it."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def there(self, wanted: Sequence[Deliverable], *, deadline: Deadline) -> set[Deliverable]:
-        """Return those whose record is in the journal."""
-        names = {one: one.reference.partition("/")[::2] for one in wanted}
-        parameters = {"kinds": [kind for kind, _ in names.values()], "keys": [key for _, key in names.values()]}
-        rows = await self._database.named("records_there", parameters, deadline=deadline)
-        known = {(row["kind"], row["key"]) for row in rows}
-        return {one for one, name in names.items() if name in known}
-
-
-class MessageCheck:
-    """Messages: present while the journal holds the event."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def there(self, wanted: Sequence[Deliverable], *, deadline: Deadline) -> set[Deliverable]:
-        """Return those whose event is in the journal."""
-        ids = {one: UUID(one.reference) for one in wanted}
-        rows = await self._database.named("events_there", {"ids": list(ids.values())}, deadline=deadline)
-        known = {row["event_id"] for row in rows}
-        return {one for one, its in ids.items() if its in known}
-
-
-class CacheCheck:
-    """
-    Results in the shared cache: present while the cache or a checkpoint has them.
-
-    Args:
-        client: of the cache; without one, only checkpoints count.
-    """
-
-    def __init__(self, database: Database, client: Client | None) -> None:
-        self._database = database
-        self._client = client
-
-    async def there(self, wanted: Sequence[Deliverable], *, deadline: Deadline) -> set[Deliverable]:
+    async def _cached(self, wanted: Sequence[Deliverable], deadline: Deadline) -> set[Deliverable]:
         """Return those that are in the cache, or in the interim results of a checkpoint under their subtask."""
         there: set[Deliverable] = set()
-        if self._client is not None and wanted:
+        if self._cache is not None:
             keys = [one.reference.encode() for one in wanted]
-            found = await self._client.run(script("keys_there"), keys, (), deadline=deadline)
+            found = await self._cache.run(script("keys_there"), keys, (), deadline=deadline)
             there = {one for one, holds in zip(wanted, found, strict=True) if holds}
-        by_agent: dict[tuple[str, str], list[Deliverable]] = defaultdict(list)
-        for one in wanted:
-            if one not in there:
-                by_agent[one.analysis_id, one.agent_type].append(one)
-        for (analysis_id, agent_type), lost in by_agent.items():
-            parameters = {
-                "analysis_id": analysis_id,
-                "agent_type": agent_type,
-                "subtasks": [one.subtask for one in lost],
-            }
-            rows = await self._database.named("results_in_interim", parameters, deadline=deadline)
-            kept = {row["subtask"] for row in rows}
-            there.update(one for one in lost if one.subtask in kept)
+        lost = [one for one in wanted if one not in there]
+        for agent_type in sorted({one.agent_type for one in lost}):
+            its = {one.subtask: one for one in lost if one.agent_type == agent_type}
+            asked = {"analysis_id": lost[0].analysis_id, "agent_type": agent_type, "subtasks": list(its)}
+            rows = await self._database.named("results_in_interim", asked, deadline=deadline)
+            there.update(its[row["subtask"]] for row in rows)
         return there
-
-
-def checks(database: Database, cache_client: Client | None) -> dict[Location, DeliverableCheck]:
-    """Return the check of each store."""
-    return {
-        Location.POSTGRES: PostgresCheck(database),
-        Location.GRAPH: GraphCheck(database),
-        Location.MESSAGE: MessageCheck(database),
-        Location.CACHE: CacheCheck(database, cache_client),
-    }
 
 
 def undelivered(
@@ -269,22 +233,3 @@ def undelivered(
     known = {(one.subtask, one.location) for one in delivered if one.agent_type == definition.agent_type}
     stores = {subtask.name: subtask.stores for subtask in definition.subtasks}
     return {(subtask, store) for subtask in completed for store in stores.get(subtask, ())} - known
-
-
-async def lost(
-    wanted: Iterable[Deliverable], by_location: Mapping[Location, DeliverableCheck], *, deadline: Deadline
-) -> set[Deliverable]:
-    """
-    Return those of *wanted* that are missing.
-
-    Raises:
-        StoreUnavailable: a store could not be read.
-    """
-    groups: dict[Location, list[Deliverable]] = defaultdict(list)
-    for one in wanted:
-        if not one.nothing:
-            groups[one.location].append(one)
-    missing: set[Deliverable] = set()
-    for location, group in sorted(groups.items()):
-        missing |= set(group) - await by_location[location].there(group, deadline=deadline)
-    return missing

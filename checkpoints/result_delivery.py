@@ -11,8 +11,6 @@ for each subtask and store.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
@@ -23,7 +21,7 @@ import structlog
 from imem.cache import keys
 from imem.cache.client import Client
 from imem.cache.subtask_results import ResultStore
-from imem.checkpoints.deliverables import Deliverables, checks, lost, undelivered
+from imem.checkpoints.deliverables import Deliverables, ResultChecks, digest_of, undelivered
 from imem.checkpoints.json_text import json_text
 from imem.checkpoints.model import AgentLease, Checkpoint, Deliverable
 from imem.checkpoints.orchestration.definitions import Definitions, Location
@@ -70,7 +68,7 @@ class ResultDelivery:
         self._database = database
         self._definitions = definitions
         self._cache = ResultStore(cache, clock) if cache is not None else None
-        self._checks = checks(database, cache)
+        self._checks = ResultChecks(database, cache)
         self._deliverables = Deliverables(database, definitions)
 
     async def deliver(
@@ -115,7 +113,7 @@ class ResultDelivery:
         if location in {Location.POSTGRES, Location.CACHE}:
             if result is None:
                 raise BadInput(location.value, "None is no result.", mend="NO_RESULT says that there is none.")
-            return hashlib.sha256(json_text(result, location.value).encode()).hexdigest()
+            return digest_of(json_text(result, location.value))
         if location is Location.GRAPH:
             kind, _, key = str(result).partition("/")
             rows = await self._database.named("record_digest", {"kind": kind, "key": key}, deadline=deadline)
@@ -165,7 +163,7 @@ class ResultDelivery:
         ]
         cached = [one for one in delivered if one.location is Location.CACHE and not one.nothing]
         rest = [one for one in delivered if one not in cached]
-        gone = {one.subtask for one in await lost(rest, self._checks, deadline=deadline)}
+        gone = {one.subtask for one in await self._checks.lost(rest, deadline=deadline)}
         gone |= await self._evicted(cached, checkpoint, epoch, deadline)
         gone |= {subtask for subtask, _ in undelivered(definition, completed, delivered)}
         return tuple(name for name in definition.names if name in gone)
@@ -178,14 +176,14 @@ class ResultDelivery:
         for one in cached:
             held = checkpoint.interim_results.get(one.subtask)
             text = json_text(held, "interim_results") if held is not None else ""
-            if hashlib.sha256(text.encode()).hexdigest() == one.digest:
+            if digest_of(text) == one.digest:
                 await self._put_back(one, epoch, text, deadline)
                 continue
             if self._cache is None:
                 # This process has no cache.
                 continue
             try:
-                if await lost([one], self._checks, deadline=deadline.within_ms(CACHE_MS)):
+                if await self._checks.lost([one], deadline=deadline.within_ms(CACHE_MS)):
                     gone.add(one.subtask)
             except _CACHE_ERRORS as error:
                 _not_cached(one, error)
@@ -212,17 +210,6 @@ class ResultDelivery:
             await self._cache.keep(**whose, epoch=epoch, body=text.encode(), deadline=due)
         except _CACHE_ERRORS as error:
             _not_cached(one, error)
-
-    async def result(self, analysis_id: str, agent_type: str, subtask: str, *, deadline: Deadline) -> Any:
-        """Return a subtask's result from the cache; None where it is not there, or the cache cannot be read."""
-        if self._cache is None:
-            return None
-        due = deadline.within_ms(CACHE_MS)
-        try:
-            body = await self._cache.get(analysis_id, agent_type, subtask, deadline=due)
-        except _CACHE_ERRORS:
-            return None
-        return json.loads(body) if body is not None else None
 
 
 def _cached_at(whose: AgentLease | Deliverable, subtask: str) -> str:

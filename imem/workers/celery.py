@@ -22,7 +22,7 @@ from imem.cache.client import Client
 from imem.cache.working.snapshots import SnapshotStore
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.cleanup import Cleanup
-from imem.checkpoints.deliverables import checks
+from imem.checkpoints.deliverables import ResultChecks
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.pauses.assembly import PauseServices, assemble
 from imem.checkpoints.pauses.pipelines import register_run_agent
@@ -100,7 +100,7 @@ class LoopThread:
         self.cleanup = Cleanup(
             self.database,
             definitions,
-            checks(self.database, cache),
+            ResultChecks(self.database, cache),
             durable=SnapshotStore(durable, clock) if durable else None,
             working=WorkingStore(working, clock) if working else None,
             archive=settings.archive_checkpoints,

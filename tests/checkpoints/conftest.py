@@ -17,7 +17,7 @@ from imem.cache.working.document import MemoryEntry, Type, digest, document_of
 from imem.cache.working.snapshots import SnapshotStore
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.cleanup import Cleanup
-from imem.checkpoints.deliverables import Deliverables, checks
+from imem.checkpoints.deliverables import Deliverables, ResultChecks
 from imem.checkpoints.leases import Leases
 from imem.checkpoints.metrics import Metrics
 from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind
@@ -97,6 +97,11 @@ class World:
     def deliverables(self) -> Deliverables:
         return Deliverables(self.database, self.definitions)
 
+    async def payloads(self) -> dict[tuple[str, str], Any]:
+        """Return what Postgres holds of the results: agent type and subtask → payload."""
+        found = await self.database.named("payloads_of", {"analysis_id": self.analysis}, deadline=soon())
+        return {(row["agent_type"], row["subtask"]): row["payload"] for row in found}
+
     @property
     def workflows(self) -> Workflows:
         return Workflows(self.database)
@@ -105,7 +110,7 @@ class World:
         return Cleanup(
             self.database,
             self.definitions,
-            checks(self.database, self.cache),
+            ResultChecks(self.database, self.cache),
             durable=self.snapshots,
             working=self.memories,
             archive=archive,

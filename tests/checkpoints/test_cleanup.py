@@ -16,7 +16,7 @@ from imem.cache.client import Client
 from imem.cache.working.snapshots import SnapshotMeta
 from imem.cache.working.state import MemoryIdentity
 from imem.checkpoints.cleanup import Cleanup, MissingResult
-from imem.checkpoints.deliverables import checks
+from imem.checkpoints.deliverables import ResultChecks
 from imem.checkpoints.model import AgentLease, AnalysisOutcome, CheckpointKind, SubtaskFailure
 from imem.checkpoints.orchestration.definitions import Location
 from imem.checkpoints.pipelines import CLEANUP
@@ -131,7 +131,7 @@ async def test_after_success_no_unpreserved_row_or_key_remains(world: World) -> 
         await world.save(lease, None, kind=CheckpointKind.PAUSE)
     again = await world.cleanup().cleanup_success(world.analysis, deadline=soon())
     assert (again.deleted, again.cleared) == (0, True)
-    payloads = await world.deliverables.payloads(world.analysis, deadline=soon())
+    payloads = await world.payloads()
     assert payloads == {("filer", "fetch"): {"filings": [1, 2.5, 1e17]}}, "results are no checkpoints"
 
 
@@ -239,7 +239,7 @@ async def test_what_is_not_completed_or_was_never_delivered_is_missing(world: Wo
 async def test_a_store_that_cannot_say_stops_the_clean_up(world: World, unused_tcp_port: int) -> None:
     await worked(world)
     client = Client(f"redis://127.0.0.1:{unused_tcp_port}/0")
-    cleanup = Cleanup(world.database, DEFINITIONS, checks(world.database, client))
+    cleanup = Cleanup(world.database, DEFINITIONS, ResultChecks(world.database, client))
 
     with pytest.raises(ValkeyUnavailable):
         await cleanup.cleanup_success(world.analysis, deadline=soon())
@@ -255,7 +255,7 @@ async def test_keys_that_could_not_be_removed_are_removed_by_the_next_run(world:
     cleanup = Cleanup(
         world.database,
         DEFINITIONS,
-        checks(world.database, world.cache),
+        ResultChecks(world.database, world.cache),
         durable=world.snapshots.__class__(away, world.snapshots._clock),
         working=world.memories,
     )
@@ -277,16 +277,15 @@ async def test_a_save_between_looking_and_ending_is_seen(world: World) -> None:
     await worked(world)
     gate, entered = asyncio.Event(), asyncio.Event()
 
-    class Slow:
+    class Slow(ResultChecks):
         """A check that lets somebody in between."""
 
-        async def there(self, wanted: Any, *, deadline: Deadline) -> Any:
-            deadline.check("the check")
+        async def there(self, location: Location, wanted: Any, deadline: Deadline) -> Any:
             entered.set()
             await gate.wait()
-            return set(wanted)
+            return await super().there(location, wanted, deadline)
 
-    its = {**checks(world.database, world.cache), Location.CACHE: Slow()}
+    its = Slow(world.database, world.cache)
     cleaning = asyncio.create_task(
         Cleanup(world.database, DEFINITIONS, its).cleanup_success(world.analysis, deadline=soon())
     )

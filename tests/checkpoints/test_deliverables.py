@@ -25,7 +25,7 @@ async def test_delivering_twice_leaves_one_and_a_rerun_replaces_it(world: World)
     second = await world.deliverables.store(lease, "fetch", {"a": 2}, deadline=soon())
     assert second.digest != first.digest
     assert await world.deliverables.of(world.analysis, deadline=soon()) == [second]
-    assert await world.deliverables.payloads(world.analysis, deadline=soon()) == {("filer", "fetch"): {"a": 2}}
+    assert await world.payloads() == {("filer", "fetch"): {"a": 2}}
     await asyncio.gather(*(world.deliverables.store(lease, "fetch", number, deadline=soon()) for number in range(8)))
     assert len(await world.deliverables.of(world.analysis, deadline=soon())) == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from imem.cache import keys
 from imem.cache.client import Client
 from imem.cache.subtask_results import ResultStore
 from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Location, Subtask
-from imem.checkpoints.result_delivery import NO_RESULT, ResultDelivery
+from imem.checkpoints.result_delivery import NO_RESULT
 from imem.checkpoints.session import Session, SessionFactory
 from imem.journal.clock import SystemClock
 from imem.journal.errors import BadInput, NotDelivered
@@ -70,6 +71,12 @@ async def evict(world: World) -> str:
     return key
 
 
+async def cached(world: World) -> Any:
+    """Return the result of ``rank`` in the cache."""
+    body = await ResultStore(world.cache, SystemClock()).get(world.analysis, "filer", "rank", deadline=soon())
+    return body and json.loads(body)
+
+
 def forget(world: World) -> None:
     """Let no checkpoint have kept anything."""
     world.owner("ALTER TABLE workflow.agent_checkpoints DISABLE TRIGGER append_only")
@@ -93,8 +100,7 @@ async def test_an_agent_that_delivers_is_cleaned_up_after_its_end(world: World) 
         ("fetch", "postgres"), ("parse", "graph"), ("parse", "message"), ("rank", "cache"),
     ]  # fmt: skip
     assert (await world.load()).interim_results == {"rank": RANKS}
-    kept = ResultDelivery(world.database, world.definitions, SystemClock(), world.cache)
-    assert await kept.result(world.analysis, "filer", "rank", deadline=soon()) == RANKS
+    assert await cached(world) == RANKS
     cleaned = await world.cleanup().cleanup_success(world.analysis, deadline=soon())
     assert (cleaned.missing, cleaned.deleted, cleaned.cleared) == ((), 4, True)
     assert await rows(world) == []
@@ -118,7 +124,7 @@ async def test_a_subtask_that_delivered_nothing_is_not_completed(world: World) -
         await session.deliver("rank", cache=NO_RESULT)
         await session.complete("rank")
 
-    assert await world.deliverables.payloads(world.analysis, deadline=soon()) == {}
+    assert await world.payloads() == {}
     assert (await world.cleanup().cleanup_success(world.analysis, deadline=soon())).missing == ()
 
 
@@ -156,7 +162,7 @@ async def test_what_an_earlier_process_delivered_does_not_complete_a_subtask(wor
         await session.deliver("fetch", postgres="second")
         await session.complete("fetch")
 
-    assert await world.deliverables.payloads(world.analysis, deadline=soon()) == {("filer", "fetch"): "second"}
+    assert await world.payloads() == {("filer", "fetch"): "second"}
     assert len(await world.deliverables.of(world.analysis, deadline=soon())) == 1
 
 
@@ -203,8 +209,7 @@ async def test_a_cache_that_is_away_keeps_no_result_back(world: World, unused_tc
 
     async with begun(world) as session:
         assert session.pending == ()
-    kept = ResultDelivery(world.database, world.definitions, SystemClock(), world.cache)
-    assert await kept.result(world.analysis, "filer", "rank", deadline=soon()) == RANKS
+    assert await cached(world) == RANKS
 
 
 # Run again
@@ -254,8 +259,7 @@ async def test_what_the_cache_evicted_is_put_back_from_the_checkpoint(world: Wor
     client = await in_cache(world)
     assert 29 * 86_400 < await client.ttl(key) <= 30 * 86_400
     await client.aclose()
-    kept = ResultDelivery(world.database, world.definitions, SystemClock(), world.cache)
-    assert await kept.result(world.analysis, "filer", "rank", deadline=soon()) == RANKS
+    assert await cached(world) == RANKS
     assert len(await kinds(world)) == 4
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from imem.checkpoints.cleanup import Cleanup
-from imem.checkpoints.deliverables import checks
+from imem.checkpoints.deliverables import ResultChecks
 from imem.checkpoints.incidents.reruns import LOOK_AGAIN, MOST
 from imem.checkpoints.orchestration.programs import AgentRun, program
 from imem.checkpoints.pauses.gate_memory import GateMemories
@@ -20,7 +20,7 @@ from .world import PERSON, World, soon
 
 def manager_of(world: World) -> PauseManager:
     """Return a manager that ends analyses."""
-    its = checks(world.database, None)
+    its = ResultChecks(world.database, None)
     cleanup = Cleanup(world.database, world.definitions, its, durable=world.snapshots, working=world.working)
     gates = GateMemories(world.database, world.working, world.snapshots, SystemClock())
     return PauseManager(world.database, world.saga, world.incidents, world.batches, gates=gates, cleanup=cleanup)

@@ -19,7 +19,7 @@ from imem.cache.working.snapshots import SnapshotStore
 from imem.cache.working.state import MemoryIdentity
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.cleanup import Cleanup
-from imem.checkpoints.deliverables import checks
+from imem.checkpoints.deliverables import ResultChecks
 from imem.checkpoints.incidents.reports import Incidents
 from imem.checkpoints.leases import Leases
 from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind
@@ -110,7 +110,7 @@ class World:
 
     @property
     def cleanup(self) -> Cleanup:
-        its = checks(self.database, None)
+        its = ResultChecks(self.database, None)
         return Cleanup(self.database, self.definitions, its, durable=self.snapshots, working=self.working)
 
     @property

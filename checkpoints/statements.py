@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from imem.cache.keys import checked_agent_type
-from imem.checkpoints.model import LONGEST_ID, checked_text
+from imem.checkpoints.model import LONGEST_ID, LONGEST_THREAD, checked_text
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
@@ -66,4 +66,17 @@ def identity_of(analysis_id: str, agent_type: str) -> dict[str, str]:
     return {
         "analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID),
         "agent_type": checked_agent_type(agent_type),
+    }
+
+
+def thread_of(workflow_id: str, thread_id: str) -> dict[str, str]:
+    """
+    Return the parameters that name a thread of a workflow.
+
+    Raises:
+        BadInput: one of them is invalid.
+    """
+    return {
+        "workflow_id": checked_text("workflow_id", workflow_id, LONGEST_ID),
+        "thread_id": checked_text("thread_id", thread_id, LONGEST_THREAD),
     }

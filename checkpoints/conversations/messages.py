@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Protocol, Self, cast, get_args
 import orjson
 import uuid_utils
 
+from imem.checkpoints.model import LONGEST_THREAD, checked_text
 from imem.journal.errors import BadInput, TooLarge
 from imem.journal.postgres.connection import Row
 
@@ -48,7 +49,6 @@ PREFIX: Final = "[Previous conversation summary]: "
 """Prefix of a summary's text."""
 
 _ID_CHARS: Final = 200
-_CALL_CHARS: Final = 255
 _AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -99,12 +99,12 @@ class Message:
     def __post_init__(self) -> None:
         if self.role not in get_args(MessageRole):
             raise BadInput("role", f"{self.role!r} is none of {', '.join(get_args(MessageRole))}.")
-        check_text("id", self.id, _ID_CHARS)
+        checked_text("id", self.id, _ID_CHARS)
         _check_content(self.content)
         if self.agent_id is not None and not _AGENT.fullmatch(self.agent_id):
             raise BadInput("agent_id", "is 1 to 64 letters, digits, underscores and hyphens.")
         if self.tool_call_id is not None:
-            check_text("tool_call_id", self.tool_call_id, _CALL_CHARS)
+            checked_text("tool_call_id", self.tool_call_id, LONGEST_THREAD)
         elif self.role == "tool":
             raise BadInput("tool_call_id", "is missing: a tool's message names the call that it answers.")
         if self.pinned and self.role != "system":
@@ -253,19 +253,6 @@ def without_orphans(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
 # Validation
 
 
-def check_text(name: str, value: str, most: int) -> None:
-    """
-    Refuse a text that Postgres cannot store or that is too long for a name.
-
-    Raises:
-        BadInput: it is no text of 1 to *most* characters, or cannot be stored; names *name*.
-    """
-    # Checked at run time: callers pass on untyped data.
-    if not isinstance(value, str) or not 0 < len(value) <= most:  # type: ignore[redundant-expr]
-        raise BadInput(name, f"is a text of 1 to {most} characters.")
-    _check_storable(name, value)
-
-
 def _check_storable(name: str, text: str) -> bytes:
     if "\0" in text:
         raise BadInput(name, "holds a NUL character, which cannot be stored.")
@@ -327,4 +314,4 @@ def _check_calls(role: str, metadata: Mapping[str, Any]) -> None:
     if len(calls) > MOST_CALLS:
         raise BadInput(name, f"are at most {MOST_CALLS}: with their results they must fit into a window.")
     for call in calls:
-        check_text(f"{name}.id", call.get("id"), _CALL_CHARS)
+        checked_text(f"{name}.id", call.get("id"), LONGEST_THREAD)

@@ -31,11 +31,11 @@ from imem.checkpoints.conversations.messages import (
     Message,
     MessageOutline,
     StoredMessage,
-    check_text,
     cut,
     without_orphans,
 )
 from imem.checkpoints.conversations.summaries import ExtractiveSummariser, Summariser, cleaned
+from imem.checkpoints.statements import thread_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError
 from imem.journal.postgres.database import Database
@@ -57,9 +57,6 @@ _ROUNDS: Final = 4
 
 MOST_HISTORY: Final = 500
 """Messages of one page of the history at most."""
-
-_WORKFLOW_CHARS: Final = 200
-_THREAD_CHARS: Final = 255
 
 _NAMES: Final = UUID("0d6f3a53-6f0c-5b0e-9a0e-6a3c1b7f2d11")
 """Namespace of the ids of summaries: the same messages always give the same id."""
@@ -166,7 +163,7 @@ class Conversations:
 
         Raises: as :meth:`add`.
         """
-        thread = checked_thread(workflow_id, thread_id)
+        thread = thread_of(workflow_id, thread_id)
         given = {
             "owner": owner,
             "id": message.id,
@@ -212,7 +209,7 @@ class Conversations:
             BadInput: an id is invalid.
             PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
         """
-        given = {**checked_thread(workflow_id, thread_id), "owner": owner, "limit": WINDOW}
+        given = {**thread_of(workflow_id, thread_id), "owner": owner, "limit": WINDOW}
         rows = await self._database.named("window_messages", given, deadline=deadline)
         found = [StoredMessage.from_row(row) for row in rows]
         others = [message for message in found if not message.pinned]
@@ -249,7 +246,7 @@ class Conversations:
             raise BadInput("limit", f"is a number from 1 to {MOST_HISTORY}.")
         if after < 0:
             raise BadInput("after", "is the seq of a message, or 0.")
-        given = {**checked_thread(workflow_id, thread_id), "owner": owner, "after": after, "limit": limit}
+        given = {**thread_of(workflow_id, thread_id), "owner": owner, "after": after, "limit": limit}
         rows = await self._database.named("messages_after", given, deadline=deadline)
         return tuple(StoredMessage.from_row(row) for row in rows)
 
@@ -261,7 +258,7 @@ class Conversations:
             BadInput: an id is invalid.
             PostgresUnavailable, BudgetExceeded: the summary is stored; the delay after failures was not reset.
         """
-        thread = checked_thread(workflow_id, thread_id)
+        thread = thread_of(workflow_id, thread_id)
         done = await self._attempt(thread, deadline)
         if done is SummaryOutcome.DONE:
             await self._database.execute("summary_ended", thread, deadline=deadline)
@@ -275,7 +272,7 @@ class Conversations:
             BadInput: an id is invalid.
             PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
         """
-        rows = await self._database.named("thread_owner", checked_thread(workflow_id, thread_id), deadline=deadline)
+        rows = await self._database.named("thread_owner", thread_of(workflow_id, thread_id), deadline=deadline)
         return ThreadOwner(rows[0]["owner"]) if rows else None
 
     async def delete_of(
@@ -294,7 +291,7 @@ class Conversations:
             PostgresUnavailable, BudgetExceeded: nothing was deleted; retryable.
             OutcomeUnknown: the connection broke while committing; repeating the call is safe.
         """
-        given = {**checked_thread(workflow_id, thread_id), "owner": owner}
+        given = {**thread_of(workflow_id, thread_id), "owner": owner}
         (row,) = await self._database.commit("delete_thread", given, deadline=deadline)
         return ForeignThread(row["owner"]) if row["status"] == "foreign" else int(row["messages"])
 
@@ -357,15 +354,3 @@ class Conversations:
         async with self._database.transaction(deadline) as conn:
             row = await (await conn.execute(sql("supersede_messages"), placed)).fetchone()
         return SummaryOutcome.OUTRUN if row is None or row["seq"] is None else SummaryOutcome.DONE
-
-
-def checked_thread(workflow_id: str, thread_id: str) -> dict[str, str]:
-    """
-    Return the key of a thread.
-
-    Raises:
-        BadInput: one of the two is no text, is too long, or cannot be stored.
-    """
-    check_text("workflow_id", workflow_id, _WORKFLOW_CHARS)
-    check_text("thread_id", thread_id, _THREAD_CHARS)
-    return {"workflow_id": workflow_id, "thread_id": thread_id}

@@ -20,15 +20,15 @@ from imem.checkpoints.incidents.correlation import LEAST, WINDOW, Occurrence, co
 from imem.checkpoints.incidents.failures import ATTEMPTS, LONGEST_MESSAGE, AgentFailure, FailureKind, class_of, wait_s
 from imem.checkpoints.json_text import object_text
 from imem.checkpoints.pauses import transitions
-from imem.checkpoints.pauses.batches import BatchMemberState
+from imem.checkpoints.pauses.batches import CONCURRENCY, BatchMemberState
 from imem.checkpoints.pauses.lifecycle import FailureClass, Trigger
 from imem.checkpoints.pauses.rows import (
-    SYSTEM,
     LockedAnalysis,
     alert,
     audit,
     checked_id,
     failure_values,
+    insert_batch,
     lock_analysis,
     who,
 )
@@ -280,33 +280,16 @@ def _together(found: Sequence[Row]) -> frozenset[str]:
 async def _correlate(conn: Connection, found: Sequence[Row]) -> UUID:
     """Insert a correlation of failures, its batch, and one alert."""
     first = found[0]
-    correlation_id, batch_id = new_id(), new_id()
     newest = {row["analysis_id"]: row for row in found}
-    await execute(
-        conn,
-        "batch_insert",
-        {
-            "id": batch_id,
-            "name": f"correlated {first['signature'][:12]}",
-            "operation": "pause",
-            "reason": f"Failures with one cause: {first['pattern']}"[:2000],
-            "stock_ids": [row["stock_id"] for row in newest.values()],
-            "limit": 5,
-            "automatic": True,
-            "created_by": SYSTEM,
-        },
-    )
-    await execute(
-        conn,
-        "batch_members_insert",
-        {
-            "batch_id": batch_id,
-            "analyses": list(newest),
-            "stocks": [row["stock_id"] for row in newest.values()],
-            "pauses": [row["open_pause"] for row in newest.values()],
-            "states": [member_of(row["pause_status"]).value for row in newest.values()],
-        },
-    )
+    batch_id = await insert_batch(
+        conn, "pause", name=f"correlated {first['signature'][:12]}", limit=CONCURRENCY, by=None,
+        reason=f"Failures with one cause: {first['pattern']}"[:2000],
+        members=[
+            (row["analysis_id"], row["stock_id"], row["open_pause"], member_of(row["pause_status"]).value)
+            for row in newest.values()
+        ],
+    )  # fmt: skip
+    correlation_id = new_id()
     values = {"signature": first["signature"], "pattern": first["pattern"], "external": first["external"]}
     await execute(conn, "correlation_insert", {"id": correlation_id, "batch_id": batch_id, **values})
     await execute(conn, "correlation_joined", {"id": correlation_id, "failures": [row["id"] for row in found]})

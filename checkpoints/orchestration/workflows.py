@@ -24,7 +24,7 @@ from imem.checkpoints.model import (
     WorkflowStep,
     checked_text,
 )
-from imem.checkpoints.statements import call
+from imem.checkpoints.statements import call, thread_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, NotResumable, StaleEpoch
 from imem.journal.postgres.database import Database
@@ -79,7 +79,7 @@ class Workflows:
             raise BadInput("state_version", f"must be 1 to {NEWEST_VERSION}, not {state_version}.")
         text = json_text(state, "state")
         parameters = {
-            **_thread(workflow_id, thread_id),
+            **thread_of(workflow_id, thread_id),
             "id": uuid7(),
             "step_name": checked_text("step_name", step_name, LONGEST_NAME),
             "state": text,
@@ -108,7 +108,7 @@ class Workflows:
         Raises:
             NotResumable: the state is of another version; nothing must be started.
         """
-        rows = await self._database.named("latest_step", _thread(workflow_id, thread_id), deadline=deadline)
+        rows = await self._database.named("latest_step", thread_of(workflow_id, thread_id), deadline=deadline)
         if not rows:
             return None
         found = WorkflowCheckpoint(**rows[0])
@@ -130,7 +130,7 @@ class Workflows:
             StaleEpoch: the thread is at another step; nothing was written.
         """
         parameters = {
-            **_thread(workflow_id, thread_id),
+            **thread_of(workflow_id, thread_id),
             "seq": seq,
             "task_id": checked_text("task_id", task_id, LONGEST_THREAD),
             "payload": json_text(payload, "payload"),
@@ -147,7 +147,7 @@ class Workflows:
         self, workflow_id: str, thread_id: str, *, limit: int = LONGEST_LIST, deadline: Deadline
     ) -> list[WorkflowStep]:
         """Return the steps of a thread in the order of their last save, without their states."""
-        parameters = {**_thread(workflow_id, thread_id), "limit": max(1, min(limit, LONGEST_LIST))}
+        parameters = {**thread_of(workflow_id, thread_id), "limit": max(1, min(limit, LONGEST_LIST))}
         return [WorkflowStep(**row) for row in await self._database.named("steps_of", parameters, deadline=deadline)]
 
     async def complete(self, workflow_id: str, thread_id: str | None = None, *, deadline: Deadline) -> int:
@@ -174,14 +174,7 @@ class Workflows:
                 return forgotten
 
 
-def _thread(workflow_id: str, thread_id: str) -> dict[str, Any]:
-    return {
-        "workflow_id": checked_text("workflow_id", workflow_id, LONGEST_ID),
-        "thread_id": checked_text("thread_id", thread_id, LONGEST_THREAD),
-    }
-
-
 def _threads(workflow_id: str, thread_id: str | None) -> dict[str, Any]:
     if thread_id is not None:
-        return _thread(workflow_id, thread_id)
+        return thread_of(workflow_id, thread_id)
     return {"workflow_id": checked_text("workflow_id", workflow_id, LONGEST_ID), "thread_id": None}

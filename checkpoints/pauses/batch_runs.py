@@ -27,7 +27,6 @@ from imem.checkpoints.pauses.batches import (
     LARGEST,
     BatchMemberState,
     BatchStatus,
-    WaitingAnalysis,
     ordered,
     room,
     status_of,
@@ -37,13 +36,14 @@ from imem.checkpoints.pauses.pause_service import PauseService
 from imem.checkpoints.pauses.plan import Graph
 from imem.checkpoints.pauses.rows import (
     Pause,
+    as_json,
     audit,
     checked_reason,
     checked_uuid,
+    insert_batch,
     lock_analysis,
     open_pause,
     pause_of,
-    who,
 )
 from imem.checkpoints.pauses.saga import Saga
 from imem.checkpoints.pauses.transitions import PauseCause
@@ -52,7 +52,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, OutcomeUnknown, StoreUnavailable, TransitionRefused
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import execute, new_id, rows
+from imem.journal.postgres.rows import execute, rows
 from imem.journal.settings import Role
 
 log = structlog.get_logger()
@@ -111,25 +111,9 @@ class BatchState:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""
-        return {
-            "batch_id": str(self.batch_id),
-            "name": self.name,
-            "operation": self.operation,
-            "status": self.status.value,
-            "total": self.total,
-            "paused": self.paused,
-            "resumed": self.resumed,
-            "failed": self.failed,
-            "queued": self.queued,
-            "running": self.running,
-            "concurrency_limit": self.concurrency_limit,
-            "held_back": self.held_back,
-            "created_at": self.created_at.isoformat(),
-            "completed_at": self.completed_at.isoformat() if self.completed_at else None,
-            "members": {
-                name: {"state": state.value, "trouble": trouble} for name, (state, trouble) in self.members.items()
-            },
-        }
+        members = {name: {"state": state, "trouble": trouble} for name, (state, trouble) in self.members.items()}
+        found = {name: getattr(self, name) for name in self.__slots__}
+        return as_json({**found, "members": members})
 
 
 class Capacity(Protocol):
@@ -351,8 +335,11 @@ class BatchRuns:
         pauses = {pause["analysis_id"]: pause for pause in found}
         for one in left:
             became = _member_change(batch["operation"], one, pauses.get(one["analysis_id"]))
-            if became is not None and (became.state.value, became.pause_id) != (one["state"], one["pause_id"]):
-                await _set(conn, one, became.state, trouble=became.trouble, pause_id=became.pause_id)
+            if became is None:
+                continue
+            state, trouble, pause_id = became
+            if (state.value, pause_id) != (one["state"], one["pause_id"]):
+                await _set(conn, one, state, trouble=trouble, pause_id=pause_id)
 
     async def _launch(self, conn: Connection, batch: Row, one: Row) -> bool:
         """Request the pause or resume of one member; a refusal marks it as failed, and the others go on."""
@@ -415,32 +402,24 @@ def _person(batch: Row) -> Actor:
     return Actor(batch["created_by"], Role.HUMAN_ADMIN)
 
 
-@dataclass(frozen=True, slots=True)
-class _MemberChange:
-    """A change of a member outside the batch."""
-
-    state: BatchMemberState
-    trouble: str | None = None
-    pause_id: UUID | None = None
+_MemberChange = tuple[BatchMemberState, str | None, UUID | None]
+"""A member's state, error and pause."""
 
 
 def _member_change(operation: str, one: Row, pause: Row | None) -> _MemberChange | None:
     """Return a member's change outside the batch, given its analysis' open pause; None where there is none."""
     if operation == "pause":
         if pause is not None:
-            return _MemberChange(member_of(pause["status"]), pause_id=pause["id"])
+            return member_of(pause["status"]), None, pause["id"]
         if one["state"] == BatchMemberState.RUNNING and one["pause_status"] in {None, PauseStatus.RESUMED.value}:
             # A resume was running when it joined: no other transaction records the result.
-            return _MemberChange(BatchMemberState.FAILED, "It was resumed meanwhile.")
+            return BatchMemberState.FAILED, "It was resumed meanwhile.", None
         return None
     if one["state"] == BatchMemberState.RUNNING:
         # The result of a launched member was written with it; without its pause, its analysis has failed.
-        return _MemberChange(BatchMemberState.FAILED) if one["pause_id"] is None else None
-    return (
-        _MemberChange(BatchMemberState.DONE)
-        if pause is None and one["pause_status"] == PauseStatus.RESUMED.value
-        else None
-    )
+        return (BatchMemberState.FAILED, None, None) if one["pause_id"] is None else None
+    resumed = pause is None and one["pause_status"] == PauseStatus.RESUMED.value
+    return (BatchMemberState.DONE, None, None) if resumed else None
 
 
 async def _set(
@@ -460,37 +439,17 @@ async def _written(
     members: Collection[tuple[str, str, UUID | None]],
     by: Actor | None,
 ) -> UUID:
-    batch_id = new_id()
-    values = {
-        "id": batch_id,
-        "name": (name or f"{operation} {len(members)}")[:200],
-        "operation": operation,
-        "reason": reason,
-        "stock_ids": [stock_id for _, stock_id, _ in members],
-        "limit": limit,
-        "automatic": by is None,
-        "created_by": who(by),
-    }
-    await execute(conn, "batch_insert", values)
-    await execute(
-        conn,
-        "batch_members_insert",
-        {
-            "batch_id": batch_id,
-            "analyses": [analysis_id for analysis_id, _, _ in members],
-            "stocks": values["stock_ids"],
-            "pauses": [pause_id for _, _, pause_id in members],
-            "states": [BatchMemberState.QUEUED.value] * len(members),
-        },
-    )
-    await audit(conn, by, f"{operation}_batch", str(batch_id), reason, stock_ids=values["stock_ids"])
+    batch_id = await insert_batch(
+        conn, operation, name=name or f"{operation} {len(members)}", reason=reason, limit=limit, by=by,
+        members=[(*one, BatchMemberState.QUEUED.value) for one in members],
+    )  # fmt: skip
+    stocks = [stock_id for _, stock_id, _ in members]
+    await audit(conn, by, f"{operation}_batch", str(batch_id), reason, stock_ids=stocks)
     return batch_id
 
 
 def _in_order(found: Sequence[Pause]) -> list[tuple[str, str, UUID | None]]:
-    by_name = {pause.analysis_id: pause for pause in found}
-    waiting = ordered(WaitingAnalysis(pause.analysis_id, pause.trigger, pause.paused_at) for pause in found)
-    return [(one.analysis_id, by_name[one.analysis_id].stock_id, by_name[one.analysis_id].id) for one in waiting]
+    return [(pause.analysis_id, pause.stock_id, pause.id) for pause in ordered(found)]
 
 
 def _limit(field: str, limit: object) -> int:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
 from imem.checkpoints.pauses.lifecycle import Trigger
+from imem.checkpoints.pauses.rows import Pause
 
 CONCURRENCY: Final = 5
 """Members of one batch that are paused or resumed at a time, by default."""
@@ -42,22 +41,6 @@ class BatchStatus(StrEnum):
     FAILED = "FAILED"
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingAnalysis:
-    """
-    An analysis that is to be resumed.
-
-    Attributes:
-        analysis_id: of the analysis.
-        trigger: of its pause.
-        paused_at: begin of its pause.
-    """
-
-    analysis_id: str
-    trigger: Trigger
-    paused_at: datetime
-
-
 _RANK: Final[Mapping[Trigger, int]] = MappingProxyType(
     {
         Trigger.GATE_TIMEOUT: 0,
@@ -70,9 +53,9 @@ _RANK: Final[Mapping[Trigger, int]] = MappingProxyType(
 )
 
 
-def ordered(waiting: Iterable[WaitingAnalysis]) -> list[WaitingAnalysis]:
-    """Return analyses in the order of resumption: gate timeouts, automatic pauses, manual ones; the oldest first."""
-    return sorted(waiting, key=lambda one: (_RANK[one.trigger], one.paused_at, one.analysis_id))
+def ordered(paused: Iterable[Pause]) -> list[Pause]:
+    """Return pauses in the order of resumption: gate timeouts, automatic pauses, manual ones; the oldest first."""
+    return sorted(paused, key=lambda one: (_RANK[one.trigger], one.paused_at, one.analysis_id))
 
 
 def should_stop(*, failed: int, total: int) -> bool:

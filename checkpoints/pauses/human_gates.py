@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final, Self
 
 from imem.checkpoints.pauses.lifecycle import ANSWERS, GATE_STATES, Gate
-from imem.checkpoints.pauses.rows import audited, checked_id
+from imem.checkpoints.pauses.rows import as_json, audited, checked_id
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
@@ -58,8 +58,7 @@ class HumanGate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        return {name: one.isoformat() if isinstance(one, datetime) else one for name, one in found.items()}
+        return as_json(self)
 
 
 async def open_gate(

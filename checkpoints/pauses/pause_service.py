@@ -12,7 +12,7 @@ system.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
@@ -23,6 +23,7 @@ from imem.checkpoints.pauses.plan import Graph, Plan, plan_of
 from imem.checkpoints.pauses.rows import (
     Pause,
     archived_pause_of,
+    as_json,
     audit,
     checked_id,
     checked_reason,
@@ -112,10 +113,6 @@ class RecordedFailure:
     external: bool
     failed_at: datetime
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON types."""
-        return {**asdict(self), "failed_at": self.failed_at.isoformat()}
-
 
 @dataclass(frozen=True, slots=True)
 class PauseState:
@@ -139,13 +136,13 @@ class PauseState:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""
+        status = self.status.value if self.status is not None else (self.outcome or "RUNNING")
+        pause = self.pause.to_dict() if self.pause is not None else None
+        failures = [as_json(one) for one in self.failures]
         return {
-            "analysis_id": self.analysis_id,
-            "stock_id": self.stock_id,
-            "status": self.status.value if self.status is not None else (self.outcome or "RUNNING"),
-            "pause": self.pause.to_dict() if self.pause is not None else None,
-            "failures": [one.to_dict() for one in self.failures],
-        }
+            "analysis_id": self.analysis_id, "stock_id": self.stock_id, "status": status, "pause": pause,
+            "failures": failures,
+        }  # fmt: skip
 
 
 class PauseService:

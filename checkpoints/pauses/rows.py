@@ -8,7 +8,7 @@ the analysis, so that reads and writes are consistent.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -26,7 +26,7 @@ from imem.journal.actors import Actor
 from imem.journal.audit import context_of
 from imem.journal.errors import BadInput
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.rows import execute, id_of, rows
+from imem.journal.postgres.rows import execute, id_of, new_id, rows
 
 SYSTEM: Final = "SYSTEM"
 """Actor of requests by the system."""
@@ -46,6 +46,12 @@ def missing_results_id(analysis_id: str) -> UUID:
 def json(value: object) -> str:
     """Return *value* as JSON text."""
     return orjson.dumps(value).decode()
+
+
+def as_json(value: object) -> dict[str, Any]:
+    """Return a value of ours as JSON types: datetimes with their zone, ids as text, other values by their fields."""
+    found: dict[str, Any] = orjson.loads(orjson.dumps(value))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,56 +134,31 @@ class Pause:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON types; times with their zone."""
-        return {
-            "pause_id": str(self.id),
-            "analysis_id": self.analysis_id,
-            "stock_id": self.stock_id,
-            "status": self.status.value,
-            "reason": self.reason,
-            "trigger": self.trigger.value,
-            "created_by": self.created_by,
-            "paused_at": self.paused_at.isoformat(),
-            "resumed_at": self.resumed_at.isoformat() if self.resumed_at else None,
-            "stale_at": self.stale_at.isoformat(),
-            "expires_at": self.expires_at.isoformat(),
-            "checkpoint_id": str(self.checkpoint_id) if self.checkpoint_id else None,
-            "failed_agent": self.failed_agent,
-            "batch_id": str(self.batch_id) if self.batch_id else None,
-            "extended_until": self.extended_until.isoformat() if self.extended_until else None,
-            "extension_reason": self.extension_reason,
-            "auto_resume_attempts": self.auto_resume_attempts,
-            "plan": self.plan.to_dict(),
-            "last_trouble": self.last_trouble,
-        }
+        hidden = {"id", "step", "plan", "drain_until", "automatic", "notify", "troubles", "rests"}
+        found = {name: getattr(self, name) for name in self.__slots__ if name not in hidden}
+        ends = {"stale_at": self.stale_at, "expires_at": self.expires_at}
+        return as_json({"pause_id": self.id, **found, **ends, "plan": self.plan.to_dict()})
+
+
+_COLUMNS: Final = {
+    "reason": "pause_reason",
+    "trigger": "pause_trigger",
+    "paused_at": "pause_timestamp",
+    "resumed_at": "resume_timestamp",
+    "plan": "resume_dependencies",
+}
+"""Field of a pause → its column, where that has another name."""
 
 
 def pause_of(row: Mapping[str, Any]) -> Pause:
     """Return a row of ``paused_analyses`` as a value."""
-    return Pause(
-        id=row["id"],
-        analysis_id=row["analysis_id"],
-        stock_id=row["stock_id"],
-        status=PauseStatus(row["status"]),
-        step=row["step"],
-        reason=row["pause_reason"],
-        trigger=Trigger(row["pause_trigger"]),
-        created_by=row["created_by"],
-        paused_at=row["pause_timestamp"],
-        resumed_at=row["resume_timestamp"],
-        checkpoint_id=row["checkpoint_id"],
-        failed_agent=row["failed_agent"],
-        batch_id=row["batch_id"],
-        extended_until=row["extended_until"],
-        extension_reason=row["extension_reason"],
-        auto_resume_attempts=row["auto_resume_attempts"],
-        plan=plan_of(row["resume_dependencies"]),
-        drain_until=row["drain_until"],
-        automatic=row["automatic"],
-        notify=row["notify"],
-        troubles=row["troubles"],
-        last_trouble=row["last_trouble"],
-        rests=bool(row.get("rests")),
-    )
+    found = {name: row[_COLUMNS.get(name, name)] for name in Pause.__slots__ if name != "rests"}
+    typed = {
+        "status": PauseStatus(found["status"]),
+        "trigger": Trigger(found["trigger"]),
+        "plan": plan_of(found["plan"]),
+    }
+    return Pause(**{**found, **typed, "rests": bool(row.get("rests"))})
 
 
 def failure_values(failure: AgentFailure, agent_type: str, analysis: LockedAnalysis) -> dict[str, Any]:
@@ -204,7 +185,7 @@ def archived_pause_of(row: Mapping[str, Any]) -> Pause:
         body[name] = datetime.fromisoformat(body[name]) if body[name] is not None else None
     for name in ("id", "checkpoint_id", "batch_id"):
         body[name] = UUID(body[name]) if body[name] is not None else None
-    return replace(pause_of(body))
+    return pause_of(body)
 
 
 # Locks
@@ -253,6 +234,29 @@ async def move_pause(conn: Connection, pause: Pause, status: PauseStatus, step: 
 async def archive_pause(conn: Connection, pause: Pause, outcome: str) -> None:
     """Move a pause to the history: RESUMED, EXPIRED or FAILED."""
     await execute(conn, "pause_archive", {"id": pause.id, "outcome": outcome})
+
+
+# Batches
+
+
+async def insert_batch(
+    conn: Connection,
+    operation: str,
+    *,
+    name: str,
+    reason: str,
+    limit: int,
+    members: Sequence[tuple[str, str, UUID | None, str]],
+    by: Actor | None,
+) -> UUID:
+    """Insert a batch and its members, each with its analysis, stock, pause and state; return its id."""
+    batch_id = new_id()
+    analyses, stocks, pauses, states = (list(column) for column in zip(*members, strict=True))
+    values = {"name": name[:200], "operation": operation, "reason": reason, "limit": limit, "stock_ids": stocks}
+    await execute(conn, "batch_insert", {**values, "id": batch_id, "automatic": by is None, "created_by": who(by)})
+    placed = {"analyses": analyses, "stocks": stocks, "pauses": pauses, "states": states}
+    await execute(conn, "batch_members_insert", {"batch_id": batch_id, **placed})
+    return batch_id
 
 
 # Alerts and audit

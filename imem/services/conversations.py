@@ -18,8 +18,8 @@ from imem.checkpoints.conversations.store import (
     Conversations,
     ForeignThread,
     SummaryOutcome,
-    checked_thread,
 )
+from imem.checkpoints.statements import thread_of
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
@@ -62,7 +62,7 @@ class Conversation:
     """
 
     def __init__(self, gateway: Gateway, conversations: Conversations, workflow_id: str, thread_id: str) -> None:
-        checked_thread(workflow_id, thread_id)
+        thread_of(workflow_id, thread_id)
         self._gateway = gateway
         self._conversations = conversations
         self.workflow_id = workflow_id

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -16,7 +18,6 @@ from imem.checkpoints.pauses import timers
 from imem.checkpoints.pauses.batches import (
     BatchMemberState,
     BatchStatus,
-    WaitingAnalysis,
     ordered,
     room,
     should_stop,
@@ -74,14 +75,18 @@ def test_extensions_that_the_rules_do_not_allow() -> None:
 # Batches
 
 
+def paused(analysis_id: str, trigger: Trigger, paused_at: datetime) -> Any:
+    return SimpleNamespace(analysis_id=analysis_id, trigger=trigger, paused_at=paused_at)
+
+
 def test_gate_timeouts_come_first_then_automatic_pauses_then_manual_ones_the_oldest_of_each_first() -> None:
     waiting = [
-        WaitingAnalysis("a", Trigger.MANUAL, day(0)),
-        WaitingAnalysis("b", Trigger.AUTO_TIER2, day(3)),
-        WaitingAnalysis("c", Trigger.AUTO_BATCH_CORRELATION, day(1)),
-        WaitingAnalysis("d", Trigger.GATE_TIMEOUT, day(9)),
-        WaitingAnalysis("e", Trigger.GATE_TIMEOUT, day(8)),
-        WaitingAnalysis("f", Trigger.AUTO_TIER2, day(1)),
+        paused("a", Trigger.MANUAL, day(0)),
+        paused("b", Trigger.AUTO_TIER2, day(3)),
+        paused("c", Trigger.AUTO_BATCH_CORRELATION, day(1)),
+        paused("d", Trigger.GATE_TIMEOUT, day(9)),
+        paused("e", Trigger.GATE_TIMEOUT, day(8)),
+        paused("f", Trigger.AUTO_TIER2, day(1)),
     ]
     assert [one.analysis_id for one in ordered(waiting)] == ["e", "d", "c", "f", "b", "a"]
 

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict, Unpack
 
 from uuid_utils.compat import uuid7
 
@@ -52,6 +52,24 @@ RENEWAL_BUDGET_MS: Final = 5_000.0
 """Timeout of one heartbeat, in milliseconds: leaves time for another before the lease expires."""
 
 
+class LeaseRequest(TypedDict):
+    """
+    The agent whose lease is asked for.
+
+    Attributes:
+        analysis_id, agent_type, agent_id, subject_id: of the agent.
+        owner: the actor; the first one stays the owner of the instance.
+        agent_config: configuration of the agent; stored in its start checkpoint.
+    """
+
+    analysis_id: str
+    agent_type: str
+    agent_id: str
+    subject_id: str
+    owner: str
+    agent_config: NotRequired[Mapping[str, Any] | None]
+
+
 class Leases:
     """
     The leases of all agents.
@@ -64,18 +82,7 @@ class Leases:
         self._database = database
         self._definitions = definitions
 
-    async def acquire(
-        self,
-        *,
-        analysis_id: str,
-        agent_type: str,
-        agent_id: str,
-        subject_id: str,
-        holder: str,
-        owner: str,
-        agent_config: Mapping[str, Any] | None = None,
-        deadline: Deadline,
-    ) -> AgentLease:
+    async def acquire(self, *, holder: str, deadline: Deadline, **asked: Unpack[LeaseRequest]) -> AgentLease:
         """
         Acquire the lease of an agent.
 
@@ -84,8 +91,6 @@ class Leases:
 
         Args:
             holder: a unique name of the process.
-            owner: the actor; the first one stays the owner of the instance.
-            agent_config: configuration of the agent; stored in the start checkpoint.
 
         Raises:
             LeaseHeld: another process has it, and it has not expired; retryable.
@@ -93,32 +98,26 @@ class Leases:
                 instance is another agent's.
             TransitionRefused: the analysis has ended, or is being paused; nothing was started.
         """
-        definition = self._definitions.of_type(checked_agent_type(agent_type))
-        config = object_text(agent_config or {}, "agent_config")
-        parameters = {
-            "analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID),
-            "agent_type": agent_type,
-            "agent_id": checked_agent_id(agent_id),
-            "subject_id": checked_text("subject_id", subject_id, LONGEST_ID),
+        definition = self._definitions.of_type(checked_agent_type(asked["agent_type"]))
+        agent = {
+            "analysis_id": checked_text("analysis_id", asked["analysis_id"], LONGEST_ID),
+            "agent_type": asked["agent_type"],
+            "agent_id": checked_agent_id(asked["agent_id"]),
+            "subject_id": checked_text("subject_id", asked["subject_id"], LONGEST_ID),
             "holder": checked_text("holder", holder, LONGEST_ID),
-            "owner": checked_text("owner", owner, LONGEST_ID),
+        }
+        parameters = {
+            **agent,
+            "owner": checked_text("owner", asked["owner"], LONGEST_ID),
             "lasts": LEASE_TTL,
             "checkpoint_id": uuid7(),
             "subtasks": list(definition.names),
-            "agent_config": config,
+            "agent_config": object_text(asked.get("agent_config") or {}, "agent_config"),
             "agent_version": definition.version,
         }
         row = (await call(self._database, "acquire_lease", parameters, deadline=deadline))[0]
         if row["status"] in {"taken", "kept"}:
-            return AgentLease(
-                analysis_id=analysis_id,
-                agent_type=agent_type,
-                agent_id=agent_id,
-                subject_id=subject_id,
-                holder=holder,
-                epoch=row["epoch"],
-                expires_at=row["expires_at"],
-            )
+            return AgentLease(**agent, epoch=row["epoch"], expires_at=row["expires_at"])
         raise _refusal(row["status"], parameters, row["detail"])
 
     async def stop_reason(self, lease: AgentLease, *, deadline: Deadline) -> str | None:
@@ -149,17 +148,6 @@ class Leases:
         """Return the lease of an agent, held or not; None where the agent was never run."""
         rows = await self._database.named("current_lease", identity_of(analysis_id, agent_type), deadline=deadline)
         return _lease_of(rows[0]) if rows else None
-
-    async def check(self, lease: AgentLease, *, deadline: Deadline) -> None:
-        """
-        Fail early where the next write would be refused.
-
-        Raises:
-            StaleEpoch: another process has taken over.
-        """
-        current = await self.current(lease.analysis_id, lease.agent_type, deadline=deadline)
-        if current is None or current.epoch != lease.epoch:
-            raise _lost(lease)
 
     async def raise_epoch(
         self, analysis_id: str, *, deadline: Deadline, conn: Connection | None = None

@@ -20,7 +20,6 @@ from imem.checkpoints.model import (
     checked_digest,
     checked_text,
 )
-from imem.checkpoints.orchestration.definitions import AgentDefinition
 from imem.journal.errors import BadInput, ImemError, StaleEpoch
 from imem.journal.postgres.connection import Row
 
@@ -37,10 +36,14 @@ class Save:
     The arguments of one save; see :meth:`imem.checkpoints.store.Checkpoints.save`.
 
     The constructor refuses invalid combinations, by field.
+
+    Attributes:
+        version, names: of the agent's program, and its subtasks.
     """
 
     lease: AgentLease
-    definition: AgentDefinition
+    version: str
+    names: tuple[str, ...]
     kind: CheckpointKind
     subtask: str | None
     document: Mapping[str, Any] | None
@@ -63,7 +66,7 @@ class Save:
 
     def _check_subtask(self) -> None:
         if self.subtask is not None:
-            self.definition.subtask(checked_text("subtask", self.subtask, LONGEST_NAME))
+            checked_text("subtask", self.subtask, LONGEST_NAME)
             if self.kind in {CheckpointKind.START, CheckpointKind.PAUSE}:
                 raise BadInput("subtask", f"is not for a checkpoint of the kind {self.kind.value}.")
         elif self.kind in {CheckpointKind.SUBTASK, CheckpointKind.RERUN}:
@@ -86,9 +89,7 @@ class Save:
             BadInput, TooLarge: a value has no form in JSON, or is too large; names it.
         """
         failure, base = self.failure, self.base
-        pending = (
-            self.definition.names if self.kind is CheckpointKind.START else base.pending_subtasks if base else None
-        )
+        pending = self.names if self.kind is CheckpointKind.START else base.pending_subtasks if base else None
         details = failure.details if failure is not None else None
         return {
             "id": self.id,
@@ -102,7 +103,7 @@ class Save:
             "working_memory_hash": self.digest,
             "interim_results": object_text(self.interim_results or {}, "interim_results"),
             "agent_config": object_text(self.agent_config or {}, "agent_config"),
-            "agent_version": self.definition.version,
+            "agent_version": self.version,
             "failure_reason": failure.reason if failure is not None else None,
             "error_details": object_text(details, "failure.details") if details is not None else None,
             "retry_count": failure.retry_count if failure is not None else 0,
@@ -113,35 +114,22 @@ class Save:
 
     def saved(self, row: Row, parameters: Mapping[str, Any]) -> Checkpoint:
         """Return the checkpoint from the statement's row."""
-        snapshot = self.document if self.kind is CheckpointKind.PAUSE else None
-        details = parameters["error_details"]
-        return Checkpoint(
-            id=row["id"],
-            analysis_id=self.lease.analysis_id,
-            agent_type=self.lease.agent_type,
-            agent_id=row["agent_id"],
-            subject_id=row["subject_id"],
-            run=row["run"],
-            seq=row["seq"],
-            epoch=row["epoch"],
-            kind=self.kind,
-            subtask=self.subtask,
-            checkpoint_time=row["checkpoint_time"],
-            created_at=row["created_at"],
-            progress_pct=row["progress_pct"],
-            completed_subtasks=tuple(row["completed_subtasks"]),
-            pending_subtasks=tuple(row["pending_subtasks"]),
-            working_memory=self.document or {},
-            working_memory_hash=self.digest,
-            interim_results=value_of(parameters["interim_results"]),
-            agent_config=value_of(parameters["agent_config"]),
-            agent_version=self.definition.version,
-            failure_reason=parameters["failure_reason"],
-            error_details=value_of(details) if details is not None else None,
-            retry_count=parameters["retry_count"],
-            l1_snapshot=snapshot,
-            l1_snapshot_hash=self.digest if snapshot is not None else None,
-            preserve=row["preserve"],
+        given = (
+            "kind", "subtask", "working_memory_hash", "agent_version", "failure_reason", "retry_count", "analysis_id",
+            "agent_type",
+        )  # fmt: skip
+        found = {name: parameters[name] for name in given} | {name: row[name] for name in row if name != "status"}
+        document, details = self.document or {}, parameters["error_details"]
+        if self.kind is CheckpointKind.PAUSE:
+            found |= {"l1_snapshot": document, "l1_snapshot_hash": self.digest}
+        return Checkpoint.from_row(
+            {
+                **found,
+                "working_memory": document,
+                "interim_results": value_of(parameters["interim_results"]),
+                "agent_config": value_of(parameters["agent_config"]),
+                "error_details": value_of(details) if details is not None else None,
+            }
         )
 
     def refusal(self, row: Row) -> ImemError:

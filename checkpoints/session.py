@@ -23,7 +23,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from types import EllipsisType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, Unpack
 from uuid import UUID, uuid4
 
 import structlog
@@ -35,7 +35,7 @@ from imem.cache.working.snapshots import SnapshotMeta, SnapshotStore
 from imem.cache.working.state import MemoryIdentity, Meta
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.incidents.recovery_alerts import RecoveryAlerts
-from imem.checkpoints.leases import Leases
+from imem.checkpoints.leases import LeaseRequest, Leases
 from imem.checkpoints.metrics import METRICS, Metrics
 from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind, Deliverable, SubtaskFailure
 from imem.checkpoints.orchestration.definitions import Definitions, Location
@@ -142,16 +142,7 @@ class SessionFactory:
 
     @asynccontextmanager
     async def begin(
-        self,
-        *,
-        analysis_id: str,
-        agent_type: str,
-        agent_id: str,
-        subject_id: str,
-        owner: str,
-        agent_config: Mapping[str, Any] | None = None,
-        wait: Deadline | None = None,
-        deadline: Deadline | None = None,
+        self, *, wait: Deadline | None = None, deadline: Deadline | None = None, **asked: Unpack[LeaseRequest]
     ) -> AsyncIterator[Session]:
         """
         Start or continue an agent; release the lease at the end.
@@ -169,32 +160,14 @@ class SessionFactory:
             LeaseLost: another process has taken over; the block was cancelled at its next wait.
             BadInput, TransitionRefused: see :meth:`imem.checkpoints.leases.Leases.acquire`.
         """
-        async with self.leased(
-            analysis_id=analysis_id,
-            agent_type=agent_type,
-            agent_id=agent_id,
-            subject_id=subject_id,
-            owner=owner,
-            agent_config=agent_config,
-            wait=wait,
-            deadline=deadline,
-        ) as lease:
+        async with self.leased(wait=wait, deadline=deadline, **asked) as lease:
             session = await self.resumed(lease, deadline=deadline)
             async with session.renewed():
                 yield session
 
     @asynccontextmanager
     async def leased(
-        self,
-        *,
-        analysis_id: str,
-        agent_type: str,
-        agent_id: str,
-        subject_id: str,
-        owner: str,
-        agent_config: Mapping[str, Any] | None = None,
-        wait: Deadline | None = None,
-        deadline: Deadline | None = None,
+        self, *, wait: Deadline | None = None, deadline: Deadline | None = None, **asked: Unpack[LeaseRequest]
     ) -> AsyncIterator[AgentLease]:
         """
         Acquire the lease of an agent, keep it while the block runs, and release it; :meth:`resumed` is the next step.
@@ -202,16 +175,14 @@ class SessionFactory:
         Raises:
             LeaseHeld, LeaseLost, BadInput, TransitionRefused: as :meth:`begin`.
         """
-        lease = await self._acquired(
-            wait,
-            deadline,
-            analysis_id=analysis_id,
-            agent_type=agent_type,
-            agent_id=agent_id,
-            subject_id=subject_id,
-            holder=f"session-{uuid4().hex}",
-            owner=owner,
-            agent_config=agent_config,
+        holder = f"session-{uuid4().hex}"
+        # Another process may hold it: retried until *wait*.
+        lease = await retry(
+            lambda: self.leases.acquire(holder=holder, deadline=deadline or Deadline.after_ms(BUDGET_MS), **asked),
+            deadline=wait or Deadline.after_ms(0),
+            errors=LeaseHeld,
+            first_pause_s=POLL_INTERVAL_S,
+            longest_pause_s=POLL_INTERVAL_S,
         )
         try:
             async with self.leases.keep_alive(lease):
@@ -219,16 +190,6 @@ class SessionFactory:
         finally:
             with suppress(ImemError):
                 await self.leases.release(lease, deadline=Deadline.after_ms(BUDGET_MS))
-
-    async def _acquired(self, wait: Deadline | None, deadline: Deadline | None, **asked: Any) -> AgentLease:
-        """Acquire the lease; retry until *wait* while another process holds it."""
-        return await retry(
-            lambda: self.leases.acquire(**asked, deadline=deadline or Deadline.after_ms(BUDGET_MS)),
-            deadline=wait or Deadline.after_ms(0),
-            errors=LeaseHeld,
-            first_pause_s=POLL_INTERVAL_S,
-            longest_pause_s=POLL_INTERVAL_S,
-        )
 
     async def resumed(self, lease: AgentLease, *, deadline: Deadline | None = None) -> Session:
         """

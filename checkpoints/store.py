@@ -98,6 +98,7 @@ class Checkpoints:
         agent_config: Mapping[str, Any] | None = None,
         failure: SubtaskFailure | None = None,
         base: Checkpoint | None = None,
+        version: str | None = None,
         deadline: Deadline,
         conn: Connection | None = None,
     ) -> Checkpoint:
@@ -117,6 +118,7 @@ class Checkpoints:
             failure: the reason, for a failure.
             base: the checkpoint from which the run was resumed, where it was migrated
                 (:func:`imem.checkpoints.versions.resumable`): its lists are used instead of the stored ones.
+            version: of the agent's program, for a pause, which must not depend on its definition.
 
         Raises:
             StaleEpoch: another process has taken over; neither store was changed.
@@ -124,9 +126,16 @@ class Checkpoints:
             PostgresUnavailable, BudgetExceeded: nothing was saved, so that the subtask is not completed; retryable.
             OutcomeUnknown: the connection broke before the answer came; repeating the call is safe.
         """
+        names: tuple[str, ...] = ()
+        if version is None:
+            definition = self._definitions.of_type(lease.agent_type)
+            version, names = definition.version, definition.names
+            if subtask is not None:
+                definition.subtask(subtask)
         wish = Save(
             lease=lease,
-            definition=self._definitions.of_type(lease.agent_type),
+            version=version,
+            names=names,
             kind=kind,
             subtask=subtask,
             document=document,

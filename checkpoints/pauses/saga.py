@@ -32,7 +32,6 @@ from imem.cache.working.snapshots import SnapshotMeta, SnapshotStore
 from imem.cache.working.state import ACTIVE_TTL, ExpiryMode, MemoryIdentity
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.incidents.failures import failure_of
-from imem.checkpoints.json_text import json_text
 from imem.checkpoints.leases import Leases
 from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind
 from imem.checkpoints.orchestration.definitions import Definitions
@@ -46,7 +45,6 @@ from imem.checkpoints.pauses.rows import (
     Pause,
     alert,
     failure_values,
-    json,
     move_pause,
     open_pause,
     try_lock_analysis,
@@ -64,7 +62,6 @@ from imem.journal.errors import (
     NotOpen,
     NotResumable,
     OutcomeUnknown,
-    StaleEpoch,
     StoreUnavailable,
 )
 from imem.journal.postgres.connection import Connection, Row
@@ -286,37 +283,14 @@ class Saga:
         if latest is None:
             raise ConsistencyError(f"{agent['agent_type']} has a lease and no checkpoint in {analysis.analysis_id}.")
         contents, source, rev = await self._memory(agent, latest, deadline)
-        found = digest(contents)
-        values = {
-            "id": new_id(),
-            "analysis_id": analysis.analysis_id,
-            "agent_type": agent["agent_type"],
-            "epoch": agent["epoch"],
-            "kind": CheckpointKind.PAUSE.value,
-            "working_memory": json(document_of(contents)),
-            "working_memory_hash": found,
-            "interim_results": json_text(latest.interim_results, "interim_results"),
-            "agent_config": json_text(latest.agent_config, "agent_config"),
-            "agent_version": latest.agent_version,
-            "retry_count": 0,
-            **dict.fromkeys(("subtask", "failure_reason", "error_details", "base", "completed", "pending")),
-        }
-        saved = (await rows(conn, "save_checkpoint", values))[0]
-        if saved["status"] not in {"saved", "repeated"}:
-            raise StaleEpoch(f"The pause's checkpoint of {agent['agent_type']} was refused: {saved['status']}.")
-        await execute(
-            conn,
-            "pause_agent_saved",
-            {
-                "pause_id": pause.id,
-                "agent_type": agent["agent_type"],
-                "checkpoint_id": saved["id"],
-                "seq": saved["seq"],
-                "digest": found,
-                "source": source,
-                "rev": rev,
-            },
-        )
+        saved = await self._s.checkpoints.save(
+            _lease(analysis, agent), kind=CheckpointKind.PAUSE, document=document_of(contents), digest=digest(contents),
+            interim_results=latest.interim_results, agent_config=latest.agent_config, version=latest.agent_version,
+            deadline=deadline, conn=conn,
+        )  # fmt: skip
+        values = {"checkpoint_id": saved.id, "seq": saved.seq, "digest": saved.working_memory_hash, "source": source}
+        names = {"pause_id": pause.id, "agent_type": agent["agent_type"]}
+        await execute(conn, "pause_agent_saved", {**names, **values, "rev": rev})
 
     async def _memory(self, agent: Row, latest: Checkpoint, deadline: Deadline) -> tuple[Contents, str, int | None]:
         """

@@ -249,7 +249,7 @@ async def test_a_manager_that_stood_still_does_nothing_more(world: World) -> Non
     await asyncio.gather(first, result, return_exceptions=True)
 
     assert (await world.pause_row("a-1"))["status"] == "RESUMED"
-    await world.leases.check(again, deadline=soon())
+    await world.leases.renew(again, deadline=soon())
     assert len(await world.rows("SELECT FROM workflow.agent_checkpoints WHERE kind = 'pause'")) == 1
     meta = await world.working.meta(lease.agent_id, deadline=soon())
     assert meta is not None

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from imem.alerts.store import close_alerts, storable
 from imem.checkpoints.incidents.correlation import LEAST, WINDOW, Occurrence, correlated
-from imem.checkpoints.incidents.failures import ATTEMPTS, LONGEST_MESSAGE, AgentFailure, FailureKind, class_of, wait_s
+from imem.checkpoints.incidents.failures import ATTEMPTS, LONGEST_MESSAGE, AgentFailure, FailureKind, class_of
 from imem.checkpoints.json_text import object_text
 from imem.checkpoints.pauses import transitions
 from imem.checkpoints.pauses.batches import CONCURRENCY, BatchMemberState
@@ -48,28 +48,6 @@ JOINS_FOR: Final = timedelta(days=14)
 
 
 @dataclass(frozen=True, slots=True)
-class FailureReport:
-    """
-    The result of reporting a failure.
-
-    Attributes:
-        failure_id: id of its row.
-        does: its class: retry, pause or fail.
-        wait_s: of a retry, the delay before the next attempt, in seconds.
-        signature: for correlation, and for resolving its cause.
-        pause_id: the pause that it began or joined; None while a gate waits, or where it begins none.
-        batch_id: its correlation's batch.
-    """
-
-    failure_id: UUID
-    does: FailureClass
-    wait_s: float
-    signature: str
-    pause_id: UUID | None
-    batch_id: UUID | None
-
-
-@dataclass(frozen=True, slots=True)
 class FailedAttempt:
     """A failed attempt: its kind, and the called endpoint, if any."""
 
@@ -93,7 +71,7 @@ class Incidents:
         details: Mapping[str, Any] | None = None,
         announce: bool = True,
         deadline: Deadline,
-    ) -> FailureReport:
+    ) -> None:
         """
         Record a failure of an agent and give it its effect.
 
@@ -107,17 +85,14 @@ class Incidents:
         Raises:
             BadInput: there is no such analysis, or the details are no JSON.
         """
-        does = class_of(failure)
-        failure_id = failure_id or new_id()
         async with self._database.transaction(deadline) as conn:
             analysis = await lock_analysis(conn, checked_id("analysis_id", analysis_id))
-            row = await _recorded(conn, analysis, agent_type, failure, failure_id=failure_id, details=details or {})
+            row = await _recorded(
+                conn, analysis, agent_type, failure, failure_id=failure_id or new_id(), details=details or {}
+            )
             await _effect(conn, analysis, row, announce=announce)
-        batch_id = None
-        if does is not FailureClass.FAIL:
-            batch_id = await self.compare(row["signature"], deadline=deadline)
-        now = (await self._database.named("failure_by_id", {"id": failure_id}, deadline=deadline))[0]
-        return FailureReport(failure_id, does, wait_s(failure), row["signature"], now["pause_id"], batch_id)
+        if class_of(failure) is not FailureClass.FAIL:
+            await self.compare(row["signature"], deadline=deadline)
 
     async def earlier(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> list[FailedAttempt]:
         """

@@ -185,19 +185,6 @@ class Definitions:
             raise BadInput("agent_type", f"no agent is defined as {str(agent_type)[:80]!r}.", mend=hint)
         return found
 
-    def parents(self, agent_type: str) -> frozenset[str]:
-        """Return the agents that have to complete right before *agent_type* starts."""
-        return frozenset(self.of_type(agent_type).after)
-
-    def descendants(self, agent_type: str) -> frozenset[str]:
-        """Return every agent that waits for *agent_type*, directly or not."""
-        found = {self.of_type(agent_type).agent_type}
-        # One pass: parents come first in this order.
-        for name, agent in self.agents.items():
-            if found.intersection(agent.after):
-                found.add(name)
-        return frozenset(found - {agent_type})
-
 
 def agents_in(text: str) -> tuple[AgentDefinition, ...]:
     """

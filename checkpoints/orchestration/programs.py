@@ -33,7 +33,7 @@ from imem.checkpoints.session import Session
 from imem.journal.arguments import checks_call
 from imem.journal.errors import BadInput, ImemError, SettingsError
 
-__all__ = ["NO_RESULT", "AgentRun", "AgentStopped", "Program", "load", "program", "program_of", "registered"]
+__all__ = ["NO_RESULT", "AgentRun", "AgentStopped", "Program", "load", "program", "program_of"]
 
 
 class AgentStopped(ImemError):
@@ -107,11 +107,6 @@ def program_of(agent_type: str) -> Program:
             "agent_type", f"no program is registered for {agent_type!r}.", mend="IMEM_AGENT_PROGRAMS names the module."
         )
     return found
-
-
-def registered() -> frozenset[str]:
-    """Return the agent types that have a program in this process."""
-    return frozenset(_PROGRAMS)
 
 
 def load(module: str | None) -> None:

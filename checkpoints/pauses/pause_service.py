@@ -287,7 +287,7 @@ class PauseService:
         now = await self._now(pause, deadline)
         return ResumeResult(now, pause.plan, now.last_trouble if now.status is not PauseStatus.RESUMED else None)
 
-    # Extending, cancelling, failing
+    # Extending, cancelling
 
     async def extend(
         self,
@@ -348,21 +348,6 @@ class PauseService:
             now = (await rows(conn, "pause_now"))[0]["now"]
             await transitions.expire(conn, analysis, pause, now=now, by=by, reason=reason)
         await self._later(self._driver.forget(agents, deadline=deadline))
-
-    async def fail_analysis(
-        self, analysis_id: str, reason: str, *, by: Actor | None = None, deadline: Deadline
-    ) -> None:
-        """
-        End an analysis as failed, paused or not: a blocking error, a hard rejection, a delisted stock.
-
-        Raises:
-            BadInput: there is no such analysis.
-        """
-        reason = checked_reason(reason)
-        async with self._database.transaction(deadline) as conn:
-            await transitions.fail(
-                conn, await lock_analysis(conn, checked_id("analysis_id", analysis_id)), reason=reason, by=by
-            )
 
     # Reading
 

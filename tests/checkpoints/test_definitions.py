@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from imem.checkpoints.orchestration.definitions import Definitions, Location, agents_in
+from imem.checkpoints.pauses.plan import descendants
 from imem.journal.errors import BadInput, SettingsError
 from imem.journal.settings import Settings
 
@@ -70,15 +71,19 @@ def test_nine_agents_come_with_the_program() -> None:
     assert all(len(definitions.of_type(name).subtasks) == 1 for name in set(PARENTS) - set(SHIPPED))
 
 
+def behind(definitions: Definitions, name: str) -> frozenset[str]:
+    return descendants({one: agent.after for one, agent in definitions.agents.items()}, {name})
+
+
 def test_who_waits_for_whom() -> None:
     definitions = Definitions.read()
 
-    assert {name: set(definitions.parents(name)) for name in definitions.agents} == PARENTS
-    assert definitions.descendants("strategy_analyst") == {
+    assert {name: set(definitions.of_type(name).after) for name in definitions.agents} == PARENTS
+    assert behind(definitions, "strategy_analyst") == {
         "valuation", "debate_facilitator", "qc_agent", "report_writer",
     }  # fmt: skip
-    assert definitions.descendants("screening") == set(PARENTS) - {"screening"}
-    assert definitions.descendants("report_writer") == frozenset()
+    assert behind(definitions, "screening") == set(PARENTS) - {"screening"}
+    assert behind(definitions, "report_writer") == frozenset()
     order = list(definitions.agents)
     assert all(order.index(parent) < order.index(name) for name, its in PARENTS.items() for parent in its)
 
@@ -92,7 +97,7 @@ def test_a_file_adds_agents_and_replaces_them(tmp_path: Path) -> None:
 
     definitions = Definitions.read(Settings.read({"IMEM_AGENTS": str(path)}).agents)
 
-    assert definitions.descendants("macro") == {"valuation", "debate_facilitator", "qc_agent", "report_writer"}
+    assert behind(definitions, "macro") == {"valuation", "debate_facilitator", "qc_agent", "report_writer"}
     assert (definitions.of_type("valuation").version, definitions.of_type("valuation").names) == ("2", ("rates",))
     assert definitions.of_type("screening").names[0] == "screener_data_fetch"
 

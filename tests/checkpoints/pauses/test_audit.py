@@ -112,9 +112,10 @@ async def _carry_out(world: World) -> Order:
 async def _resolve(world: World) -> Order:
     lease = await world.begin("a-1")
     quota = AgentFailure(kind=FailureKind.QUOTA, message="429", endpoint="api.example", attempt=3)
-    report = await world.incidents.report("a-1", lease.agent_type, quota, deadline=soon())
+    await world.incidents.report("a-1", lease.agent_type, quota, deadline=soon())
+    signature = (await world.failure())["signature"]
     await world.release(lease)
-    return lambda: world.incidents.cause_resolved(report.signature, by=PERSON, deadline=soon())
+    return lambda: world.incidents.cause_resolved(signature, by=PERSON, deadline=soon())
 
 
 @ordering("an alert that was seen", "acknowledge")

@@ -147,12 +147,13 @@ async def test_a_batch_shows_how_it_goes(world: World, imem: Any) -> None:
 async def test_a_cause_that_is_over_and_a_pause_that_is_given_up(world: World, imem: Any) -> None:
     lease = await world.begin("a-1", stock_id="company:a-1")
     quota = AgentFailure(kind=FailureKind.QUOTA, message="429", endpoint="api.example", attempt=3)
-    report = await world.incidents.report("a-1", lease.agent_type, quota, deadline=soon())
+    await world.incidents.report("a-1", lease.agent_type, quota, deadline=soon())
+    signature = (await world.failure())["signature"]
     await world.release(lease)
     await world.manager.round(deadline=soon())
 
-    assert f"imem resume --cause {report.signature[:12]}" in (await imem("pauses", "show", "a-1")).output
-    told = await imem("resume", "--cause", report.signature[:10])
+    assert f"imem resume --cause {signature[:12]}" in (await imem("pauses", "show", "a-1")).output
+    told = await imem("resume", "--cause", signature[:10])
     assert told.exit_code == 0, told.output
     assert "quota | api.example is over" in told.output
     for _ in range(3):

@@ -11,7 +11,6 @@ import pytest
 
 from imem.checkpoints.incidents.failures import AgentFailure, FailureKind
 from imem.checkpoints.model import AgentLease
-from imem.checkpoints.pauses.lifecycle import FailureClass
 from imem.journal.errors import BadInput, PostgresUnavailable
 
 from .world import PERSON, World, soon
@@ -75,15 +74,14 @@ async def test_no_pause_without_its_alert_and_no_alert_without_its_pause(world: 
 async def test_the_same_failure_reported_twice_is_one(world: World) -> None:
     lease = await world.begin("a-1")
     failure_id = uuid4()
-    reports = await asyncio.gather(
+    await asyncio.gather(
         *(
             world.incidents.report("a-1", lease.agent_type, CRASH, failure_id=failure_id, deadline=soon())
             for _ in range(4)
         )
     )
 
-    assert len({report.pause_id for report in reports}) == 1
-    assert len(await world.rows("SELECT FROM workflow.agent_failures")) == 1
+    assert (await world.failure())["pause_id"] == (await world.pause_row("a-1"))["id"]
     assert await world.alerts() == ["AGENT_FAILURE"]
 
 
@@ -104,11 +102,12 @@ async def test_further_failures_join_the_pause(world: World) -> None:
 async def test_a_retry_does_nothing_but_say_when(world: World) -> None:
     lease = await world.begin("a-1")
 
-    report = await world.incidents.report(
+    await world.incidents.report(
         "a-1", lease.agent_type, AgentFailure(kind=FailureKind.QUOTA, message="429", attempt=2), deadline=soon()
     )
 
-    assert (report.does, report.wait_s, report.pause_id) == (FailureClass.RETRY, 2.0, None)
+    found = await world.failure()
+    assert (found["class"], found["pause_id"]) == ("retry", None)
     assert await world.rows("SELECT FROM workflow.paused_analyses") == []
     assert await world.alerts() == []
 
@@ -116,11 +115,11 @@ async def test_a_retry_does_nothing_but_say_when(world: World) -> None:
 async def test_a_failure_of_the_third_class_ends_the_analysis(world: World) -> None:
     lease = await world.begin("a-1")
 
-    report = await world.incidents.report(
+    await world.incidents.report(
         "a-1", lease.agent_type, AgentFailure(kind=FailureKind.DELISTED, message="Delisted."), deadline=soon()
     )
 
-    assert report.does is FailureClass.FAIL
+    assert (await world.failure())["class"] == "fail"
     state = await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())
     assert (state.status, state.outcome) == (None, "failed")
     assert await world.alerts() == ["ANALYSIS_FAILED"]
@@ -301,14 +300,14 @@ async def test_whatever_a_failure_says_it_pauses(world: World, message: str) -> 
     """A text that no store can hold, or none at all, must not keep an analysis running."""
     lease = await world.begin("a-1")
 
-    report = await world.incidents.report(
+    await world.incidents.report(
         "a-1",
         lease.agent_type,
         AgentFailure(kind=FailureKind.CRASH, message=message, endpoint=message),
         deadline=soon(),
     )
 
-    assert report.pause_id is not None
+    assert (await world.failure())["pause_id"] is not None
     assert await world.alerts() == ["AGENT_FAILURE"]
 
 

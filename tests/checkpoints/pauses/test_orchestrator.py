@@ -175,7 +175,7 @@ async def test_a_whole_analysis_runs_to_its_end(world: World) -> None:
 
     assert len(order) == len(AGENTS)
     for name in AGENTS:
-        parents = world.definitions.parents(name)
+        parents = world.definitions.of_type(name).after
         assert all(order.index(parent) < order.index(name) for parent in parents)
     assert set((await states(world)).values()) == {"COMPLETED"}
 

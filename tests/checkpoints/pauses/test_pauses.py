@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from imem.checkpoints.incidents.failures import AgentFailure, FailureKind
 from imem.checkpoints.pauses.pause_service import ResumeResult
 from imem.journal.errors import BadInput, ImemError, TransitionRefused
 
@@ -285,8 +286,10 @@ async def test_what_a_person_gives_up_is_over(world: World) -> None:
 async def test_an_analysis_that_fails_while_it_is_paused_takes_its_pause_along(world: World) -> None:
     await world.paused("a-1")
 
-    await world.pauses.fail_analysis("a-1", "Delisted.", deadline=soon())
-    await world.pauses.fail_analysis("a-1", "Delisted.", deadline=soon())
+    for _ in range(2):
+        await world.incidents.report(
+            "a-1", "business_research", AgentFailure(kind=FailureKind.DELISTED, message="Gone."), deadline=soon()
+        )
 
     assert await world.rows("SELECT FROM workflow.paused_analyses") == []
     (past,) = await world.rows("SELECT outcome FROM workflow.paused_analyses_history")

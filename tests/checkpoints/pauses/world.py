@@ -202,6 +202,11 @@ class World:
         )
         return row
 
+    async def failure(self) -> Row:
+        """Return the one failure that was reported."""
+        (row,) = await self.rows("SELECT class, signature, pause_id FROM workflow.agent_failures")
+        return row
+
     async def alerts(self, analysis_id: str | None = None) -> list[str]:
         found = await self.rows(
             "SELECT kind FROM workflow.alert WHERE analysis_id = coalesce(%s, analysis_id) ORDER BY raised_at, kind",

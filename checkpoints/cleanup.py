@@ -25,13 +25,11 @@ from imem.checkpoints.statements import call
 from imem.checkpoints.store import Checkpoints
 from imem.journal.deadline import Deadline
 from imem.journal.errors import (
+    UNANSWERED,
     BadInput,
-    BudgetExceeded,
     ConsistencyError,
-    OutcomeUnknown,
     StaleEpoch,
     StatementRejected,
-    StoreUnavailable,
     TransitionRefused,
 )
 from imem.journal.postgres.connection import Connection, Row
@@ -44,7 +42,7 @@ PAGE: Final = 20
 """Analyses whose rows are removed in one transaction."""
 
 _STORE_ERRORS: Final = (
-    StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected, StaleEpoch, ConsistencyError,
+    *UNANSWERED, StatementRejected, StaleEpoch, ConsistencyError,
 )  # fmt: skip
 """Errors that leave a key for the next run."""
 

@@ -28,14 +28,12 @@ from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.statements import call, identity_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import (
+    UNANSWERED,
     BadInput,
-    BudgetExceeded,
     ImemError,
     LeaseHeld,
     LeaseLost,
-    OutcomeUnknown,
     StaleEpoch,
-    StoreUnavailable,
     TransitionRefused,
 )
 from imem.journal.postgres.cancellation import heed_cancellation
@@ -120,10 +118,9 @@ class Leases:
             return AgentLease(**agent, epoch=row["epoch"], expires_at=row["expires_at"])
         raise _refusal(row["status"], parameters, row["detail"])
 
-    async def stop_reason(self, lease: AgentLease, *, deadline: Deadline) -> str | None:
-        """Return why the holder must stop at its next safe point, such as a pause; None where it may continue."""
-        asked = {"analysis_id": lease.analysis_id}
-        found = await self._database.named("pause_stop_reason", asked, deadline=deadline)
+    async def stop_reason(self, analysis_id: str, *, deadline: Deadline) -> str | None:
+        """Return why the agents must stop at their next safe point, such as a pause; None where they may continue."""
+        found = await self._database.named("pause_stop_reason", {"analysis_id": analysis_id}, deadline=deadline)
         return found[0]["stop"] if found else None
 
     async def renew(self, lease: AgentLease, *, deadline: Deadline) -> AgentLease:
@@ -200,7 +197,7 @@ class Leases:
     async def _beat(self, lease: AgentLease, every_s: float) -> None:
         while True:
             await asyncio.sleep(every_s)
-            with suppress(StoreUnavailable, BudgetExceeded, OutcomeUnknown):
+            with suppress(*UNANSWERED):
                 await self.renew(lease, deadline=Deadline.after_ms(RENEWAL_BUDGET_MS))
             heed_cancellation()
 

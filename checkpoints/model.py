@@ -14,6 +14,9 @@ from uuid import UUID
 
 import orjson
 
+from imem.cache.working.document import Contents, contents_of, digest
+from imem.cache.working.snapshots import SnapshotMeta
+from imem.cache.working.state import MemoryIdentity
 from imem.checkpoints.json_text import json_text
 from imem.checkpoints.orchestration.definitions import Location
 from imem.journal.errors import BadInput, ConsistencyError
@@ -181,6 +184,11 @@ class CheckpointHeader:
     preserve: bool = False
 
     @property
+    def identity(self) -> MemoryIdentity:
+        """The agent, as its working memory names it."""
+        return MemoryIdentity(self.agent_id, self.analysis_id, self.agent_type)
+
+    @property
     def current_subtask(self) -> str | None:
         """The next subtask, or the failed one; None when all are completed."""
         return self.pending_subtasks[0] if self.pending_subtasks else None
@@ -227,6 +235,31 @@ class Checkpoint(CheckpointHeader):
     def clean(self) -> bool:
         """Whether a run begins here: no memory is to be restored."""
         return self.kind is CheckpointKind.START
+
+    def contents(self) -> Contents:
+        """
+        Return its working memory; empty in a start row.
+
+        Raises:
+            ConsistencyError: it is not what its digest says.
+        """
+        found = contents_of(self.working_memory)
+        if self.working_memory_hash not in {None, digest(found)}:
+            raise ConsistencyError(f"The checkpoint {self.seq} of {self.agent_id} is not what its digest says.")
+        return found
+
+    def snapshot_meta(self, *, taken_at: datetime, protects_until: datetime | None) -> SnapshotMeta:
+        """Return the metadata of the snapshot of its working memory."""
+        return SnapshotMeta(
+            self.identity,
+            epoch=self.epoch,
+            seq=self.seq,
+            checkpoint_id=str(self.id),
+            digest=self.working_memory_hash or "",
+            key_count=len(self.working_memory),
+            taken_at=taken_at,
+            protects_until=protects_until,
+        )
 
     def body(self) -> bytes:
         """Return the whole row as JSON: the copy in Valkey."""

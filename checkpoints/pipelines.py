@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Final, Protocol
 
 from imem.checkpoints.cleanup import Cleanup
@@ -21,13 +22,7 @@ async def _cleanup(runtime: CleanupRuntime, until: Deadline) -> Report:
     """Remove the checkpoints of analyses, and the threads of workflows, that failed thirty days ago."""
     swept = await runtime.cleanup.cleanup_failed(deadline=until)
     threads = await Workflows(runtime.database).cleanup_failed(deadline=until)
-    return {
-        "analyses": swept.analyses,
-        "deleted": swept.deleted,
-        "cleared": swept.cleared,
-        "waiting": swept.waiting,
-        "threads": threads,
-    }
+    return {**asdict(swept), "threads": threads}
 
 
 # What is left at the end of the budget waits for the next day.

@@ -225,19 +225,21 @@ class Recovery:
     async def _recovered(self, lease: AgentLease, deadline: Deadline, conn: Connection | None) -> RecoveryResult:
         begun = time.monotonic()
         target = await self._wanted(lease, deadline, conn)
+        refused: dict[RecoveryTier, str] = {}
         if target.of.clean:
-            meta = await self._begun(target, deadline)
-            recovered = RecoveryResult(
-                tier=RecoveryTier.CLEAN,
-                checkpoint=target.present,
-                meta=meta,
-                rolled_back=target.rolled_back,
-                migrated=target.migrated,
-                lost=target.again,
-                refused={},
-            )
+            served, meta, dirty = RecoveryTier.CLEAN, await self._begun(target, deadline), False
         else:
-            recovered = await self._from_tiers(target, deadline, conn)
+            served, meta, dirty = await self._from_tiers(target, refused, deadline, conn)
+        recovered = RecoveryResult(
+            tier=served,
+            checkpoint=target.present,
+            meta=meta,
+            dirty=dirty,
+            rolled_back=target.rolled_back,
+            migrated=target.migrated,
+            lost=target.again,
+            refused=refused,
+        )
         tier = recovered.tier.value
         self._metrics.tier_used.labels(tier=tier).inc()
         self._metrics.restore_latency.labels(tier=tier).observe((time.monotonic() - begun) * 1000.0)
@@ -267,7 +269,7 @@ class Recovery:
             again = await self._results.lost_results(present, lease.epoch, deadline=deadline)
         return _RecoveryTarget(
             lease=lease,
-            identity=MemoryIdentity(lease.agent_id, lease.analysis_id, lease.agent_type),
+            identity=latest.identity,
             latest=latest,
             of=await self._boundary(latest, again, deadline, conn),
             present=present,
@@ -276,9 +278,9 @@ class Recovery:
 
     def _reentrant(self, checkpoint: Checkpoint, again: tuple[str, ...]) -> bool:
         """Whether the next subtask is reentrant."""
-        definition, names = self._definitions.of_type(checkpoint.agent_type), _next(checkpoint, again)
+        names = _next(checkpoint, again)
         # All subtasks that may have written since: one that is run again, or the current one.
-        return bool(names) and all(definition.subtask(name).reentrant for name in names)
+        return bool(names) and all(self._definitions.reentrant(checkpoint.agent_type, name) for name in names)
 
     async def _boundary(
         self, latest: Checkpoint, again: tuple[str, ...], deadline: Deadline, conn: Connection | None
@@ -294,8 +296,10 @@ class Recovery:
             return latest
         return before
 
-    async def _from_tiers(self, target: _RecoveryTarget, deadline: Deadline, conn: Connection | None) -> RecoveryResult:
-        refused: dict[RecoveryTier, str] = {}
+    async def _from_tiers(
+        self, target: _RecoveryTarget, refused: dict[RecoveryTier, str], deadline: Deadline, conn: Connection | None
+    ) -> tuple[RecoveryTier, Meta, bool]:
+        """Return the first tier that is verified, and its memory; note in *refused* why earlier ones are not."""
         postgres = partial(self._postgres, conn=conn)
         tiers = (
             (RecoveryTier.LIVE, self._live),
@@ -315,16 +319,7 @@ class Recovery:
                 refused[tier] = error.message
                 self._checkpoints.errors.count(self._metrics.consistency_errors, error, store=tier.value)
             else:
-                return RecoveryResult(
-                    tier=tier,
-                    checkpoint=target.present,
-                    meta=meta,
-                    dirty=dirty,
-                    rolled_back=target.rolled_back,
-                    migrated=target.migrated,
-                    lost=target.again,
-                    refused=refused,
-                )
+                return tier, meta, dirty
         why = "; ".join(f"{tier.value}: {reason.rstrip('.')}" for tier, reason in refused.items())
         whose = f"{target.lease.agent_id} is what it was at checkpoint {target.latest.seq}"
         raise Unrecoverable(
@@ -406,8 +401,7 @@ class Recovery:
         owner, latest, calls = CallOwner(target.identity, target.latest.run), target.latest, {}
         if target.rolled_back:
             with suppress(ConsistencyError):
-                found, _ = _proven(latest.working_memory, latest.working_memory_hash, latest.working_memory_hash)
-                calls = calls_in(found, owner)
+                calls = calls_in(latest.contents(), owner)
         live = await live_calls(
             self._working, owner, target.lease.epoch, latest.seq, {**base, **calls}, deadline=deadline
         )
@@ -461,7 +455,7 @@ def _refuse_another(target: _RecoveryTarget, meta: Meta | None) -> None:
 
 def _adds_calls(before: Checkpoint, latest: Checkpoint) -> bool:
     """Whether *latest* adds nothing but answers of paid calls to *before*."""
-    owner = CallOwner(MemoryIdentity(latest.agent_id, latest.analysis_id, latest.agent_type), latest.run)
+    owner = CallOwner(latest.identity, latest.run)
     try:
         one, other = (without_calls(contents_of(found.working_memory), owner) for found in (before, latest))
     except ConsistencyError:

@@ -28,12 +28,10 @@ from imem.checkpoints.orchestration.definitions import Definitions, Location
 from imem.journal.clock import Clock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import (
+    UNANSWERED,
     BadInput,
-    BudgetExceeded,
     NotDelivered,
-    OutcomeUnknown,
     StatementRejected,
-    StoreUnavailable,
 )
 from imem.journal.postgres.database import Database
 
@@ -42,7 +40,7 @@ log = structlog.get_logger()
 CACHE_MS: Final = 1_000
 """Timeout of a read or write of the cache, in milliseconds; the cache is never authoritative."""
 
-_CACHE_ERRORS: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected)
+_CACHE_ERRORS: Final = (*UNANSWERED, StatementRejected)
 """Errors of the cache that are logged and ignored: the checkpoint holds the same result."""
 
 

@@ -31,8 +31,8 @@ import structlog
 from imem.cache.client import Client
 from imem.cache.working.document import digest, document_of
 from imem.cache.working.memory import WorkingMemory
-from imem.cache.working.snapshots import SnapshotMeta, SnapshotStore
-from imem.cache.working.state import MemoryIdentity, Meta
+from imem.cache.working.snapshots import SnapshotStore
+from imem.cache.working.state import Meta
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.incidents.recovery_alerts import RecoveryAlerts
 from imem.checkpoints.leases import LeaseRequest, Leases
@@ -47,16 +47,14 @@ from imem.journal.arguments import checks_arguments
 from imem.journal.clock import Clock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import (
+    UNANSWERED,
     BadInput,
-    BudgetExceeded,
     ConsistencyError,
     ImemError,
     LeaseHeld,
     LeaseLost,
     NotOpen,
-    OutcomeUnknown,
     StatementRejected,
-    StoreUnavailable,
 )
 from imem.journal.postgres.cancellation import heed_cancellation
 from imem.journal.postgres.database import Database
@@ -79,7 +77,7 @@ RENEW_EVERY: Final = timedelta(hours=1)
 """Interval at which the expiry of the whole memory is renewed while its agent runs."""
 
 _PROTECT_ERRORS: Final = (
-    StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected, ConsistencyError, NotOpen, LeaseLost,
+    *UNANSWERED, StatementRejected, ConsistencyError, NotOpen, LeaseLost,
 )  # fmt: skip
 """Errors that are counted and ignored once a checkpoint is committed in Postgres."""
 
@@ -221,8 +219,7 @@ class Session:
         # attempt count for the next one under the same lease.
         self._cached: dict[str, Any] = {}
         self._take(recovered)
-        identity = MemoryIdentity(lease.agent_id, lease.analysis_id, lease.agent_type)
-        self._calls = PaidCalls(CallOwner(identity, recovered.checkpoint.run))
+        self._calls = PaidCalls(CallOwner(recovered.checkpoint.identity, recovered.checkpoint.run))
 
     def _take(self, recovered: RecoveryResult) -> None:
         self.recovered = recovered
@@ -268,7 +265,8 @@ class Session:
         To be called between two subtasks. An agent with a reason to stop leaves the block of its session; after 60 s it
         is fenced off.
         """
-        return await self._factory.leases.stop_reason(self.lease, deadline=deadline or Deadline.after_ms(BUDGET_MS))
+        due = deadline or Deadline.after_ms(BUDGET_MS)
+        return await self._factory.leases.stop_reason(self.lease.analysis_id, deadline=due)
 
     async def deliver(
         self,
@@ -466,24 +464,14 @@ class Session:
 
     async def _protect(self, saved: Checkpoint, meta: Meta, document: dict[str, Any]) -> None:
         """Write the snapshot, and mark in the memory that it has this row's content."""
-        stated = saved.working_memory_hash or ""
-        snapshot = SnapshotMeta(
-            meta.identity,
-            epoch=self.lease.epoch,
-            seq=saved.seq,
-            checkpoint_id=str(saved.id),
-            digest=stated,
-            key_count=len(document),
-            taken_at=self._factory.clock.now(),
-            protects_until=meta.expires_at,
-        )
+        snapshot = saved.snapshot_meta(taken_at=self._factory.clock.now(), protects_until=meta.expires_at)
         # Concurrently: two unreachable servers cost one timeout, and answering ones one round trip.
         stored = self._factory.snapshots.put(snapshot, document, deadline=Deadline.after_ms(PROTECT_MS))
         marked = self._factory.working.mark(
             self.lease.agent_id,
             self.lease.epoch,
             seq=saved.seq,
-            digest=stated,
+            digest=snapshot.digest,
             rev=meta.rev,
             deadline=Deadline.after_ms(PROTECT_MS),
         )

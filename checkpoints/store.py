@@ -35,12 +35,10 @@ from imem.checkpoints.save import Save
 from imem.checkpoints.statements import call, identity_of, look
 from imem.journal.deadline import Deadline
 from imem.journal.errors import (
-    BudgetExceeded,
+    UNANSWERED,
     ConsistencyError,
     ImemError,
-    OutcomeUnknown,
     StatementRejected,
-    StoreUnavailable,
 )
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
@@ -51,7 +49,7 @@ COPY_BUDGET_MS: Final = 250.0
 LONGEST_LIST: Final = 1000
 """Checkpoints of one listing at most."""
 
-_COPY_ERRORS: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected, ConsistencyError)
+_COPY_ERRORS: Final = (*UNANSWERED, StatementRejected, ConsistencyError)
 """Errors of a copy that are counted and not raised."""
 
 

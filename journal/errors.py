@@ -42,6 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Final
 
 
 class ImemError(Exception):
@@ -202,6 +203,10 @@ class OutcomeUnknown(ImemError):
     """
 
     retryable = True
+
+
+UNANSWERED: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown)
+"""Errors of a store that gave no answer in time; a later attempt may get one."""
 
 
 class NotRepeatable(OutcomeUnknown):

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal, Protocol, Self, cast, get_args
+from typing import Any, Final, Literal, Self, cast, get_args
 
 import orjson
 import uuid_utils
@@ -50,22 +50,6 @@ PREFIX: Final = "[Previous conversation summary]: "
 
 _ID_CHARS: Final = 200
 _AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-class ConversationTurn(Protocol):
-    """The part of a message that decides where a thread may be cut."""
-
-    @property
-    def role(self) -> str:
-        """Role of the speaker."""
-
-    @property
-    def tool_call_id(self) -> str | None:
-        """The call that it answers."""
-
-    @property
-    def calls(self) -> frozenset[str]:
-        """The calls that it makes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +168,10 @@ class MessageOutline:
         """Return the outline of a row."""
         calls = calls_of(row["role"], row["tool_call_id"], row["tool_calls"])
         return cls(row["id"], row["role"], row["tool_call_id"], calls)
+
+
+ConversationTurn = Message | StoredMessage | MessageOutline
+"""A message, as far as it decides where a thread may be cut: its role, its calls, and the call that it answers."""
 
 
 def calls_of(role: str, tool_call_id: str | None, tool_calls: Any) -> frozenset[str]:

@@ -19,7 +19,7 @@ from prometheus_client import Counter
 from imem.alerts.store import NewAlert, Severity, raise_alert, storable
 from imem.checkpoints.metrics import name_of
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BudgetExceeded, ImemError, OutcomeUnknown, StoreUnavailable
+from imem.journal.errors import UNANSWERED, ImemError
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, id_of, new_id, rows
 
@@ -87,7 +87,7 @@ class ErrorWatch:
             try:
                 await self._one(name, store, risen)
                 wait = REST_S
-            except (StoreUnavailable, BudgetExceeded, OutcomeUnknown):
+            except UNANSWERED:
                 later = self._risen.pop(cause, None)
                 self._risen[cause] = (
                     _ErrorCount(risen.count + later.count, later.reason) if later is not None else risen

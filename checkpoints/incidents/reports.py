@@ -217,7 +217,7 @@ async def _effect(conn: Connection, analysis: LockedAnalysis, failure: Row, *, a
             {"analysis_id": analysis.analysis_id, "agent_type": failure["agent_type"]},
         )
         await alert(
-            conn, id_of("failure", failure["id"]), "AGENT_FAILURE", "HIGH", pause=None, analysis=analysis,
+            conn, id_of("failure", failure["id"]), "AGENT_FAILURE", "HIGH", of=analysis,
             about=_pause_of(failure), waits_for="gate",
             **{**checkpoint_details(shown[0] if shown else None), **failure_details(failure), "reason": reason, "day":
             0},
@@ -271,7 +271,7 @@ async def _correlate(conn: Connection, found: Sequence[Row]) -> UUID:
     await _adopt(conn, batch_id, found)
     analysis = LockedAnalysis(first["analysis_id"], first["stock_id"], None)
     await alert(
-        conn, id_of("correlated", correlation_id), "FAILURES_CORRELATED", "HIGH", pause=None, analysis=analysis,
+        conn, id_of("correlated", correlation_id), "FAILURES_CORRELATED", "HIGH", of=analysis,
         about=correlation_id, batch_id=str(batch_id), analyses=sorted(newest), **values,
     )  # fmt: skip
     return batch_id

@@ -64,7 +64,7 @@ class Reruns:
                 await execute(conn, "tasks_checked", whose)
                 await execute(conn, "tasks_rerun", whose)
             await alert(
-                conn, missing_results_id(analysis_id), "RESULTS_MISSING", "HIGH", pause=None, analysis=analysis,
+                conn, missing_results_id(analysis_id), "RESULTS_MISSING", "HIGH", of=analysis,
                 about=missing_results_id(analysis_id), missing=[_named(one) for one in missing[:SHOWN]],
             )  # fmt: skip
         if worn is not None:

@@ -18,15 +18,13 @@ from imem.checkpoints.incidents.reports import FailedAttempt, Incidents
 from imem.checkpoints.orchestration.orchestrator import StartedAgent
 from imem.checkpoints.pauses.lifecycle import FailureClass
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BudgetExceeded, OutcomeUnknown, StoreUnavailable
+from imem.journal.errors import UNANSWERED
 from imem.journal.postgres.rows import id_of
 
 log = structlog.get_logger()
 
 CALL_BUDGET_MS: Final = 10_000
 """Timeout of reading and of writing attempts, each, in milliseconds."""
-
-_UNAVAILABLE: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown)
 
 
 def numbered(failure: AgentFailure, earlier: Sequence[FailedAttempt]) -> AgentFailure:
@@ -86,7 +84,7 @@ class AttemptTracker:
             found = await self.incidents.earlier(
                 self.started.analysis_id, self.started.agent_type, deadline=Deadline.after_ms(CALL_BUDGET_MS)
             )
-        except _UNAVAILABLE:
+        except UNANSWERED:
             return self._seen
         return max(found, self._seen, key=len)
 
@@ -100,7 +98,7 @@ class AttemptTracker:
                 ),
                 details={"error": name, "dispatch": started.dispatch}, deadline=Deadline.after_ms(CALL_BUDGET_MS),
             )  # fmt: skip
-        except _UNAVAILABLE as trouble:
+        except UNANSWERED as trouble:
             log.warning("attempt_not_recorded", analysis_id=started.analysis_id, error=trouble.message)
         log.warning(
             "agent_tried_again", analysis_id=started.analysis_id, agent=started.agent_type, error=name,

@@ -8,17 +8,14 @@ ancestor whole; this one fetches what the channels need of all ancestors at once
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from imem.checkpoints.langgraph.checkpoint_refs import CheckpointRef
-from imem.checkpoints.langgraph.names import read as read_name
 from imem.checkpoints.langgraph.names import written
-from imem.checkpoints.langgraph.operations import Operation, Rows, StatementCall
-from imem.journal.postgres.connection import Row
+from imem.checkpoints.langgraph.operations import Operation, Rows, StatementCall, checkpoint_of, writes_of
 
 
 def read(
@@ -50,8 +47,8 @@ def _histories(serde: SerializerProtocol, channels: Sequence[str], rows: Rows) -
     past: dict[str, list[list[PendingWrite]]] = {channel: [] for channel in channels}
     open_ = set(channels)
     for row in rows:
-        values = _values(serde, row)
-        writes = _writes(serde, row)
+        values = checkpoint_of(serde, row)["channel_values"]
+        writes = writes_of(serde, row)
         for channel in sorted(open_):
             past[channel].append([write for write in writes if write[1] == channel])
             if channel in values:
@@ -62,25 +59,3 @@ def _histories(serde: SerializerProtocol, channels: Sequence[str], rows: Rows) -
     for channel, groups in past.items():
         found[channel]["writes"] = [write for group in reversed(groups) for write in group]
     return found
-
-
-def _values(serde: SerializerProtocol, row: Row) -> dict[str, Any]:
-    values: dict[str, Any] = dict(serde.loads_typed((row["kind"], row["body"]))["channel_values"])
-    for channel, kind, blob in zip(
-        row["blob_channels"] or [], row["blob_kinds"] or [], row["blobs"] or [], strict=True
-    ):
-        values[read_name(channel)] = serde.loads_typed((kind, blob))
-    return values
-
-
-def _writes(serde: SerializerProtocol, row: Row) -> list[PendingWrite]:
-    return [
-        (read_name(task), read_name(channel), serde.loads_typed((kind, blob)))
-        for task, channel, kind, blob in zip(
-            row["write_tasks"] or [],
-            row["write_channels"] or [],
-            row["write_kinds"] or [],
-            row["write_blobs"] or [],
-            strict=True,
-        )
-    ]

@@ -19,6 +19,7 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
+    PendingWrite,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -240,32 +241,37 @@ def decoded(serde: SerializerProtocol, row: Row) -> CheckpointTuple:
     Raises:
         ConsistencyError: a value is missing; the rest must not look complete.
     """
-    channels = row["blob_channels"] or []
-    if len(channels) != row["held"]:
+    missing = row["held"] - len(row["blob_channels"] or [])
+    if missing:
         raise ConsistencyError(
-            f"The checkpoint {row['checkpoint_id']} of the thread {row['thread_id']} lacks "
-            f"{row['held'] - len(channels)} of its values.",
+            f"The checkpoint {row['checkpoint_id']} of the thread {row['thread_id']} lacks {missing} of its values.",
             mend="Something else than the saver removed rows of langgraph.blob: restore them from a backup.",
         )
-    checkpoint = serde.loads_typed((row["kind"], row["body"]))
-    for channel, kind, blob in zip(channels, row["blob_kinds"] or [], row["blobs"] or [], strict=True):
-        checkpoint["channel_values"][read(channel)] = serde.loads_typed((kind, blob))
     return CheckpointTuple(
         config=config_of(row["thread_id"], row["checkpoint_ns"], row["checkpoint_id"]),
-        checkpoint=checkpoint,
+        checkpoint=checkpoint_of(serde, row),
         metadata=serde.loads_typed((row["metadata_kind"], row["metadata"])),
         parent_config=config_of(row["thread_id"], row["checkpoint_ns"], row["parent_id"]) if row["parent_id"] else None,
-        pending_writes=[
-            (read(task), read(channel), serde.loads_typed((kind, blob)))
-            for task, channel, kind, blob in zip(
-                row["write_tasks"] or [],
-                row["write_channels"] or [],
-                row["write_kinds"] or [],
-                row["write_blobs"] or [],
-                strict=True,
-            )
-        ],
+        pending_writes=writes_of(serde, row),
     )
+
+
+def checkpoint_of(serde: SerializerProtocol, row: Row) -> Checkpoint:
+    """Return the checkpoint of a row, with the values of its blobs."""
+    checkpoint: Checkpoint = serde.loads_typed((row["kind"], row["body"]))
+    blobs = zip(row["blob_channels"] or [], row["blob_kinds"] or [], row["blobs"] or [], strict=True)
+    for channel, kind, blob in blobs:
+        checkpoint["channel_values"][read(channel)] = serde.loads_typed((kind, blob))
+    return checkpoint
+
+
+def writes_of(serde: SerializerProtocol, row: Row) -> list[PendingWrite]:
+    """Return the writes of a row: task, channel and value."""
+    names = ("write_tasks", "write_channels", "write_kinds", "write_blobs")
+    return [
+        (read(task), read(channel), serde.loads_typed((kind, blob)))
+        for task, channel, kind, blob in zip(*(row[name] or [] for name in names), strict=True)
+    ]
 
 
 Keys: TypeAlias = list[tuple[str, str, str]]

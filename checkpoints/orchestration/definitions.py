@@ -185,6 +185,11 @@ class Definitions:
             raise BadInput("agent_type", f"no agent is defined as {str(agent_type)[:80]!r}.", mend=hint)
         return found
 
+    def reentrant(self, agent_type: str, subtask: str | None) -> bool:
+        """Return whether a subtask is reentrant; not without a definition of it."""
+        agent = self.agents.get(agent_type)
+        return agent is not None and any(one.name == subtask and one.reentrant for one in agent.subtasks)
+
 
 def agents_in(text: str) -> tuple[AgentDefinition, ...]:
     """

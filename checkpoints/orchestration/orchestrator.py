@@ -12,9 +12,9 @@ No process is ever killed: an agent is asked to stop at its next safe point, and
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -261,7 +261,7 @@ class CeleryOrchestrator:
             if message.agent_type not in names:
                 return None
             parents = restricted(self._graph, names)[message.agent_type]
-            found = await rows(conn, "task_begin", {**_of(message), "parents": sorted(parents)})
+            found = await rows(conn, "task_begin", {**asdict(message), "parents": sorted(parents)})
             if not found:
                 return None
             gates = await rows(conn, "gates_passed", {"analysis_id": message.analysis_id})
@@ -279,17 +279,9 @@ class CeleryOrchestrator:
     async def end(self, started: StartedAgent, state: str, *, deadline: Deadline) -> None:
         """Record how a run ended, COMPLETED, STOPPED or FAILED, and start the agents that waited for it. Idempotent."""
         message = DispatchMessage(started.analysis_id, started.agent_type, started.dispatch)
-        await self._database.execute("task_end", {**_of(message), "state": state}, deadline=deadline)
+        await self._database.execute("task_end", {**asdict(message), "state": state}, deadline=deadline)
         if state == "COMPLETED":
             await self.start_ready(deadline=deadline)
-
-
-def _of(message: DispatchMessage) -> dict[str, Any]:
-    return {
-        "analysis_id": message.analysis_id,
-        "agent_type": message.agent_type,
-        "dispatch": message.dispatch,
-    }
 
 
 async def _sent(conn: Connection, task: Row) -> DispatchMessage | None:

@@ -27,16 +27,15 @@ from imem.checkpoints.model import AgentLease
 from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator, DispatchMessage, StartedAgent
 from imem.checkpoints.orchestration.programs import AgentRun, AgentStopped, program_of
 from imem.checkpoints.pauses.lifecycle import FailureClass
-from imem.checkpoints.pauses.pause_service import PauseService
 from imem.checkpoints.session import Session, SessionFactory
 from imem.journal.deadline import Deadline
 from imem.journal.errors import (
+    UNANSWERED,
     BudgetExceeded,
     ImemError,
     LeaseHeld,
     LeaseLost,
     NotResumable,
-    OutcomeUnknown,
     StoreUnavailable,
     TransitionRefused,
 )
@@ -58,7 +57,6 @@ class AgentRunner:
     Attributes:
         orchestrator: starts and ends runs.
         session_factory: makes sessions.
-        pauses: says whether to stop.
         incidents: records failures.
         tools: passed to programs.
         sleep: waits between two attempts, in seconds.
@@ -67,7 +65,6 @@ class AgentRunner:
 
     orchestrator: CeleryOrchestrator
     session_factory: SessionFactory
-    pauses: PauseService
     incidents: Incidents
     tools: Any = None
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -101,7 +98,7 @@ class AgentRunner:
         except LeaseLost:
             # Another process runs the agent now, and writes its row.
             return "superseded"
-        except (StoreUnavailable, BudgetExceeded, OutcomeUnknown):
+        except UNANSWERED:
             raise
         except ImemError as error:
             return await self._failed(started, None, error, failure_of(error))
@@ -136,7 +133,7 @@ class AgentRunner:
 
     async def _called(self, started: StartedAgent, session: Session, attempt: int) -> None:
         async def stop_requested() -> str | None:
-            return await self.pauses.stop_reason(started.analysis_id, deadline=_soon())
+            return await self.session_factory.leases.stop_reason(started.analysis_id, deadline=_soon())
 
         await program_of(started.agent_type)(AgentRun(started, session, stop_requested, self.tools, attempt))
 
@@ -145,7 +142,7 @@ class AgentRunner:
         while True:
             # Without Postgres no pause can begin either.
             with suppress(StoreUnavailable, BudgetExceeded):
-                if await self.pauses.stop_reason(started.analysis_id, deadline=_soon()) is not None:
+                if await self.session_factory.leases.stop_reason(started.analysis_id, deadline=_soon()) is not None:
                     return True
             if wait <= 0:
                 return False

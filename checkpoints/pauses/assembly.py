@@ -100,6 +100,6 @@ def assemble(
         saga=saga,
         manager=PauseManager(database, saga, incidents, batches, gates=gates, cleanup=cleanup),
         orchestrator=celery,
-        runner=AgentRunner(celery, session_factory, pauses, incidents, tools),
+        runner=AgentRunner(celery, session_factory, incidents, tools),
         stores=stores,
     )

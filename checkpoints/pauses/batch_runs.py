@@ -49,7 +49,11 @@ from imem.checkpoints.pauses.saga import Saga
 from imem.checkpoints.pauses.transitions import PauseCause
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BadInput, BudgetExceeded, OutcomeUnknown, StoreUnavailable, TransitionRefused
+from imem.journal.errors import (
+    UNANSWERED,
+    BadInput,
+    TransitionRefused,
+)
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
@@ -387,7 +391,7 @@ class BatchRuns:
                 await asyncio.gather(*(self._driver.drive(name, until=deadline.within_ms(1_000)) for name in running))
                 if asyncio.get_running_loop().time() - before < 0.05:
                     await asyncio.sleep(min(0.05, deadline.left_s()))
-        except (StoreUnavailable, BudgetExceeded, OutcomeUnknown) as error:
+        except UNANSWERED as error:
             log.warning("batch_left_to_manager", batch_id=str(batch_id), error=error.message)
 
 

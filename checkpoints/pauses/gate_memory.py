@@ -27,7 +27,7 @@ from imem.cache.working.store import WorkingStore
 from imem.checkpoints.pauses.rows import open_pause, try_lock_analysis
 from imem.journal.clock import Clock
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BudgetExceeded, ImemError, OutcomeUnknown, StoreUnavailable
+from imem.journal.errors import UNANSWERED, ImemError
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
@@ -39,9 +39,6 @@ RETRY_AFTER: Final = timedelta(hours=1)
 
 MEMORY_MS: Final = 3_000
 """Timeout of one call of a Valkey, in milliseconds."""
-
-_UNAVAILABLE: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown)
-"""Errors that every other memory on the same server would meet as well."""
 
 
 class GateMemories:
@@ -74,7 +71,8 @@ class GateMemories:
         for row in found:
             try:
                 copies = await self._look_at(row["analysis_id"], copies=copies, deadline=deadline)
-            except _UNAVAILABLE:
+            except UNANSWERED:
+                # Every other memory on the same server would meet it as well.
                 raise
             except ImemError as error:
                 log.warning("gate_failed", analysis_id=row["analysis_id"], error=error.message)
@@ -117,7 +115,7 @@ class GateMemories:
             agent_id = agent["agent_id"]
             try:
                 await self._working.expire(agent_id, ExpiryMode.GATED, until, deadline=deadline.within_ms(MEMORY_MS))
-            except _UNAVAILABLE:
+            except UNANSWERED:
                 raise
             except ImemError as error:
                 # Such as a server with a wrong clock: a retry within the hour would not help.
@@ -132,7 +130,7 @@ class GateMemories:
         """Extend the expiry of the snapshot; return whether its server answers. It is retried after an hour."""
         try:
             await self._snapshots.expire(agent_id, until, deadline=deadline.within_ms(MEMORY_MS))
-        except _UNAVAILABLE as error:
+        except UNANSWERED as error:
             log.warning("snapshot_not_gated", agent_id=agent_id, error=error.message)
             return False
         return True
@@ -143,7 +141,7 @@ class GateMemories:
                 await self._working.expire(
                     memory["agent_id"], ExpiryMode.ACTIVE, deadline=deadline.within_ms(MEMORY_MS)
                 )
-            except _UNAVAILABLE:
+            except UNANSWERED:
                 raise
             except ImemError as error:
                 # It keeps the gate's expiry, which is only later.

@@ -247,15 +247,15 @@ class PauseManager:
                 await execute(conn, "timer_fired", values)
                 await execute(conn, "pause_noticed", {"id": pause_id, "kind": kind.value})
                 await alert(
-                    conn, id_of(kind.value, pause_id), KINDS[kind], SEVERITY[kind], pause=pause, analysis=analysis,
+                    conn, id_of(kind.value, pause_id), KINDS[kind], SEVERITY[kind], of=pause,
                     reason=pause.reason, day=(now - pause.paused_at).days, stale_at=pause.stale_at.isoformat(),
                 )  # fmt: skip
             elif kind is Timer.STALE and pause.status is PauseStatus.PAUSED:
-                await transitions.go_stale(conn, analysis, pause, now)
+                await transitions.go_stale(conn, pause, now)
             elif kind is Timer.EXPIRE and pause.status is PauseStatus.STALE:
                 agents = await fenced(conn, pause)
                 reason = f"Paused since {pause.paused_at:%Y-%m-%d} and not resumed: {pause.reason}"[:2000]
-                await transitions.expire(conn, analysis, pause, now=now, reason=reason)
+                await transitions.expire(conn, pause, now=now, reason=reason)
         if agents:
             await self._saga.forget(agents, deadline=deadline)
 

@@ -37,7 +37,13 @@ from imem.checkpoints.pauses.saga import Saga
 from imem.checkpoints.pauses.transitions import PauseCause
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BadInput, BudgetExceeded, OutcomeUnknown, StoreUnavailable, TransitionRefused
+from imem.journal.errors import (
+    UNANSWERED,
+    BadInput,
+    BudgetExceeded,
+    StoreUnavailable,
+    TransitionRefused,
+)
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import rows
@@ -342,11 +348,11 @@ class PauseService:
         reason = checked_reason(reason)
         name = await self.resolve_pause(stock_id, analysis_id, deadline=deadline)
         async with self._database.transaction(deadline) as conn:
-            analysis = await lock_analysis(conn, name)
+            await lock_analysis(conn, name)
             pause = await _open(conn, name)
             agents = await fenced(conn, pause)
             now = (await rows(conn, "pause_now"))[0]["now"]
-            await transitions.expire(conn, analysis, pause, now=now, by=by, reason=reason)
+            await transitions.expire(conn, pause, now=now, by=by, reason=reason)
         await self._later(self._driver.forget(agents, deadline=deadline))
 
     # Reading
@@ -399,15 +405,6 @@ class PauseService:
         values = {"all": everything, "limit": limit}
         return [pause_of(row) for row in await self._database.named("pauses_listed", values, deadline=deadline)]
 
-    async def stop_reason(self, analysis_id: str, *, deadline: Deadline) -> str | None:
-        """
-        Return why the agents of the analysis must stop at their next safe point; None where they may continue.
-
-        Agents call it between two subtasks.
-        """
-        found = await self._database.named("pause_stop_reason", {"analysis_id": analysis_id}, deadline=deadline)
-        return found[0]["stop"] if found else None
-
     # Internal
 
     async def _drive(self, analysis_id: str, deadline: Deadline) -> None:
@@ -418,7 +415,7 @@ class PauseService:
     async def _later(work: Awaitable[None]) -> None:
         try:
             await work
-        except (StoreUnavailable, BudgetExceeded, OutcomeUnknown):
+        except UNANSWERED:
             # The request is stored; the manager continues.
             return
 

@@ -16,7 +16,7 @@ from imem.checkpoints.pauses.assembly import PauseServices
 from imem.jobs.pipeline import REPORT_OF_NOTHING, Daily, Every, Pipeline, Report
 from imem.jobs.runtime import Runtime, slot
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BudgetExceeded, OutcomeUnknown, StoreUnavailable
+from imem.journal.errors import UNANSWERED
 
 log = structlog.get_logger()
 
@@ -58,7 +58,7 @@ def run_agent(analysis_id: str, agent_type: str, dispatch: int) -> str:
     message = DispatchMessage(analysis_id, agent_type, dispatch)
     try:
         return runtime.run(lambda: pause_services.runner.run(message))
-    except (StoreUnavailable, BudgetExceeded, OutcomeUnknown) as error:
+    except UNANSWERED as error:
         # The manager continues from its row.
         log.warning("agent_run_broken_off", analysis_id=analysis_id, agent=agent_type, error=error.message)
         return "broken off"

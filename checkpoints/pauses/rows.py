@@ -263,16 +263,17 @@ async def insert_batch(
 
 
 async def alert(
-    conn: Connection, alert_id: UUID, kind: str, severity: str, *, pause: Pause | None, analysis: LockedAnalysis,
+    conn: Connection, alert_id: UUID, kind: str, severity: str, *, of: Pause | LockedAnalysis,
     about: UUID | None = None, **payload: Any,
 ) -> None:  # fmt: skip
     """Raise an alert in the transaction; the last statement, since it locks the journal's cursor."""
+    pause = of if isinstance(of, Pause) else None
     new = NewAlert(
         alert_id=alert_id,
         kind=kind,
         severity=Severity(severity),
-        subject=analysis.stock_id,
-        analysis_id=analysis.analysis_id,
+        subject=of.stock_id,
+        analysis_id=of.analysis_id,
         about=about or (pause.id if pause is not None else None),
         payload={**payload, **({"pause_id": str(pause.id)} if pause is not None else {})},
     )

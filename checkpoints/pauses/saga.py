@@ -28,8 +28,8 @@ from typing import Final
 import structlog
 
 from imem.cache.working.document import Contents, contents_of, digest, document_of
-from imem.cache.working.snapshots import SnapshotMeta, SnapshotStore
-from imem.cache.working.state import ACTIVE_TTL, ExpiryMode, MemoryIdentity
+from imem.cache.working.snapshots import SnapshotStore
+from imem.cache.working.state import ACTIVE_TTL, ExpiryMode
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.incidents.failures import failure_of
 from imem.checkpoints.leases import Leases
@@ -54,15 +54,13 @@ from imem.checkpoints.store import Checkpoints
 from imem.journal.clock import Clock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import (
-    BudgetExceeded,
+    UNANSWERED,
     ConsistencyError,
     ImemError,
     LeaseHeld,
     LeaseLost,
     NotOpen,
     NotResumable,
-    OutcomeUnknown,
-    StoreUnavailable,
 )
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
@@ -96,7 +94,7 @@ STUCK_AFTER: Final = 6
 MANAGER: Final = "manager"
 """Agent type of the failures of a resume."""
 
-TRANSIENT_ERRORS: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, LeaseHeld)
+TRANSIENT_ERRORS: Final = (*UNANSWERED, LeaseHeld)
 """Errors of a step that a retry may get over."""
 
 
@@ -143,8 +141,9 @@ class Saga:
     def __init__(self, stores: SagaStores) -> None:
         self._s = stores
         self._places = asyncio.Semaphore(AT_ONCE)
+        # A step that returns None is completed, and the pause moves to the next one.
         self._steps: Mapping[
-            tuple[PauseStatus, int], Callable[[Connection, LockedAnalysis, Pause, Deadline], Awaitable[StepOutcome]]
+            tuple[PauseStatus, int], Callable[[Connection, Pause, Deadline], Awaitable[StepOutcome | None]]
         ] = {
             (PauseStatus.PAUSING, 1): self._drain,
             (PauseStatus.PAUSING, 2): self._fence,
@@ -200,14 +199,16 @@ class Saga:
                     return StepOutcome.WAITS
                 if pause is None or step is None:
                     return StepOutcome.OVER
-                went = await step(conn, analysis, pause, deadline)
+                went = await step(conn, pause, deadline)
+                if went is None:
+                    await move_pause(conn, pause, pause.status, pause.step + 1)
         except ImemError as error:
             if pause is None:
                 raise
             return await self._handle_step_error(pause, error)
         if (pause.status, pause.step) == (PauseStatus.RESUMING, 3):
             await self._s.orchestrator.start_ready(deadline=deadline)
-        return went
+        return went or StepOutcome.ON
 
     async def start_ready(self, *, deadline: Deadline) -> int:
         """Start every agent that may start; return how many."""
@@ -219,7 +220,7 @@ class Saga:
             analysis = await try_lock_analysis(conn, analysis_id)
             pause = await open_pause(conn, analysis_id) if analysis is not None else None
             if pause is not None and pause.status is PauseStatus.PAUSED:
-                await self._kept(conn, pause, deadline)
+                await self._keep(conn, pause, deadline)
 
     async def forget(self, agents: Mapping[str, int], *, deadline: Deadline) -> None:
         """Remove the memories of agents (agent_id → epoch) whose analysis is over; what cannot be removed expires."""
@@ -232,21 +233,18 @@ class Saga:
 
     # Pausing
 
-    async def _drain(self, conn: Connection, analysis: LockedAnalysis, pause: Pause, _: Deadline) -> StepOutcome:
-        running = await rows(conn, "pause_running", {"analysis_id": analysis.analysis_id})
+    async def _drain(self, conn: Connection, pause: Pause, _: Deadline) -> StepOutcome | None:
+        running = await rows(conn, "pause_running", {"analysis_id": pause.analysis_id})
         now = (await rows(conn, "pause_now"))[0]["now"]
         if running and now < pause.drain_until:
             return StepOutcome.WAITS
         if running:
-            log.warning(
-                "agents_fenced", analysis_id=analysis.analysis_id, agents=[row["agent_type"] for row in running]
-            )
-        await move_pause(conn, pause, PauseStatus.PAUSING, 2)
-        return StepOutcome.ON
+            log.warning("agents_fenced", analysis_id=pause.analysis_id, agents=[row["agent_type"] for row in running])
+        return None
 
-    async def _fence(self, conn: Connection, analysis: LockedAnalysis, pause: Pause, deadline: Deadline) -> StepOutcome:
+    async def _fence(self, conn: Connection, pause: Pause, deadline: Deadline) -> None:
         timeout = deadline.within_ms(MEMORY_MS)
-        for lease in await self._s.leases.raise_epoch(analysis.analysis_id, deadline=deadline, conn=conn):
+        for lease in await self._s.leases.raise_epoch(pause.analysis_id, deadline=deadline, conn=conn):
             agent = {"agent_type": lease.agent_type, "agent_id": lease.agent_id, "epoch": lease.epoch}
             await execute(conn, "pause_agent_fenced", {"pause_id": pause.id, **agent})
             try:
@@ -255,36 +253,29 @@ class Saga:
                 # A pause is needed most while that server is unreachable. Its content then has an epoch below that of
                 # Postgres, and is verified before it is used.
                 log.warning("memory_not_fenced", agent_id=lease.agent_id, error=error.message)
-        await move_pause(conn, pause, PauseStatus.PAUSING, 3)
-        return StepOutcome.ON
 
-    async def _snapshot(
-        self, conn: Connection, analysis: LockedAnalysis, pause: Pause, deadline: Deadline
-    ) -> StepOutcome:
+    async def _snapshot(self, conn: Connection, pause: Pause, deadline: Deadline) -> StepOutcome | None:
         """Save, then verify, one agent a time: committed rows are verified."""
-        values = {"pause_id": pause.id, "analysis_id": analysis.analysis_id}
+        values = {"pause_id": pause.id, "analysis_id": pause.analysis_id}
         agents = await rows(conn, "pause_agents", values)
         for agent in agents:
             if agent["checkpoint_id"] is None or agent["checkpoint_id"] != agent["newest_id"]:
-                await self._save(conn, analysis, pause, agent, deadline)
+                await self._save(conn, pause, agent, deadline)
                 return StepOutcome.ON
         for agent in agents:
             if agent["verified_at"] is None:
-                await self._prove(conn, analysis, pause, agent, deadline)
+                await self._prove(conn, pause, agent, deadline)
                 return StepOutcome.ON
-        await move_pause(conn, pause, PauseStatus.PAUSING, 4)
-        return StepOutcome.ON
+        return None
 
-    async def _save(
-        self, conn: Connection, analysis: LockedAnalysis, pause: Pause, agent: Row, deadline: Deadline
-    ) -> None:
+    async def _save(self, conn: Connection, pause: Pause, agent: Row, deadline: Deadline) -> None:
         """Save the pause checkpoint of one agent; its version stays that of the latest one."""
-        latest = await self._s.checkpoints.load(analysis.analysis_id, agent["agent_type"], deadline=deadline, conn=conn)
+        latest = await self._s.checkpoints.load(pause.analysis_id, agent["agent_type"], deadline=deadline, conn=conn)
         if latest is None:
-            raise ConsistencyError(f"{agent['agent_type']} has a lease and no checkpoint in {analysis.analysis_id}.")
+            raise ConsistencyError(f"{agent['agent_type']} has a lease and no checkpoint in {pause.analysis_id}.")
         contents, source, rev = await self._memory(agent, latest, deadline)
         saved = await self._s.checkpoints.save(
-            _lease(analysis, agent), kind=CheckpointKind.PAUSE, document=document_of(contents), digest=digest(contents),
+            _lease(pause, agent), kind=CheckpointKind.PAUSE, document=document_of(contents), digest=digest(contents),
             interim_results=latest.interim_results, agent_config=latest.agent_config, version=latest.agent_version,
             deadline=deadline, conn=conn,
         )  # fmt: skip
@@ -305,8 +296,8 @@ class Saga:
             )
         except (*TRANSIENT_ERRORS, NotOpen, ConsistencyError, LeaseLost) as error:
             log.warning("memory_lost", agent_id=agent["agent_id"], error=error.message)
-            return _of_checkpoint(latest), "checkpoint", None
-        of_its_own = meta.identity == MemoryIdentity(latest.agent_id, latest.analysis_id, latest.agent_type)
+            return latest.contents(), "checkpoint", None
+        of_its_own = meta.identity == latest.identity
         if of_its_own and meta.checkpoint_seq == latest.seq and (meta.clean or self._reentrant(latest)):
             return contents, "working", meta.rev
         # An agent without a completed subtask has no digest to compare with; its writes belong to its first subtask.
@@ -314,16 +305,12 @@ class Saga:
             return contents, "working", meta.rev
         # Answers of paid calls are kept in any case.
         paid = calls_in(contents, CallOwner(meta.identity, latest.run)) if of_its_own else {}
-        return joined(_of_checkpoint(latest), paid), "checkpoint", None
+        return joined(latest.contents(), paid), "checkpoint", None
 
     def _reentrant(self, latest: Checkpoint) -> bool:
-        definition = self._s.definitions.agents.get(latest.agent_type)
-        current = latest.current_subtask
-        return definition is not None and any(one.name == current and one.reentrant for one in definition.subtasks)
+        return self._s.definitions.reentrant(latest.agent_type, latest.current_subtask)
 
-    async def _prove(
-        self, conn: Connection, analysis: LockedAnalysis, pause: Pause, agent: Row, deadline: Deadline
-    ) -> None:
+    async def _prove(self, conn: Connection, pause: Pause, agent: Row, deadline: Deadline) -> None:
         """Read the committed row from Postgres, put it on the durable server, and read that back as well."""
         # The transaction that saved it has ended: this reads committed data.
         kept = await self._s.checkpoints.get(agent["checkpoint_id"], deadline=deadline, conn=conn)
@@ -332,11 +319,7 @@ class Saga:
         contents = contents_of(kept.l1_snapshot)
         if not agent["digest"] == kept.l1_snapshot_hash == digest(contents):
             raise ConsistencyError(f"The pause's checkpoint of {agent['agent_type']} is not what its digest says.")
-        meta = SnapshotMeta(
-            MemoryIdentity(agent["agent_id"], analysis.analysis_id, agent["agent_type"]),
-            epoch=agent["epoch"], seq=kept.seq, checkpoint_id=str(kept.id), digest=agent["digest"],
-            key_count=len(contents), taken_at=kept.created_at, protects_until=self._lives_until(pause),
-        )  # fmt: skip
+        meta = kept.snapshot_meta(taken_at=kept.created_at, protects_until=self._lives_until(pause))
         await self._s.snapshots.put(meta, dict(kept.l1_snapshot), flush=True, deadline=deadline)
         found = await self._s.snapshots.get(agent["agent_id"], deadline=deadline)
         if found is None or found[0].seq != kept.seq or digest(contents_of(found[1])) != agent["digest"]:
@@ -356,12 +339,7 @@ class Saga:
             # It is lost since; the other tiers are verified.
             log.warning("memory_not_marked", agent_id=agent["agent_id"], error=error.message)
 
-    async def _keep(self, conn: Connection, _: LockedAnalysis, pause: Pause, deadline: Deadline) -> StepOutcome:
-        await self._kept(conn, pause, deadline)
-        await move_pause(conn, pause, PauseStatus.PAUSING, 5)
-        return StepOutcome.ON
-
-    async def _kept(self, conn: Connection, pause: Pause, deadline: Deadline) -> None:
+    async def _keep(self, conn: Connection, pause: Pause, deadline: Deadline) -> None:
         """Extend the memories to the end of the pause; record those whose server is unreachable."""
         mode = ExpiryMode.EXTENDED if pause.extended_until is not None else ExpiryMode.PAUSED
         at = self._lives_until(pause)
@@ -386,38 +364,28 @@ class Saga:
         """Return the expiry of a paused memory: the end of the pause; at least a day from now."""
         return max(pause.stale_at, self._s.clock.now() + ACTIVE_TTL - timedelta(seconds=1))
 
-    async def _hold(self, conn: Connection, analysis: LockedAnalysis, pause: Pause, _: Deadline) -> StepOutcome:
-        await self._s.orchestrator.pause_workflow(analysis.analysis_id, conn=conn)
-        await move_pause(conn, pause, PauseStatus.PAUSING, 6)
-        return StepOutcome.ON
+    async def _hold(self, conn: Connection, pause: Pause, _: Deadline) -> None:
+        await self._s.orchestrator.pause_workflow(pause.analysis_id, conn=conn)
 
-    async def _settle(self, conn: Connection, analysis: LockedAnalysis, pause: Pause, _: Deadline) -> StepOutcome:
+    async def _settle(self, conn: Connection, pause: Pause, _: Deadline) -> StepOutcome | None:
         pause = await transitions.settle(conn, pause)
-        log.info("paused", analysis_id=analysis.analysis_id, pause_id=str(pause.id), trigger=pause.trigger.value)
+        log.info("paused", analysis_id=pause.analysis_id, pause_id=str(pause.id), trigger=pause.trigger.value)
         return StepOutcome.OVER
 
     # Resuming
 
-    async def _begin_anew(
-        self, conn: Connection, analysis: LockedAnalysis, pause: Pause, deadline: Deadline
-    ) -> StepOutcome:
+    async def _begin_anew(self, conn: Connection, pause: Pause, deadline: Deadline) -> None:
         """Write a start checkpoint of every agent that restarts clean."""
         for one, agent in await self._restarting(conn, pause):
             if one.begin is Begin.CLEAN:
                 await self._s.checkpoints.save(
-                    _lease(analysis, agent), kind=CheckpointKind.START, deadline=deadline, conn=conn
+                    _lease(pause, agent), kind=CheckpointKind.START, deadline=deadline, conn=conn
                 )
-        await move_pause(conn, pause, PauseStatus.RESUMING, 1)
-        return StepOutcome.ON
 
-    async def _recover(
-        self, conn: Connection, analysis: LockedAnalysis, pause: Pause, deadline: Deadline
-    ) -> StepOutcome:
+    async def _recover(self, conn: Connection, pause: Pause, deadline: Deadline) -> None:
         for _, agent in await self._restarting(conn, pause):
-            found = await self._s.recovery.recover(_lease(analysis, agent), deadline=deadline, conn=conn)
+            found = await self._s.recovery.recover(_lease(pause, agent), deadline=deadline, conn=conn)
             log.info("recovered_for_resume", agent_id=agent["agent_id"], tier=str(found.tier))
-        await move_pause(conn, pause, PauseStatus.RESUMING, 2)
-        return StepOutcome.ON
 
     async def _restarting(self, conn: Connection, pause: Pause) -> list[tuple[Restart, Row]]:
         """Return the agents that restart, with their rows, where they have begun."""
@@ -425,18 +393,14 @@ class Saga:
         by_type = {agent["agent_type"]: agent for agent in agents}
         return [(one, by_type[one.agent_type]) for one in pause.plan.restart if one.agent_type in by_type]
 
-    async def _hand_over(
-        self, conn: Connection, analysis: LockedAnalysis, pause: Pause, deadline: Deadline
-    ) -> StepOutcome:
+    async def _hand_over(self, conn: Connection, pause: Pause, deadline: Deadline) -> None:
         for _, agent in await self._restarting(conn, pause):
             await self._s.working.expire(agent["agent_id"], ExpiryMode.RESUMED, epoch=agent["epoch"], deadline=deadline)
-        await self._s.orchestrator.resume_workflow(analysis.analysis_id, pause.plan, conn=conn)
-        await move_pause(conn, pause, PauseStatus.RESUMING, 3)
-        return StepOutcome.ON
+        await self._s.orchestrator.resume_workflow(pause.analysis_id, pause.plan, conn=conn)
 
-    async def _finish(self, conn: Connection, analysis: LockedAnalysis, pause: Pause, _: Deadline) -> StepOutcome:
-        pause = await transitions.finish(conn, analysis, pause)
-        log.info("resumed", analysis_id=analysis.analysis_id, pause_id=str(pause.id), automatic=pause.automatic)
+    async def _finish(self, conn: Connection, pause: Pause, _: Deadline) -> StepOutcome | None:
+        pause = await transitions.finish(conn, pause)
+        log.info("resumed", analysis_id=pause.analysis_id, pause_id=str(pause.id), automatic=pause.automatic)
         return StepOutcome.OVER
 
     # Errors
@@ -471,12 +435,12 @@ class Saga:
                 not isinstance(error, TRANSIENT_ERRORS) or now.troubles + 1 >= RECOVERIES
             ):
                 await _failed_by_itself(conn, analysis, now, error)
-                await transitions.revert_resume(conn, analysis, now, trouble=error.message)
+                await transitions.revert_resume(conn, now, trouble=error.message)
                 return StepOutcome.ON
             await execute(conn, "pause_trouble", {"id": now.id, "was": now.status.value, "trouble": error.message})
             if now.troubles + 1 == STUCK_AFTER:
                 await alert(
-                    conn, id_of("stuck", now.id), "PAUSE_STUCK", "CRITICAL", pause=now, analysis=analysis,
+                    conn, id_of("stuck", now.id), "PAUSE_STUCK", "CRITICAL", of=now,
                     status=now.status.value, step=now.step, message=error.message,
                 )  # fmt: skip
         return StepOutcome.WAITS
@@ -496,27 +460,14 @@ async def _failed_by_itself(conn: Connection, analysis: LockedAnalysis, pause: P
     await execute(conn, "failure_settled", {"id": row["id"], "pause_id": pause.id})
 
 
-def _lease(analysis: LockedAnalysis, agent: Row) -> AgentLease:
+def _lease(pause: Pause, agent: Row) -> AgentLease:
     """Return a lease without a holder on an agent of a paused analysis, with the raised epoch."""
     return AgentLease(
-        analysis_id=analysis.analysis_id,
+        analysis_id=pause.analysis_id,
         agent_type=agent["agent_type"],
         agent_id=agent["agent_id"],
-        subject_id=analysis.stock_id,
+        subject_id=pause.stock_id,
         holder=None,
         epoch=agent["epoch"],
         expires_at=datetime.max.replace(tzinfo=UTC),
     )
-
-
-def _of_checkpoint(latest: Checkpoint) -> Contents:
-    """
-    Return the working memory of a checkpoint; empty for a start checkpoint.
-
-    Raises:
-        ConsistencyError: its digest does not match.
-    """
-    contents = contents_of(latest.working_memory)
-    if latest.working_memory_hash not in {None, digest(contents)}:
-        raise ConsistencyError(f"The checkpoint {latest.seq} of {latest.agent_id} is not what its digest says.")
-    return contents

@@ -128,7 +128,7 @@ async def begin(conn: Connection, analysis: LockedAnalysis, cause: PauseCause) -
     await audit(
         conn, cause.by, "pause", analysis.analysis_id, cause.reason, pause_id=str(pause.id), trigger=cause.trigger.value
     )
-    await _announce(conn, analysis, pause, shown, failure)
+    await _announce(conn, pause, shown, failure)
     return pause, True
 
 
@@ -170,15 +170,13 @@ async def _shown_checkpoint(conn: Connection, analysis: LockedAnalysis, cause: P
     return found[0] if found else None
 
 
-async def _announce(
-    conn: Connection, analysis: LockedAnalysis, pause: Pause, shown: Row | None, failure: Mapping[str, Any] | None
-) -> None:
+async def _announce(conn: Connection, pause: Pause, shown: Row | None, failure: Mapping[str, Any] | None) -> None:
     """Raise the one alert of a pause; a failure that waited for a gate was announced under the same id."""
     failed = failure is not None or pause.trigger is Trigger.AUTO_TIER2
     alert_id = id_of("failure", failure["id"]) if failure is not None else id_of("pause", pause.id)
     await alert(
-        conn, alert_id, "AGENT_FAILURE" if failed else "ANALYSIS_PAUSED", SEVERITY[pause.trigger], pause=pause,
-        analysis=analysis, trigger=pause.trigger.value,
+        conn, alert_id, "AGENT_FAILURE" if failed else "ANALYSIS_PAUSED", SEVERITY[pause.trigger], of=pause,
+        trigger=pause.trigger.value,
         **{**checkpoint_details(shown), **failure_details(failure), "reason": pause.reason, "day": 0},
     )  # fmt: skip
 
@@ -332,7 +330,7 @@ def _progress(task: Row) -> Progress:
     return Progress.NOT_BEGUN if waits else Progress.IN_PROGRESS
 
 
-async def finish(conn: Connection, analysis: LockedAnalysis, pause: Pause) -> Pause:
+async def finish(conn: Connection, pause: Pause) -> Pause:
     """
     Set a pause from RESUMING to RESUMED: its recovery is verified, and the orchestrator has its tasks.
 
@@ -349,15 +347,13 @@ async def finish(conn: Connection, analysis: LockedAnalysis, pause: Pause) -> Pa
     await close_alerts(conn, pause.id)
     if pause.notify or pause.automatic:
         await alert(
-            conn, id_of("resumed", pause.id), "ANALYSIS_RESUMED", "NORMAL", pause=pause, analysis=analysis,
+            conn, id_of("resumed", pause.id), "ANALYSIS_RESUMED", "NORMAL", of=pause,
             automatic=pause.automatic, plan=pause.plan.to_dict(),
         )  # fmt: skip
     return pause
 
 
-async def revert_resume(
-    conn: Connection, analysis: LockedAnalysis, pause: Pause, *, trouble: str, agent_type: str | None = None
-) -> Pause:
+async def revert_resume(conn: Connection, pause: Pause, *, trouble: str) -> Pause:
     """
     Revert a resume after a failure: RESUMING → PAUSING. Nothing was started.
 
@@ -367,15 +363,14 @@ async def revert_resume(
     PAUSE_STATES.check(pause.status, PauseStatus.PAUSING, GuardContext(by=Initiator.SYSTEM, failed=True))
     found = await rows(conn, "plan_newest", {"pause_id": pause.id})
     automatic = pause.automatic
-    values = {"id": pause.id, "trouble": trouble[:500], "drain": DRAIN, "failed_agent": agent_type}
+    values = {"id": pause.id, "trouble": trouble[:500], "drain": DRAIN}
     pause = pause_of((await rows(conn, "pause_again", values))[0])
     await execute(conn, "plan_end", {"pause_id": pause.id, "status": "FAILED", "trouble": trouble[:500]})
     await _batches(conn, pause, "resume", "FAILED", trouble)
     plan_id = found[0]["id"] if found else pause.id
     await alert(
-        conn, id_of("resume failed", plan_id), "RESUME_FAILED", "CRITICAL" if automatic else "HIGH", pause=pause,
-        analysis=analysis, automatic=automatic, attempts=pause.auto_resume_attempts, message=trouble,
-        failed_agent=agent_type,
+        conn, id_of("resume failed", plan_id), "RESUME_FAILED", "CRITICAL" if automatic else "HIGH", of=pause,
+        automatic=automatic, attempts=pause.auto_resume_attempts, message=trouble,
     )  # fmt: skip
     return pause
 
@@ -383,7 +378,7 @@ async def revert_resume(
 # Staleness, expiry, failure
 
 
-async def go_stale(conn: Connection, analysis: LockedAnalysis, pause: Pause, now: datetime) -> Pause:
+async def go_stale(conn: Connection, pause: Pause, now: datetime) -> Pause:
     """
     Set a pause from PAUSED to STALE: its working memory has expired; only a human resumes it, from Postgres.
 
@@ -396,15 +391,13 @@ async def go_stale(conn: Connection, analysis: LockedAnalysis, pause: Pause, now
     pause = await move_pause(conn, pause, PauseStatus.STALE, 6)
     await execute(conn, "timer_fired", {"pause_id": pause.id, "kind": "stale"})
     await alert(
-        conn, id_of("stale", pause.id), "PAUSE_STALE", "HIGH", pause=pause, analysis=analysis, reason=pause.reason,
+        conn, id_of("stale", pause.id), "PAUSE_STALE", "HIGH", of=pause, reason=pause.reason,
         day=(now - pause.paused_at).days, expires_at=pause.expires_at.isoformat(),
     )  # fmt: skip
     return pause
 
 
-async def expire(
-    conn: Connection, analysis: LockedAnalysis, pause: Pause, *, now: datetime, by: Actor | None = None, reason: str
-) -> None:
+async def expire(conn: Connection, pause: Pause, *, now: datetime, by: Actor | None = None, reason: str) -> None:
     """
     End the pause and its analysis: STALE → EXPIRED by time, PAUSED → EXPIRED by a human.
 
@@ -424,8 +417,8 @@ async def expire(
     await close_alerts(conn, missing_results_id(pause.analysis_id))
     await audit(conn, by, "cancel" if by is not None else "expire", pause.analysis_id, reason, pause_id=str(pause.id))
     await alert(
-        conn, id_of("expired", pause.id), "PAUSE_EXPIRED", "NORMAL" if by is not None else "HIGH", pause=pause,
-        analysis=analysis, reason=reason, day=(now - pause.paused_at).days,
+        conn, id_of("expired", pause.id), "PAUSE_EXPIRED", "NORMAL" if by is not None else "HIGH", of=pause,
+        reason=reason, day=(now - pause.paused_at).days,
     )  # fmt: skip
 
 
@@ -464,7 +457,7 @@ async def fail(
     await audit(conn, by, "fail", analysis.analysis_id, reason)
     if announce:
         await alert(
-            conn, id_of("failed", analysis.analysis_id), "ANALYSIS_FAILED", "CRITICAL", pause=pause, analysis=analysis,
+            conn, id_of("failed", analysis.analysis_id), "ANALYSIS_FAILED", "CRITICAL", of=pause or analysis,
             reason=reason, **failure_details(failure),
         )  # fmt: skip
     return pause
@@ -472,8 +465,7 @@ async def fail(
 
 async def needs_person(conn: Connection, pause: Pause) -> None:
     """Raise an alert, once, that a resolved pause is not resumed automatically any more."""
-    analysis = LockedAnalysis(pause.analysis_id, pause.stock_id, None)
     await alert(
-        conn, id_of("needs person", pause.id), "RESUME_NEEDS_PERSON", "CRITICAL", pause=pause, analysis=analysis,
+        conn, id_of("needs person", pause.id), "RESUME_NEEDS_PERSON", "CRITICAL", of=pause,
         attempts=pause.auto_resume_attempts, reason=pause.reason,
     )  # fmt: skip

@@ -76,7 +76,7 @@ WITH again AS (
 )
 UPDATE workflow.paused_analyses SET
     status = 'PAUSING', step = 1, troubles = 0, last_trouble = %(trouble)s, next_attempt_at = NULL,
-    drain_until = imem_now() + %(drain)s, automatic = false, failed_agent = coalesce(%(failed_agent)s, failed_agent)
+    drain_until = imem_now() + %(drain)s, automatic = false
 WHERE id = %(id)s AND status = 'RESUMING'
 RETURNING *
 

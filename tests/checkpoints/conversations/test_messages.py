@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from imem.checkpoints.conversations.messages import (
     MOST_CALLS,
     WINDOW,
     Message,
+    MessageOutline,
     answered,
     cut,
     without_orphans,
@@ -22,20 +22,17 @@ from imem.journal.errors import BadInput, TooLarge
 from tests.checkpoints.conversations.conftest import stored
 
 
-@dataclass(frozen=True)
-class Said:
-    role: str
-    tool_call_id: str | None = None
-    calls: frozenset[str] = frozenset()
+def turn(role: str, tool_call_id: str | None = None, calls: frozenset[str] = frozenset()) -> MessageOutline:
+    return MessageOutline("", role, tool_call_id, calls)
 
 
-USER = Said("user")
+USER = turn("user")
 CALL_IDS = st.sampled_from(["a", "b", "c", "d"])
 TURNS = st.lists(
     st.one_of(
         st.just(USER),
-        st.builds(lambda calls: Said("assistant", None, calls), st.frozensets(CALL_IDS, max_size=3)),
-        st.builds(lambda call: Said("tool", call), CALL_IDS),
+        st.builds(lambda calls: turn("assistant", None, calls), st.frozensets(CALL_IDS, max_size=3)),
+        st.builds(lambda call: turn("tool", call), CALL_IDS),
     ),
     max_size=60,
 )
@@ -46,7 +43,7 @@ def test_without_tools_the_oldest_fifteen_go() -> None:
 
 
 @given(TURNS)
-def test_a_cut_splits_no_call_from_a_result(turns: list[Said]) -> None:
+def test_a_cut_splits_no_call_from_a_result(turns: list[MessageOutline]) -> None:
     """Whatever was said: no result behind the cut answers a call before it, and the cut makes the thread shorter."""
     where = cut(turns)
 
@@ -56,7 +53,7 @@ def test_a_cut_splits_no_call_from_a_result(turns: list[Said]) -> None:
 
 
 @given(TURNS)
-def test_a_cut_is_found_where_there_is_one(turns: list[Said]) -> None:
+def test_a_cut_is_found_where_there_is_one(turns: list[MessageOutline]) -> None:
     """Nothing is left long that could be made shorter."""
     calls = answered(turns)
     allowed = [
@@ -70,28 +67,28 @@ def test_a_cut_is_found_where_there_is_one(turns: list[Said]) -> None:
 
 def test_the_cut_moves_to_the_nearest_place_that_splits_nothing() -> None:
     """A call at the fifteenth place with two results behind it: one fewer goes."""
-    turns = [USER] * 14 + [Said("assistant", None, frozenset("ab")), Said("tool", "a"), Said("tool", "b")] + [USER] * 6
+    turns = [USER] * 14 + [turn("assistant", None, frozenset("ab")), turn("tool", "a"), turn("tool", "b")] + [USER] * 6
     assert cut(turns) == 14
-    turns = [Said("assistant", None, frozenset("ab")), *[USER] * 15, Said("tool", "a"), Said("tool", "b"), *[USER] * 4]
+    turns = [turn("assistant", None, frozenset("ab")), *[USER] * 15, turn("tool", "a"), turn("tool", "b"), *[USER] * 4]
     assert cut(turns) == 18
 
 
 def test_results_that_are_still_to_come_are_waited_for_but_not_for_ever() -> None:
     """An unanswered call stays with what follows, until nothing else is left to summarise."""
-    waiting = Said("assistant", None, frozenset("a"))
+    waiting = turn("assistant", None, frozenset("a"))
     assert cut([*[USER] * 10, waiting, *[USER] * 12]) == 10
     assert cut([USER, waiting, *[USER] * 20]) == 15
 
 
 def test_calls_that_are_numbered_anew_each_time_are_told_apart() -> None:
     """A result answers the nearest call of its name."""
-    turns = [Said("assistant", None, frozenset("a")), Said("tool", "a")] * 12
+    turns = [turn("assistant", None, frozenset("a")), turn("tool", "a")] * 12
     assert answered(turns) == [None if index % 2 == 0 else index - 1 for index in range(24)]
     assert cut(turns) in {14, 16}
 
 
 @given(TURNS)
-def test_no_orphan_is_left(turns: list[Said]) -> None:
+def test_no_orphan_is_left(turns: list[MessageOutline]) -> None:
     messages = [
         stored(
             number, "", turn.role, tool_call_id=turn.tool_call_id,

@@ -123,7 +123,7 @@ async def test_a_failure_of_the_third_class_ends_the_analysis(world: World) -> N
     state = await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())
     assert (state.status, state.outcome) == (None, "failed")
     assert await world.alerts() == ["ANALYSIS_FAILED"]
-    assert await world.pauses.stop_reason("a-1", deadline=soon()) == "failed"
+    assert await world.leases.stop_reason("a-1", deadline=soon()) == "failed"
 
 
 async def test_a_failure_waits_for_a_gate_and_is_announced_at_once(world: World) -> None:

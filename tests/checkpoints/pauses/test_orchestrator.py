@@ -195,7 +195,7 @@ async def test_an_agent_stops_at_its_safe_point_and_goes_on_after_the_resume(wor
                     world.pauses.pause_analysis("company:a-1", "Wait.", by=PERSON, deadline=soon())
                 )
                 order.add_done_callback(lambda _: paused.set())
-                while await world.pauses.stop_reason("a-1", deadline=soon()) is None:  # noqa: ASYNC110 - another task's transaction has no event
+                while await world.leases.stop_reason("a-1", deadline=soon()) is None:  # noqa: ASYNC110 - another task's transaction has no event
                     await asyncio.sleep(0.01)
             await given.safe_point()
 

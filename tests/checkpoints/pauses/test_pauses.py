@@ -91,8 +91,8 @@ async def test_pausing_one_of_four_leaves_the_others_alone(world: World) -> None
         latest = await world.checkpoints.load(lease.analysis_id, lease.agent_type, deadline=soon())
         assert latest is not None
         assert (latest.pending_subtasks, latest.epoch, latest.kind) == ((), lease.epoch, "subtask")
-        assert await world.pauses.stop_reason(lease.analysis_id, deadline=soon()) is None
-    assert await world.pauses.stop_reason("a-0", deadline=soon()) is not None
+        assert await world.leases.stop_reason(lease.analysis_id, deadline=soon()) is None
+    assert await world.leases.stop_reason("a-0", deadline=soon()) is not None
 
 
 async def test_the_same_order_after_it_was_resumed_pauses_nothing(world: World) -> None:
@@ -106,7 +106,7 @@ async def test_the_same_order_after_it_was_resumed_pauses_nothing(world: World) 
     again = await world.pauses.pause_analysis(None, "Once.", analysis_id="a-1", **given, deadline=soon())
 
     assert (again.pause_id, again.status, again.new) == (first.pause_id, "RESUMED", False)
-    assert await world.pauses.stop_reason("a-1", deadline=soon()) is None
+    assert await world.leases.stop_reason("a-1", deadline=soon()) is None
     with pytest.raises(BadInput) as refused:
         await world.pauses.pause_analysis(None, "Once.", analysis_id="a-2", **given, deadline=soon())
     assert refused.value.field == "pause_id"

@@ -175,24 +175,23 @@ class BatchRuns:
 
     async def pause_batch(
         self,
-        stock_ids: Sequence[str],
+        what: Sequence[str],
         reason: str,
         max_concurrency: int = CONCURRENCY,
         *,
         name: str | None = None,
-        analysis_ids: Sequence[str] = (),
         by: Actor,
         deadline: Deadline,
     ) -> BatchState:
         """
-        Pause the running analyses of stocks, and the named ones.
+        Pause analyses, each named by its id or its stock.
 
         Raises:
             BadInput: nothing is named, too much, one twice, or one has no running analysis. Nothing was changed.
         """
         reason = checked_reason(reason)
         limit = _limit("max_concurrency", max_concurrency)
-        names = await self._meant(stock_ids, analysis_ids, paused=False, deadline=deadline)
+        names = await self._meant(what, paused=False, deadline=deadline)
         async with self._database.transaction(deadline) as conn:
             found = {row["analysis_id"]: row for row in await rows(conn, "analyses_named", {"names": names})}
             members = [(one, found[one]["subject_id"], None) for one in names]
@@ -202,23 +201,22 @@ class BatchRuns:
 
     async def resume_batch(
         self,
-        stock_ids: Sequence[str],
+        what: Sequence[str],
         concurrency_limit: int = CONCURRENCY,
         *,
         name: str | None = None,
-        analysis_ids: Sequence[str] = (),
         by: Actor,
         deadline: Deadline,
     ) -> BatchState:
         """
-        Resume the paused analyses of stocks, and the named ones: gate timeouts first, automatic pauses, then manual.
+        Resume paused analyses, each named by its id or its stock: gate timeouts first, automatic pauses, then manual.
 
         Raises:
             BadInput: nothing is named, too much, one twice. Nothing was changed.
             TransitionRefused: one is not paused. Nothing was changed.
         """
         limit = _limit("concurrency_limit", concurrency_limit)
-        names = await self._meant(stock_ids, analysis_ids, paused=True, deadline=deadline)
+        names = await self._meant(what, paused=True, deadline=deadline)
         async with self._database.transaction(deadline) as conn:
             found = [pause_of(row) for row in await rows(conn, "pauses_named", {"names": names})]
             missing = sorted(set(names) - {pause.analysis_id for pause in found})
@@ -251,25 +249,18 @@ class BatchRuns:
                     await transitions.needs_person(conn, pause)
         return batch_id
 
-    async def _meant(
-        self, stock_ids: Sequence[str], analysis_ids: Sequence[str], *, paused: bool, deadline: Deadline
-    ) -> list[str]:
-        if isinstance(stock_ids, str):
-            raise BadInput("stock_ids", "is a list of stocks.")
-        if not stock_ids and not analysis_ids:
-            raise BadInput("stock_ids", "names nothing.")
-        if len(stock_ids) + len(analysis_ids) > LARGEST:
-            raise BadInput("stock_ids", f"names more than {LARGEST:,}.")
-        find = self._pauses.resolve_pause if paused else self._pauses.resolve_analysis
+    async def _meant(self, what: Sequence[str], *, paused: bool, deadline: Deadline) -> list[str]:
+        if isinstance(what, str):
+            raise BadInput("analyses", "is a list of analyses or stocks.")
+        if not what:
+            raise BadInput("analyses", "names nothing.")
+        if len(what) > LARGEST:
+            raise BadInput("analyses", f"names more than {LARGEST:,}.")
         names: list[str] = []
-        for number, stock_id in enumerate(stock_ids):
-            names.append(await find(stock_id, None, deadline=deadline))
+        for number, one in enumerate(what):
+            names.append(await self._pauses.resolve(one, paused=paused, deadline=deadline))
             if names[-1] in names[:-1]:
-                raise BadInput(f"stock_ids.{number}", f"{stock_id!r} stands there twice.")
-        for number, analysis_id in enumerate(analysis_ids):
-            names.append(await find(None, analysis_id, deadline=deadline))
-            if names[-1] in names[:-1]:
-                raise BadInput(f"analysis_ids.{number}", f"{analysis_id!r} stands there twice.")
+                raise BadInput(f"analyses.{number}", f"{one!r} stands there twice.")
         return names
 
     async def _told(self, batch_id: UUID, deadline: Deadline) -> BatchState:

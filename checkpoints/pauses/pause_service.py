@@ -153,7 +153,7 @@ class PauseState:
 
 class PauseService:
     """
-    Requests to pause and resume.
+    Requests to pause and resume. *what* names an analysis, by its id or its stock.
 
     Args:
         database: the rows.
@@ -170,18 +170,17 @@ class PauseService:
 
     async def pause_analysis(
         self,
-        stock_id: str | None,
+        what: str,
         reason: str,
         checkpoint_id: UUID | str | None = None,
         trigger_source: Trigger | str = Trigger.MANUAL,
         *,
-        analysis_id: str | None = None,
         by: Actor | None = None,
         pause_id: UUID | str | None = None,
         deadline: Deadline,
     ) -> PauseResult:
         """
-        Pause the running analysis of a stock, or the named one.
+        Pause an analysis.
 
         Args:
             reason: why, in words.
@@ -191,7 +190,7 @@ class PauseService:
             pause_id: chosen by the caller; makes the request idempotent.
 
         Raises:
-            BadInput: the stock has no running analysis, or several; or a field is invalid. Nothing was changed.
+            BadInput: *what* names no running analysis, or several; or a field is invalid. Nothing was changed.
             TransitionRefused: it is paused already, has ended, or one of its gates waits for a human.
         """
         trigger = _trigger(trigger_source)
@@ -205,67 +204,42 @@ class PauseService:
             pause_id=checked_uuid("pause_id", pause_id) if pause_id is not None else None,
             checkpoint_id=checked_uuid("checkpoint_id", checkpoint_id) if checkpoint_id is not None else None,
         )
-        name = await self.resolve_analysis(stock_id, analysis_id, deadline=deadline)
+        name = await self.resolve(what, paused=False, deadline=deadline)
         async with self._database.transaction(deadline) as conn:
             pause, new = await transitions.begin(conn, await lock_analysis(conn, name), cause)
         await self._drive(name, deadline)
         return PauseResult(await self._now(pause, deadline), new)
 
-    async def resolve_analysis(self, stock_id: str | None, analysis_id: str | None, *, deadline: Deadline) -> str:
+    async def resolve(self, what: str, *, paused: bool, deadline: Deadline) -> str:
         """
-        Return the named analysis, or the running one of the stock.
-
-        Raises:
-            BadInput: there is none, there are several, or nothing is named.
-        """
-        field, name = _name(stock_id, analysis_id)
-        found = await self._database.named("analyses_matching", {"name": name}, deadline=deadline)
-        # A stock with an analysis' name stays a stock where a stock was given.
-        found = [row for row in found if row["exact"] == (field == "analysis_id")]
-        return single_match(found, name, field, "running analysis" if field == "stock_id" else "analysis of that id")
-
-    async def resolve_pause(self, stock_id: str | None, analysis_id: str | None, *, deadline: Deadline) -> str:
-        """
-        Return the analysis of the named open pause.
-
-        Raises:
-            BadInput: there are several, or nothing is named.
-            TransitionRefused: nothing of that name is paused.
-        """
-        field, name = _name(stock_id, analysis_id)
-        found = await self._database.named("pauses_matching", {"name": name}, deadline=deadline)
-        found = [row for row in found if row["exact"] or field == "stock_id"]
-        if not found:
-            raise TransitionRefused(f"{name!r} is not paused.", mend="`imem pauses` lists what is.")
-        return single_match(found, name, field, "pause")
-
-    async def meant(self, name: str, *, paused: bool, deadline: Deadline) -> str:
-        """
-        Return the analysis for a name, which is its id or its stock.
+        Return the analysis that *what* names, which is its id or its stock.
 
         Args:
-            paused: whether to find a paused analysis, instead of a running one.
+            paused: whether to find the paused analysis of a stock, instead of its running one.
 
         Raises:
-            BadInput, TransitionRefused: as :meth:`resolve_analysis` and :meth:`resolve_pause`.
+            BadInput: there is none, or there are several.
+            TransitionRefused: nothing of that name is paused.
         """
-        checked_id("analysis", name)
-        found = await self._database.named("analyses_matching", {"name": name}, deadline=deadline)
+        checked_id("analysis", what)
+        found = await self._database.named("analyses_matching", {"name": what}, deadline=deadline)
         if found and found[0]["exact"]:
-            return name
-        if paused:
-            return await self.resolve_pause(name, None, deadline=deadline)
-        return single_match(found, name, "analysis", "running analysis")
+            return what
+        if not paused:
+            return single_match(found, what, "running analysis")
+        found = await self._database.named("pauses_matching", {"name": what}, deadline=deadline)
+        if not found:
+            raise _not_paused(what)
+        return single_match(found, what, "pause")
 
     # Resuming
 
     async def resume_analysis(
         self,
-        stock_id: str | None,
+        what: str,
         resume_plan: Plan | Mapping[str, Any] | None = None,
         notify: bool = True,  # noqa: FBT001, FBT002 - the specification's signature
         *,
-        analysis_id: str | None = None,
         by: Actor | None,
         deadline: Deadline,
     ) -> ResumeResult:
@@ -282,7 +256,7 @@ class PauseService:
             BadInput: the plan is invalid; names the field. Nothing was changed.
         """
         given = resume_plan if isinstance(resume_plan, Plan) or resume_plan is None else plan_of(resume_plan)
-        name = await self.resolve_pause(stock_id, analysis_id, deadline=deadline)
+        name = await self.resolve(what, paused=True, deadline=deadline)
         async with self._database.transaction(deadline) as conn:
             analysis = await lock_analysis(conn, name)
             pause = await _open(conn, name)
@@ -295,16 +269,7 @@ class PauseService:
 
     # Extending, cancelling
 
-    async def extend(
-        self,
-        stock_id: str | None,
-        until: datetime,
-        reason: str,
-        *,
-        analysis_id: str | None = None,
-        by: Actor | None,
-        deadline: Deadline,
-    ) -> Pause:
+    async def extend(self, what: str, until: datetime, reason: str, *, by: Actor | None, deadline: Deadline) -> Pause:
         """
         Extend a pause, once, to at most 30 days after it began; its memories live as long.
 
@@ -313,7 +278,7 @@ class PauseService:
             TransitionRefused: it is not paused, or is stale already.
         """
         reason = checked_reason(reason)
-        name = await self.resolve_pause(stock_id, analysis_id, deadline=deadline)
+        name = await self.resolve(what, paused=True, deadline=deadline)
         async with self._database.transaction(deadline) as conn:
             await lock_analysis(conn, name)
             pause = await _open(conn, name)
@@ -330,23 +295,15 @@ class PauseService:
         await self._later(self._driver.keep(name, deadline=deadline))
         return pause
 
-    async def cancel(
-        self,
-        stock_id: str | None,
-        reason: str,
-        *,
-        analysis_id: str | None = None,
-        by: Actor,
-        deadline: Deadline,
-    ) -> None:
+    async def cancel(self, what: str, reason: str, *, by: Actor, deadline: Deadline) -> str:
         """
-        Cancel a paused analysis: its pause expires now, and the analysis fails.
+        Cancel a paused analysis: its pause expires now, and the analysis fails. Return its id.
 
         Raises:
             TransitionRefused: it is not paused.
         """
         reason = checked_reason(reason)
-        name = await self.resolve_pause(stock_id, analysis_id, deadline=deadline)
+        name = await self.resolve(what, paused=True, deadline=deadline)
         async with self._database.transaction(deadline) as conn:
             await lock_analysis(conn, name)
             pause = await _open(conn, name)
@@ -354,29 +311,24 @@ class PauseService:
             now = (await rows(conn, "pause_now"))[0]["now"]
             await transitions.expire(conn, pause, now=now, by=by, reason=reason)
         await self._later(self._driver.forget(agents, deadline=deadline))
+        return name
 
     # Reading
 
-    async def get_pause_state(
-        self, stock_id: str | None, *, analysis_id: str | None = None, deadline: Deadline
-    ) -> PauseState:
+    async def get_pause_state(self, what: str, *, deadline: Deadline) -> PauseState:
         """
         Return whether an analysis is paused, since when and why; of a stock, its paused or running one.
 
         Raises:
-            BadInput: there is none, or several.
+            BadInput: there is none, or there are several.
         """
-        field, name = _name(stock_id, analysis_id)
-        if field == "stock_id":
-            found = await self._database.named("pauses_matching", {"name": name}, deadline=deadline)
-            name = (
-                single_match(found, name, field, "analysis")
-                if found
-                else await self.resolve_analysis(name, None, deadline=deadline)
-            )
-        analyses = await self._database.named("task_state", {"analysis_id": name}, deadline=deadline)
+        checked_id("analysis", what)
+        analyses = await self._database.named("task_state", {"analysis_id": what}, deadline=deadline)
         if not analyses:
-            raise BadInput("analysis_id", f"there is no analysis {name!r}.")
+            found = await self._database.named("pauses_matching", {"name": what}, deadline=deadline)
+            found = found or await self._database.named("analyses_matching", {"name": what}, deadline=deadline)
+            name = single_match(found, what, "analysis")
+            analyses = await self._database.named("task_state", {"analysis_id": name}, deadline=deadline)
         return await self._state(
             analyses[0]["analysis_id"], analyses[0]["subject_id"], analyses[0]["outcome"], deadline
         )
@@ -394,11 +346,6 @@ class PauseService:
             return PauseState(analysis_id, stock_id, None, outcome, None)
         expired = PauseStatus.EXPIRED if past[0]["outcome"] == PauseStatus.EXPIRED.value else None
         return PauseState(analysis_id, stock_id, expired, outcome, ended)
-
-    async def known(self, analysis_id: str, *, deadline: Deadline) -> bool:
-        """Return whether an analysis of that id exists, ended or not."""
-        found = await self._database.named("task_state", {"analysis_id": analysis_id}, deadline=deadline)
-        return bool(found)
 
     async def pauses(self, *, everything: bool = False, limit: int = LISTED, deadline: Deadline) -> list[Pause]:
         """Return the open pauses, or all stored ones, oldest first."""
@@ -430,20 +377,15 @@ class PauseService:
         return pause_of(found[0]) if found else pause
 
 
-def _name(stock_id: str | None, analysis_id: str | None) -> tuple[str, str]:
-    """Return the field that was given, and its value."""
-    if analysis_id is not None:
-        return "analysis_id", checked_id("analysis_id", analysis_id)
-    if stock_id is None:
-        raise BadInput("stock_id", "name a stock, or an analysis.")
-    return "stock_id", checked_id("stock_id", stock_id)
-
-
 def _trigger(found: object) -> Trigger:
     try:
         return Trigger(str(found))
     except ValueError:
         raise BadInput("trigger_source", f"is one of {', '.join(Trigger)}.") from None
+
+
+def _not_paused(name: str) -> TransitionRefused:
+    return TransitionRefused(f"{name!r} is not paused.", mend="`imem pauses` lists what is.")
 
 
 async def _open(conn: Connection, analysis_id: str) -> Pause:
@@ -455,7 +397,7 @@ async def _open(conn: Connection, analysis_id: str) -> Pause:
     """
     pause = await open_pause(conn, analysis_id)
     if pause is None:
-        raise TransitionRefused(f"{analysis_id!r} is not paused.", mend="`imem pauses` lists what is.")
+        raise _not_paused(analysis_id)
     return pause
 
 

@@ -343,16 +343,16 @@ def checked_uuid(field: str, value: object) -> UUID:
         raise BadInput(field, f"{str(value)[:80]!r} is no UUID.") from None
 
 
-def single_match(found: Sequence[Row], name: str, field: str, what: str) -> str:
+def single_match(found: Sequence[Row], name: str, what: str) -> str:
     """
     Return the id of the only analysis that matches a name: the exact one, or the only one of that stock.
 
     Raises:
-        BadInput: there is none, or there are several; names *field*.
+        BadInput: there is none, or there are several.
     """
     if not found:
-        raise BadInput(field, f"{name!r} has no {what}.")
+        raise BadInput("analysis", f"{name!r} has no {what}.")
     if found[0]["exact"] or len(found) == 1:
         return str(found[0]["analysis_id"])
     names = ", ".join(str(row["analysis_id"]) for row in found[:5])
-    raise BadInput("analysis_id", f"{name!r} has several of that kind: {names}.", mend="Name one of them.")
+    raise BadInput("analysis", f"{name!r} has several of that kind: {names}.", mend="Name one of them.")

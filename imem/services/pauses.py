@@ -179,9 +179,8 @@ class AuthorizedPauseService:
         """
 
         async def order() -> PauseResult:
-            name = await self._parts.pauses.meant(what, paused=False, deadline=deadline)
             by = self._gateway.actor
-            return await self._parts.pauses.pause_analysis(None, reason, analysis_id=name, by=by, deadline=deadline)
+            return await self._parts.pauses.pause_analysis(what, reason, by=by, deadline=deadline)
 
         return await self._allowed(Action.PAUSE, what, order, deadline)
 
@@ -199,11 +198,8 @@ class AuthorizedPauseService:
         """
 
         async def order() -> ResumeResult:
-            name = await self._parts.pauses.meant(what, paused=True, deadline=deadline)
             by = self._gateway.actor
-            return await self._parts.pauses.resume_analysis(
-                None, plan, notify, analysis_id=name, by=by, deadline=deadline
-            )
+            return await self._parts.pauses.resume_analysis(what, plan, notify, by=by, deadline=deadline)
 
         return await self._allowed(Action.RESUME, what, order, deadline)
 
@@ -217,9 +213,8 @@ class AuthorizedPauseService:
         """
 
         async def order() -> Pause:
-            name = await self._parts.pauses.meant(what, paused=True, deadline=deadline)
             by = self._gateway.actor
-            return await self._parts.pauses.extend(None, until, reason, analysis_id=name, by=by, deadline=deadline)
+            return await self._parts.pauses.extend(what, until, reason, by=by, deadline=deadline)
 
         return await self._allowed(Action.EXTEND, what, order, deadline)
 
@@ -227,10 +222,8 @@ class AuthorizedPauseService:
         """Cancel a paused analysis: it fails, and its working memories are deleted at once; return its id."""
 
         async def order() -> str:
-            name = await self._parts.pauses.meant(what, paused=True, deadline=deadline)
             by = self._gateway.actor
-            await self._parts.pauses.cancel(None, reason, analysis_id=name, by=by, deadline=deadline)
-            return name
+            return await self._parts.pauses.cancel(what, reason, by=by, deadline=deadline)
 
         return await self._allowed(Action.CANCEL, what, order, deadline)
 
@@ -257,9 +250,8 @@ class AuthorizedPauseService:
 
         async def order() -> BatchState:
             due = deadline.within_ms(within_ms)
-            names = [await self._parts.pauses.meant(one, paused=False, deadline=due) for one in what]
             by = self._gateway.actor
-            return await self._parts.batches.pause_batch([], reason, limit, analysis_ids=names, by=by, deadline=due)
+            return await self._parts.batches.pause_batch(what, reason, limit, by=by, deadline=due)
 
         return await self._allowed(Action.PAUSE, "batch", order, deadline)
 
@@ -270,9 +262,8 @@ class AuthorizedPauseService:
 
         async def order() -> BatchState:
             due = deadline.within_ms(within_ms)
-            names = [await self._parts.pauses.meant(one, paused=True, deadline=due) for one in what]
             by = self._gateway.actor
-            return await self._parts.batches.resume_batch([], limit, analysis_ids=names, by=by, deadline=due)
+            return await self._parts.batches.resume_batch(what, limit, by=by, deadline=due)
 
         return await self._allowed(Action.RESUME, "batch", order, deadline)
 
@@ -291,15 +282,9 @@ class AuthorizedPauseService:
 
     async def state(self, what: str, *, deadline: Deadline) -> PauseState:
         """Return whether an analysis is paused, and how its last pause ended."""
-
-        async def ask() -> PauseState:
-            # A stock may have a paused analysis, or one that runs.
-            known = await self._parts.pauses.known(what, deadline=deadline)
-            return await self._parts.pauses.get_pause_state(
-                None if known else what, analysis_id=what if known else None, deadline=deadline
-            )
-
-        return await self._allowed(Action.READ, what, ask, deadline)
+        return await self._allowed(
+            Action.READ, what, lambda: self._parts.pauses.get_pause_state(what, deadline=deadline), deadline
+        )
 
     async def batch(self, batch_id: UUID | str, *, deadline: Deadline) -> BatchState:
         """Return the state of a batch, with its analyses."""

@@ -64,9 +64,7 @@ async def test_five_stocks(world: World, table: Table) -> None:
         assert (resumed.status, resumed.resumed) == ("COMPLETED", STOCKS)
         await have(world, f"single-{number}")
         begun = time.perf_counter()
-        single = await world.pauses.pause_analysis(
-            None, "One.", analysis_id=f"single-{number}", by=PERSON, deadline=soon(60_000)
-        )
+        single = await world.pauses.pause_analysis(f"single-{number}", "One.", by=PERSON, deadline=soon(60_000))
         singles.append(time.perf_counter() - begun)
         assert single.status == "PAUSED"
     data = f"{STOCKS} stocks, {STOCKS * len(AGENTS)} agents"

@@ -75,9 +75,7 @@ async def prepare(task: dict[str, Any], names: list[str]) -> None:
         for name in AGENTS:
             await world.release(await world.begin(analysis_id, name, stock_id=f"company:{analysis_id}"))
         if task["operation"] == "resume":
-            result = await world.pauses.pause_analysis(
-                None, "First.", analysis_id=analysis_id, by=PERSON, deadline=soon()
-            )
+            result = await world.pauses.pause_analysis(analysis_id, "First.", by=PERSON, deadline=soon())
             assert result.status == "PAUSED", result
         if task["operation"] == "gate":
             world.gate(analysis_id)
@@ -96,9 +94,9 @@ async def order(task: dict[str, Any], analysis_id: str, after: int, say: Say) ->
     say(task["operation"])
     arm(after)
     if task["operation"] == "pause":
-        await world.pauses.pause_analysis(None, "Now.", analysis_id=analysis_id, by=PERSON, deadline=soon())
+        await world.pauses.pause_analysis(analysis_id, "Now.", by=PERSON, deadline=soon())
     else:
-        await world.pauses.resume_analysis(None, analysis_id=analysis_id, by=PERSON, deadline=soon())
+        await world.pauses.resume_analysis(analysis_id, by=PERSON, deadline=soon())
     await close_world(world)
 
 
@@ -123,9 +121,9 @@ async def either(task: dict[str, Any], analysis_id: str, after: int, say: Say) -
     # Somebody else may order the same just now.
     with suppress(TransitionRefused):
         if status is None:
-            await world.pauses.pause_analysis(None, "Now.", analysis_id=analysis_id, by=PERSON, deadline=soon())
+            await world.pauses.pause_analysis(analysis_id, "Now.", by=PERSON, deadline=soon())
         elif status == "PAUSED":
-            await world.pauses.resume_analysis(None, analysis_id=analysis_id, by=PERSON, deadline=soon())
+            await world.pauses.resume_analysis(analysis_id, by=PERSON, deadline=soon())
     await world.manager._sagas(soon())
     await close_world(world)
 
@@ -149,10 +147,10 @@ async def together(task: dict[str, Any], _: str, after: int, say: Say) -> None:
         await world.manager._sagas(soon())
     elif running:
         names = [row["analysis_id"] for row in running]
-        await world.batches.pause_batch([], "All.", analysis_ids=names, by=PERSON, deadline=soon())
+        await world.batches.pause_batch(names, "All.", by=PERSON, deadline=soon())
     elif paused:
         names = [row["analysis_id"] for row in paused]
-        await world.batches.resume_batch([], analysis_ids=names, by=PERSON, deadline=soon())
+        await world.batches.resume_batch(names, by=PERSON, deadline=soon())
     await close_world(world)
 
 

@@ -35,28 +35,28 @@ def ordering(name: str, action: str) -> Callable[[Prepare], None]:
 @ordering("a pause", "pause")
 async def _pause(world: World) -> Order:
     await world.release(await world.begin("a-1"))
-    return lambda: world.pauses.pause_analysis(None, "A look.", analysis_id="a-1", by=PERSON, deadline=soon())
+    return lambda: world.pauses.pause_analysis("a-1", "A look.", by=PERSON, deadline=soon())
 
 
 @ordering("an extension", "extend")
 async def _extend(world: World) -> Order:
     await world.paused("a-1")
-    pause = (await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())).pause
+    pause = (await world.pauses.get_pause_state("a-1", deadline=soon())).pause
     assert pause is not None
     until = pause.paused_at + timedelta(days=21)
-    return lambda: world.pauses.extend(None, until, "Leave.", analysis_id="a-1", by=PERSON, deadline=soon())
+    return lambda: world.pauses.extend("a-1", until, "Leave.", by=PERSON, deadline=soon())
 
 
 @ordering("a resume", "resume")
 async def _resume(world: World) -> Order:
     await world.paused("a-1")
-    return lambda: world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    return lambda: world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
 
 
 @ordering("what is given up", "cancel")
 async def _cancel(world: World) -> Order:
     await world.paused("a-1")
-    return lambda: world.pauses.cancel(None, "Enough.", analysis_id="a-1", by=PERSON, deadline=soon())
+    return lambda: world.pauses.cancel("a-1", "Enough.", by=PERSON, deadline=soon())
 
 
 @ordering("an analysis", "start")
@@ -90,13 +90,13 @@ async def _reject(world: World) -> Order:
 @ordering("a batch of pauses", "pause_batch")
 async def _pause_batch(world: World) -> Order:
     await world.release(await world.begin("a-1"))
-    return lambda: world.batches.pause_batch([], "All.", analysis_ids=["a-1"], by=PERSON, deadline=soon())
+    return lambda: world.batches.pause_batch(["a-1"], "All.", by=PERSON, deadline=soon())
 
 
 @ordering("a batch of resumes", "resume_batch")
 async def _resume_batch(world: World) -> Order:
     await world.paused("a-1")
-    return lambda: world.batches.resume_batch([], analysis_ids=["a-1"], by=PERSON, deadline=soon())
+    return lambda: world.batches.resume_batch(["a-1"], by=PERSON, deadline=soon())
 
 
 @ordering("a batch that another process goes on with", "pause")

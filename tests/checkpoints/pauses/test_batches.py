@@ -197,13 +197,13 @@ async def test_a_batch_of_pauses_goes_on_where_one_refuses(world: World) -> None
 @pytest.mark.parametrize(
     ("order", "error", "field"),
     [
-        ({"stock_ids": []}, BadInput, "stock_ids"),
-        ({"stock_ids": "company:a-00"}, BadInput, "stock_ids"),
-        ({"stock_ids": ["company:a-00", "company:a-00"]}, BadInput, "stock_ids.1"),
-        ({"stock_ids": ["company:a-00"], "concurrency_limit": 0}, BadInput, "concurrency_limit"),
-        ({"stock_ids": ["company:a-00"], "concurrency_limit": True}, BadInput, "concurrency_limit"),
-        ({"stock_ids": [f"company:{number}" for number in range(1_001)]}, BadInput, "stock_ids"),
-        ({"stock_ids": ["company:a-00", "company:a-01"]}, TransitionRefused, None),
+        ({"what": []}, BadInput, "analyses"),
+        ({"what": "company:a-00"}, BadInput, "analyses"),
+        ({"what": ["company:a-00", "company:a-00"]}, BadInput, "analyses.1"),
+        ({"what": ["company:a-00"], "concurrency_limit": 0}, BadInput, "concurrency_limit"),
+        ({"what": ["company:a-00"], "concurrency_limit": True}, BadInput, "concurrency_limit"),
+        ({"what": [f"company:{number}" for number in range(1_001)]}, BadInput, "analyses"),
+        ({"what": ["company:a-00", "company:a-01"]}, TransitionRefused, None),
     ],
 )
 async def test_a_batch_that_is_wrong_writes_nothing(
@@ -264,7 +264,7 @@ async def test_a_batch_of_pauses_does_not_wait_for_one_that_was_just_being_resum
         "next_attempt_at = imem_now() + interval '1 hour'"
     )
     names = ["a-1", *await ready(world, 1, "b")]
-    ordered = await world.batches.pause_batch([], "All.", analysis_ids=names, by=PERSON, deadline=soon(2_000))
+    ordered = await world.batches.pause_batch(names, "All.", by=PERSON, deadline=soon(2_000))
     assert ordered.members["a-1"][0] == "RUNNING"
     world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
 

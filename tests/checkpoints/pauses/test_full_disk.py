@@ -240,9 +240,7 @@ async def all_there(world: World, saved: list[Checkpoint]) -> None:
 async def order(world: World, analysis_id: str) -> bool:
     """Order a pause; return whether that was acknowledged. Nobody has to have carried it out."""
     try:
-        result = await world.pauses.pause_analysis(
-            None, "Now.", analysis_id=analysis_id, by=PERSON, deadline=soon(3_000)
-        )
+        result = await world.pauses.pause_analysis(analysis_id, "Now.", by=PERSON, deadline=soon(3_000))
     except ImemError:
         return False
     return result.status in {"PAUSING", "PAUSED"}

@@ -159,7 +159,7 @@ async def test_a_timeout_hands_the_memory_to_the_pause(waiting: Waiting) -> None
     assert await waiting.ends(agent) == ms_of(row["pause_timestamp"] + PAUSED_TTL)
     await waiting.round()
     assert await waiting.mode(agent) is ExpiryMode.PAUSED
-    resumed = await waiting.world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    resumed = await waiting.world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
     assert resumed.status == "RESUMED"
     await waiting.round()
     assert await waiting.mode(agent) is ExpiryMode.ACTIVE
@@ -169,7 +169,7 @@ async def test_a_timeout_hands_the_memory_to_the_pause(waiting: Waiting) -> None
 async def test_a_pause_that_waits_for_a_server_is_not_disturbed(waiting: Waiting) -> None:
     """What is PAUSING or PAUSED belongs to its saga, also where another gate opens by mistake."""
     agent = await waiting.worked()
-    await waiting.world.pauses.pause_analysis(None, "A look.", analysis_id="a-1", by=PERSON, deadline=soon())
+    await waiting.world.pauses.pause_analysis("a-1", "A look.", by=PERSON, deadline=soon())
     before = await waiting.ends(agent)
     waiting.world.gate()
 

@@ -43,7 +43,7 @@ async def test_a_failure_pauses_and_its_alert_says_all(world: World) -> None:
     )  # fmt: skip
     assert payload["checkpoint_id"] is not None
     assert payload["message"] == CRASH.message
-    resumed = await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    resumed = await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
     assert resumed.plan.to_dict()["restart"] == {"business_research": "checkpoint"}
 
 
@@ -54,7 +54,7 @@ async def test_no_pause_without_its_alert_and_no_alert_without_its_pause(world: 
     await world.release(lease)
     world.owner("ALTER TABLE workflow.alert ADD CONSTRAINT never CHECK (false) NOT VALID")
     with pytest.raises(Exception, match="Postgres refused a statement"):
-        await world.pauses.pause_analysis(None, "Now.", analysis_id="a-1", by=PERSON, deadline=soon())
+        await world.pauses.pause_analysis("a-1", "Now.", by=PERSON, deadline=soon())
     assert await world.rows("SELECT FROM workflow.paused_analyses") == []
     assert await world.rows("SELECT FROM memory_access_audit WHERE action = 'pause'") == []
     world.owner("ALTER TABLE workflow.alert DROP CONSTRAINT never")
@@ -66,7 +66,7 @@ async def test_no_pause_without_its_alert_and_no_alert_without_its_pause(world: 
     ):
         world.owner(f"ALTER TABLE {row['relname']} ADD CONSTRAINT never CHECK (false) NOT VALID")
     with pytest.raises(Exception, match="Postgres refused a statement"):
-        await world.pauses.pause_analysis(None, "Now.", analysis_id="a-1", by=PERSON, deadline=soon())
+        await world.pauses.pause_analysis("a-1", "Now.", by=PERSON, deadline=soon())
     assert await world.rows("SELECT FROM workflow.paused_analyses") == []
     assert await world.alerts() == []
 
@@ -95,7 +95,7 @@ async def test_further_failures_join_the_pause(world: World) -> None:
 
     assert len(await world.rows("SELECT FROM workflow.paused_analyses")) == 1
     assert await world.alerts() == ["AGENT_FAILURE"]
-    resumed = await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    resumed = await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
     assert sorted(resumed.plan.to_dict()["restart"]) == ["business_research", "financial_analyst"]
 
 
@@ -120,7 +120,7 @@ async def test_a_failure_of_the_third_class_ends_the_analysis(world: World) -> N
     )
 
     assert (await world.failure())["class"] == "fail"
-    state = await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())
+    state = await world.pauses.get_pause_state("a-1", deadline=soon())
     assert (state.status, state.outcome) == (None, "failed")
     assert await world.alerts() == ["ANALYSIS_FAILED"]
     assert await world.leases.stop_reason("a-1", deadline=soon()) == "failed"
@@ -275,7 +275,7 @@ async def test_after_three_attempts_without_a_person_a_person_is_asked(world: Wo
     failed = await world.rows("SELECT severity FROM workflow.alert WHERE kind = 'RESUME_FAILED'")
     assert [one["severity"] for one in failed] == ["CRITICAL"] * 3
     assert (await world.alerts()).count("RESUME_NEEDS_PERSON") == 1
-    resumed = await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    resumed = await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
     assert resumed.status == "RESUMED"
     assert row["signature"]
 
@@ -322,7 +322,7 @@ async def test_no_card_outlives_what_it_is_about(world: World, ends: str) -> Non
     for _ in range(3):
         await world.manager.round(deadline=soon())
     if ends == "TIMED_OUT":
-        await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+        await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
 
     (alert,) = await world.rows("SELECT closed_at FROM workflow.alert WHERE kind = 'AGENT_FAILURE'")
     assert alert["closed_at"] is not None

@@ -111,7 +111,7 @@ async def test_what_a_batch_resumes_keeps_to_the_limits_of_each_type(world: Worl
     names = [f"a-{number}" for number in range(4)]
     for name in names:
         await started(world, {"valuation": "val"}, name)
-        await world.pauses.pause_analysis(None, "Wait.", analysis_id=name, by=PERSON, deadline=soon())
+        await world.pauses.pause_analysis(name, "Wait.", by=PERSON, deadline=soon())
     world.sent.clear()
 
     state = await world.batches.resume_batch([f"company:{name}" for name in names], by=PERSON, deadline=soon(60_000))
@@ -310,5 +310,5 @@ async def test_an_agent_that_nothing_can_bring_back_raises_one_alert(world: Worl
 
     assert await world.parts.runner.run(world.sent[-1]) == "FAILED"
 
-    assert (await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())).outcome == "failed"
+    assert (await world.pauses.get_pause_state("a-1", deadline=soon())).outcome == "failed"
     assert len(await world.alerts()) == before + 1

@@ -25,7 +25,7 @@ from .world import PERSON, World, close_world, make_world, soon
 
 
 async def order(world: World, ms: float = 20_000) -> str:
-    result = await world.pauses.pause_analysis(None, "A look.", analysis_id="a-1", by=PERSON, deadline=soon(ms))
+    result = await world.pauses.pause_analysis("a-1", "A look.", by=PERSON, deadline=soon(ms))
     return result.status
 
 
@@ -78,7 +78,7 @@ async def test_a_pause_without_the_working_server_rests_on_the_last_checkpoint(
     await own.manager.round(deadline=soon())
     (agent,) = await own.rows("SELECT * FROM workflow.pause_agent_checkpoints")
     assert agent["memory_kept"]
-    result = await own.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    result = await own.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
     assert result.status == "RESUMED"
     assert await own.memory(lease) != {}
 
@@ -130,7 +130,7 @@ async def test_a_resume_whose_servers_are_away_is_paused_again(
     for server in memories:
         server.kill()
 
-    result = await own.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon(400))
+    result = await own.pauses.resume_analysis("a-1", by=PERSON, deadline=soon(400))
     assert result.status == "RESUMING"
     for _ in range(3):
         at_once(own)
@@ -145,7 +145,7 @@ async def test_a_resume_whose_servers_are_away_is_paused_again(
     assert own.sent == []
     for server in memories:
         server.start()
-    again = await own.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    again = await own.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
     assert again.status == "RESUMED"
     assert await own.memory(lease) != {}
 
@@ -184,7 +184,7 @@ async def _killed_while_pausing(world: World, names: list[str], stack: LocalStac
 
     async def pause(name: str) -> None:
         try:
-            await world.pauses.pause_analysis(None, "Now.", analysis_id=name, by=PERSON, deadline=soon(5_000))
+            await world.pauses.pause_analysis(name, "Now.", by=PERSON, deadline=soon(5_000))
         except ImemError:
             return
         acknowledged.add(name)

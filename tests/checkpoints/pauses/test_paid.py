@@ -57,7 +57,7 @@ async def test_a_pause_within_a_subtask_keeps_what_was_paid_for(
 ) -> None:
     """Its checkpoint holds the answers, proven by its digest, and nothing else of the subtask."""
     await broken_off(world, upstream, done)
-    result = await world.pauses.pause_analysis(None, "A look.", analysis_id="a-1", by=PERSON, deadline=soon())
+    result = await world.pauses.pause_analysis("a-1", "A look.", by=PERSON, deadline=soon())
     assert result.status == "PAUSED"
     names = list(world.definitions.of_type("screening").names)
     latest = await world.checkpoints.load("a-1", "screening", deadline=soon())
@@ -70,7 +70,7 @@ async def test_a_pause_within_a_subtask_keeps_what_was_paid_for(
         await server.flushall()
     await world.later(after)
 
-    resumed = await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    resumed = await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
 
     assert resumed.status == "RESUMED"
     async with world.parts.runner.session_factory.begin(**AGENT) as session:
@@ -101,7 +101,7 @@ async def test_another_attempt_and_a_failure_pay_for_nothing_twice(world: World,
     await world.manager.round(deadline=soon())
     for server in (world.working_redis, world.durable_redis):
         await server.flushall()
-    await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
 
     assert await runner.run(world.sent[-1]) == "COMPLETED"
 

@@ -61,7 +61,7 @@ async def test_of_resumes_at_once_one_wins(world: World) -> None:
     await world.paused("a-1")
 
     results = await asyncio.gather(
-        *(world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon()) for _ in range(6)),
+        *(world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon()) for _ in range(6)),
         return_exceptions=True,
     )
 
@@ -100,15 +100,15 @@ async def test_the_same_order_after_it_was_resumed_pauses_nothing(world: World) 
     for name in ("a-1", "a-2"):
         await world.release(await world.begin(name, stock_id=f"company:{name}"))
     given: dict[str, Any] = {"by": PERSON, "pause_id": uuid4()}
-    first = await world.pauses.pause_analysis(None, "Once.", analysis_id="a-1", **given, deadline=soon())
-    await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    first = await world.pauses.pause_analysis("a-1", "Once.", **given, deadline=soon())
+    await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
 
-    again = await world.pauses.pause_analysis(None, "Once.", analysis_id="a-1", **given, deadline=soon())
+    again = await world.pauses.pause_analysis("a-1", "Once.", **given, deadline=soon())
 
     assert (again.pause_id, again.status, again.new) == (first.pause_id, "RESUMED", False)
     assert await world.leases.stop_reason("a-1", deadline=soon()) is None
     with pytest.raises(BadInput) as refused:
-        await world.pauses.pause_analysis(None, "Once.", analysis_id="a-2", **given, deadline=soon())
+        await world.pauses.pause_analysis("a-2", "Once.", **given, deadline=soon())
     assert refused.value.field == "pause_id"
 
 
@@ -116,28 +116,27 @@ async def test_the_same_order_under_its_id_pauses_once(world: World) -> None:
     """Whoever did not hear the answer may ask again; another order of what is paused is refused."""
     lease = await world.begin("a-1")
     await world.release(lease)
-    order: dict[str, Any] = {"analysis_id": "a-1", "by": PERSON, "pause_id": uuid4()}
+    order: dict[str, Any] = {"by": PERSON, "pause_id": uuid4()}
 
-    first = await world.pauses.pause_analysis(None, "Once.", **order, deadline=soon())
-    second = await world.pauses.pause_analysis(None, "Once.", **order, deadline=soon())
+    first = await world.pauses.pause_analysis("a-1", "Once.", **order, deadline=soon())
+    second = await world.pauses.pause_analysis("a-1", "Once.", **order, deadline=soon())
 
     assert first.new
     assert not second.new
     assert (second.pause_id, second.status) == (first.pause_id, "PAUSED")
     assert await world.alerts() == ["ANALYSIS_PAUSED"]
     with pytest.raises(TransitionRefused):
-        await world.pauses.pause_analysis(None, "Again.", analysis_id="a-1", by=PERSON, deadline=soon())
+        await world.pauses.pause_analysis("a-1", "Again.", by=PERSON, deadline=soon())
 
 
 @pytest.mark.parametrize(
     ("order", "error", "field"),
     [
-        ({"stock_id": "company:XX"}, BadInput, "stock_id"),
-        ({"analysis_id": "no-such"}, BadInput, "analysis_id"),
-        ({"stock_id": None}, BadInput, "stock_id"),
-        ({"stock_id": "company:TWO"}, BadInput, "analysis_id"),
-        ({"stock_id": ""}, BadInput, "stock_id"),
-        ({"stock_id": "x" * 201}, BadInput, "stock_id"),
+        ({"what": "company:XX"}, BadInput, "analysis"),
+        ({"what": "no-such"}, BadInput, "analysis"),
+        ({"what": "company:TWO"}, BadInput, "analysis"),
+        ({"what": ""}, BadInput, "analysis"),
+        ({"what": "x" * 201}, BadInput, "analysis"),
         ({"reason": " "}, BadInput, "reason"),
         ({"reason": "x" * 2_001}, BadInput, "reason"),
         ({"reason": "nul \x00"}, BadInput, "reason"),
@@ -156,7 +155,7 @@ async def test_an_order_to_pause_that_is_wrong_writes_nothing(
         await world.release(await world.begin(name, stock_id="company:TWO", done=0))
     before = await everything(world)
 
-    given = {"stock_id": "company:MU", "reason": "Why not.", **order}
+    given = {"what": "company:MU", "reason": "Why not.", **order}
     with pytest.raises(error) as refused:
         await world.pauses.pause_analysis(**given, by=PERSON, deadline=soon())
 
@@ -179,7 +178,7 @@ async def test_a_resume_whose_plan_is_wrong_changes_nothing(world: World, plan: 
     before = await everything(world)
 
     with pytest.raises(BadInput) as refused:
-        await world.pauses.resume_analysis(None, plan, analysis_id="a-1", by=PERSON, deadline=soon())
+        await world.pauses.resume_analysis("a-1", plan, by=PERSON, deadline=soon())
 
     assert refused.value.field == field
     assert await everything(world) == before
@@ -206,10 +205,10 @@ async def test_a_plan_of_a_person_is_completed_and_kept(world: World) -> None:
     for name in FOUR:
         leases[name] = await world.begin("a-1", name, done=99 if name == "screening" else 1)
         await world.release(leases[name])
-    await world.pauses.pause_analysis(None, "A plan.", analysis_id="a-1", by=PERSON, deadline=soon())
+    await world.pauses.pause_analysis("a-1", "A plan.", by=PERSON, deadline=soon())
 
     result = await world.pauses.resume_analysis(
-        None, {"restart": {"financial_analyst": "clean"}}, analysis_id="a-1", by=PERSON, deadline=soon()
+        "a-1", {"restart": {"financial_analyst": "clean"}}, by=PERSON, deadline=soon()
     )
 
     assert result.status == "RESUMED"
@@ -232,17 +231,15 @@ async def test_a_plan_of_a_person_is_completed_and_kept(world: World) -> None:
 async def test_an_extension_counts_once_and_extends_the_memories(world: World) -> None:
     """Working memory and snapshot live until then; a second one, or one past day 30, changes nothing."""
     lease = await world.paused("a-1")
-    pause = (await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())).pause
+    pause = (await world.pauses.get_pause_state("a-1", deadline=soon())).pause
     assert pause is not None
     late = pause.paused_at + timedelta(days=30, seconds=1)
     with pytest.raises(BadInput) as refused:
-        await world.pauses.extend(None, late, "Too long.", analysis_id="a-1", by=PERSON, deadline=soon())
+        await world.pauses.extend("a-1", late, "Too long.", by=PERSON, deadline=soon())
     assert refused.value.field == "until"
     until = pause.paused_at + timedelta(days=21)
 
-    extended = await world.pauses.extend(
-        None, until, "The audit is late.", analysis_id="a-1", by=PERSON, deadline=soon()
-    )
+    extended = await world.pauses.extend("a-1", until, "The audit is late.", by=PERSON, deadline=soon())
 
     assert extended.stale_at == until
     meta = await world.working.meta(lease.agent_id, deadline=soon())
@@ -257,9 +254,7 @@ async def test_an_extension_counts_once_and_extends_the_memories(world: World) -
     assert due["expire"] == until + timedelta(days=16)
     before = await everything(world)
     with pytest.raises(BadInput) as refused:
-        await world.pauses.extend(
-            None, until + timedelta(days=1), "Again.", analysis_id="a-1", by=PERSON, deadline=soon()
-        )
+        await world.pauses.extend("a-1", until + timedelta(days=1), "Again.", by=PERSON, deadline=soon())
     assert refused.value.field == "until"
     assert await everything(world) == before
 
@@ -268,9 +263,9 @@ async def test_what_a_person_gives_up_is_over(world: World) -> None:
     """The row is history, the audit says who, the memories are gone, and nothing of the analysis starts again."""
     lease = await world.paused("a-1")
 
-    await world.pauses.cancel(None, "The mandate ended.", analysis_id="a-1", by=PERSON, deadline=soon())
+    await world.pauses.cancel("a-1", "The mandate ended.", by=PERSON, deadline=soon())
 
-    state = await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())
+    state = await world.pauses.get_pause_state("a-1", deadline=soon())
     assert (state.status, state.outcome) == ("EXPIRED", "failed")
     assert state.pause is not None
     assert await world.rows("SELECT FROM workflow.paused_analyses") == []
@@ -299,7 +294,7 @@ async def test_an_analysis_that_fails_while_it_is_paused_takes_its_pause_along(w
         "ANALYSIS_FAILED",
     ]
     with pytest.raises(TransitionRefused):
-        await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+        await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
 
 
 async def test_nothing_is_paused_while_a_gate_waits(world: World) -> None:

@@ -54,7 +54,7 @@ async def test_people_are_told_on_a_narrow_pool(narrow: World) -> None:
         "l1_snapshot = jsonb_set(l1_snapshot, '{calls}', 'null')"
     )
 
-    await narrow.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon(10_000))
+    await narrow.pauses.resume_analysis("a-1", by=PERSON, deadline=soon(10_000))
 
-    assert (await narrow.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())).outcome == "failed"
+    assert (await narrow.pauses.get_pause_state("a-1", deadline=soon())).outcome == "failed"
     assert sorted(await narrow.alerts()) == ["AGENT_FAILURE", "ANALYSIS_PAUSED"]

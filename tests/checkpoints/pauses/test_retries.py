@@ -125,7 +125,7 @@ async def test_the_third_failed_attempt_pauses(world: World, upstream: Upstream)
     found = await world.rows("SELECT retry_count FROM workflow.agent_checkpoints WHERE kind = 'failure'")
     assert [row["retry_count"] for row in found] == [2]
     await world.manager.round(deadline=soon())
-    await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
     upstream.answers.append(Answer(429))
     assert await runner(world, waits).run(world.sent[-1]) == "COMPLETED"
 
@@ -203,7 +203,7 @@ async def test_an_agent_that_waits_hears_that_it_shall_stop(world: World, upstre
 
     async def pause() -> None:
         # Of this the agent is part: the order stands, and is carried out when the agent has stopped.
-        await world.pauses.pause_analysis(None, "Wait.", analysis_id="a-1", by=PERSON, deadline=soon(300))
+        await world.pauses.pause_analysis("a-1", "Wait.", by=PERSON, deadline=soon(300))
 
     waits = Waits(meanwhile=pause)
     assert await runner(world, waits).run(world.sent[-1]) == "STOPPED"

@@ -49,7 +49,7 @@ async def test_a_round_ends_in_time_although_a_server_is_silent(
     count = 3 * AT_ONCE
     for number in range(count):
         await own.begin(f"a-{number:02}", stock_id=f"company:{number}", done=1)
-        await own.pauses.pause_analysis(None, "A look.", analysis_id=f"a-{number:02}", by=PERSON, deadline=soon(300))
+        await own.pauses.pause_analysis(f"a-{number:02}", "A look.", by=PERSON, deadline=soon(300))
     # Their agents do not stop, and have to be fenced off.
     own.owner("UPDATE workflow.paused_analyses SET drain_until = imem_now()")
     memories[0].signal(signal.SIGSTOP)

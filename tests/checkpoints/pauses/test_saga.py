@@ -23,7 +23,7 @@ from .world import FOUR, PERSON, World, soon
 
 
 async def order(world: World, analysis_id: str = "a-1", ms: float = 20_000) -> Any:
-    return await world.pauses.pause_analysis(None, "A look.", analysis_id=analysis_id, by=PERSON, deadline=soon(ms))
+    return await world.pauses.pause_analysis(analysis_id, "A look.", by=PERSON, deadline=soon(ms))
 
 
 async def test_an_agent_at_work_is_waited_for_until_it_stops(world: World) -> None:
@@ -76,7 +76,7 @@ async def test_paused_means_proven_for_every_begun_agent(world: World) -> None:
 
     await order(world)
 
-    pause = (await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())).pause
+    pause = (await world.pauses.get_pause_state("a-1", deadline=soon())).pause
     assert pause is not None
     agents = await world.rows("SELECT * FROM workflow.pause_agent_checkpoints ORDER BY agent_type")
     assert [agent["agent_type"] for agent in agents] == sorted(FOUR)
@@ -143,7 +143,7 @@ async def test_resumed_long_after_with_its_memory_lost_nothing_repeats(world: Wo
     await world.working_redis.flushall()
     await world.later(after)
 
-    result = await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    result = await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
 
     assert result.status == "RESUMED"
     assert await world.memory(lease) == before
@@ -168,9 +168,9 @@ async def test_a_resume_that_finds_nothing_left_ends_the_analysis(world: World, 
             raise error("Nothing is left.")
 
     object.__setattr__(world.stores, "recovery", Nothing())
-    await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
 
-    state = await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())
+    state = await world.pauses.get_pause_state("a-1", deadline=soon())
     assert state.outcome == "failed"
     assert await world.rows("SELECT FROM workflow.paused_analyses") == []
     assert world.sent == []
@@ -189,10 +189,10 @@ async def test_a_resume_of_which_nothing_is_left_tells_people_once(world: World)
         "l1_snapshot = jsonb_set(l1_snapshot, '{calls}', 'null')"
     )
 
-    await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
     await world.manager.round(deadline=soon())
 
-    state = await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())
+    state = await world.pauses.get_pause_state("a-1", deadline=soon())
     assert state.outcome == "failed"
     assert sorted(await world.alerts()) == ["AGENT_FAILURE", "ANALYSIS_PAUSED"]
     assert await world.keys(lease.agent_id) == []
@@ -239,7 +239,7 @@ async def test_a_manager_that_stood_still_does_nothing_more(world: World) -> Non
     )
     await world.manager.round(deadline=soon())
     assert (await world.pause_row("a-1"))["status"] == "PAUSED"
-    resumed = await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    resumed = await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
     assert resumed.status == "RESUMED"
     again = await world.leases.acquire(
         analysis_id="a-1", agent_type="business_research", agent_id=lease.agent_id, subject_id="company:MU",
@@ -331,9 +331,9 @@ async def test_a_resume_by_a_program_of_another_version_tells_people(world: Worl
     recovery: Any = world.stores.recovery
     recovery._definitions = Definitions.of(agents)
 
-    await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
 
-    state = await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())
+    state = await world.pauses.get_pause_state("a-1", deadline=soon())
     assert state.outcome == "failed"
     assert world.sent == []
     (alert,) = await world.rows("SELECT severity, payload FROM workflow.alert WHERE kind = 'AGENT_FAILURE'")
@@ -354,12 +354,12 @@ async def test_a_resume_that_is_taken_back_lets_memories_live_as_long_as_the_pau
             raise ValkeyUnavailable("away")
 
     object.__setattr__(world.stores, "orchestrator", Away())
-    await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon(500))
+    await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon(500))
     for _ in range(4):
         world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
         await world.manager.round(deadline=soon())
 
-    pause = (await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())).pause
+    pause = (await world.pauses.get_pause_state("a-1", deadline=soon())).pause
     meta = await world.working.meta(lease.agent_id, deadline=soon())
     assert pause is not None
     assert meta is not None

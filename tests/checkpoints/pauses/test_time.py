@@ -48,8 +48,8 @@ async def test_a_clock_that_jumps_skips_nothing(world: World) -> None:
     assert sorted(await world.alerts()) == ["ANALYSIS_PAUSED", "PAUSE_REMINDER", "PAUSE_STALE", "PAUSE_WARNING"]
     assert (await world.pause_row("a-1"))["status"] == "STALE"
     with pytest.raises(TransitionRefused):
-        await world.pauses.resume_analysis(None, analysis_id="a-1", by=None, deadline=soon())
-    resumed = await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+        await world.pauses.resume_analysis("a-1", by=None, deadline=soon())
+    resumed = await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
     assert resumed.status == "RESUMED"
     assert await world.rows("SELECT FROM workflow.pause_timer") == []
 
@@ -81,7 +81,7 @@ async def test_what_nobody_resumes_expires_and_is_kept_on_file(world: World) -> 
     (past,) = await world.rows("SELECT outcome, body FROM workflow.paused_analyses_history")
     assert past["outcome"] == "EXPIRED"
     assert len(past["body"]["agents"]) == 1
-    state = await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())
+    state = await world.pauses.get_pause_state("a-1", deadline=soon())
     assert (state.status, state.outcome) == ("EXPIRED", "failed")
     actions = await world.rows("SELECT action FROM memory_access_audit WHERE resource_type = 'workflow' ORDER BY id")
     assert [row["action"] for row in actions] == ["pause", "expire"]
@@ -91,10 +91,10 @@ async def test_what_nobody_resumes_expires_and_is_kept_on_file(world: World) -> 
 
 async def test_an_extended_pause_goes_stale_at_its_new_end(world: World) -> None:
     await world.paused("a-1")
-    pause = (await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())).pause
+    pause = (await world.pauses.get_pause_state("a-1", deadline=soon())).pause
     assert pause is not None
     until = pause.paused_at + timedelta(days=25)
-    await world.pauses.extend(None, until, "Leave.", analysis_id="a-1", by=PERSON, deadline=soon())
+    await world.pauses.extend("a-1", until, "Leave.", by=PERSON, deadline=soon())
 
     for days, status in ((24.9, "PAUSED"), (25.1, "STALE"), (40.9, "STALE")):
         await world.later(timedelta(days=days))
@@ -156,7 +156,7 @@ async def test_a_soft_rejection_pauses_and_a_hard_one_fails(
     await world.manager.round(deadline=soon())
     await world.manager.round(deadline=soon())
 
-    found = await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())
+    found = await world.pauses.get_pause_state("a-1", deadline=soon())
     assert (found.status, found.outcome) == (status, outcome)
     assert await world.alerts() == (["ANALYSIS_PAUSED"] if status else ["ANALYSIS_FAILED"])
 
@@ -171,7 +171,7 @@ async def test_a_resume_passes_gates_that_were_validated(world: World) -> None:
     await world.manager.round(deadline=soon())
     assert (await world.pause_row("a-1"))["status"] == "PAUSED"
 
-    await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
     started = await world.orchestrator.begin(world.sent[-1], deadline=soon())
 
     assert started is not None
@@ -212,7 +212,7 @@ async def test_alerts_and_tasks_of_what_is_over_are_forgotten(world: World, monk
         await world.orchestrator.start_analysis(name, "company:MU", {"news_monitor": f"new-{name}"}, deadline=soon())
     await send_due(world.database, {"log": LogNotifier()}, until=soon())
     for name in ("a-1", "a-2"):
-        await world.pauses.resume_analysis(None, analysis_id=name, by=PERSON, deadline=soon())
+        await world.pauses.resume_analysis(name, by=PERSON, deadline=soon())
         await world.cleanup.fail_analysis(name, "Over.", deadline=soon())
     await send_due(world.database, {"log": LogNotifier()}, until=soon())
     before = len(await world.rows("SELECT FROM event WHERE kind LIKE 'notice.%%'"))

@@ -119,7 +119,7 @@ async def test_an_analysis_runs_is_killed_paused_and_resumed(world: World, setti
         await world.later(timedelta(seconds=40))
         await until(paused)
         assert await world.alerts() == ["AGENT_FAILURE"]
-        await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+        await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
         async with process("agents", settings):
             await until(all_done)
 

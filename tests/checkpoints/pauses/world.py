@@ -180,9 +180,7 @@ class World:
         """Have an analysis with one agent, paused by a person."""
         lease = await self.begin(analysis_id, **named)
         await self.release(lease)
-        result = await self.pauses.pause_analysis(
-            None, "A look at it.", analysis_id=analysis_id, by=PERSON, deadline=soon()
-        )
+        result = await self.pauses.pause_analysis(analysis_id, "A look at it.", by=PERSON, deadline=soon())
         assert result.status == "PAUSED", result
         return lease
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from imem.cache.working.snapshots import SnapshotStore
@@ -32,7 +32,7 @@ from imem.journal.errors import (
     StatementRejected,
     TransitionRefused,
 )
-from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 
 KEEP_FAILED: Final = timedelta(days=30)
@@ -146,8 +146,7 @@ class Cleanup:
                 missing = await self._missing(analysis_id, latest, deadline)
                 if missing:
                     return CleanupResult(missing=tuple(sorted(missing, key=str)))
-            ending = _ending(analysis_id, AnalysisOutcome.SUCCEEDED, latest=[one.id for one in latest.values()])
-            status = await self._end(ending, deadline)
+            status = await self._end(analysis_id, [one.id for one in latest.values()], deadline)
             # A checkpoint was saved in between: check again.
             if status != "changed":
                 break
@@ -156,21 +155,6 @@ class Cleanup:
         await self._clear(await self._to_clear(analysis_id, None, deadline), deadline)
         ended = await self._checkpoints.analysis(analysis_id, deadline=deadline)
         return CleanupResult(deleted, kept, cleared=ended is not None and ended.cleared_at is not None)
-
-    async def fail_analysis(
-        self, analysis_id: str, reason: str, *, deadline: Deadline, conn: Connection | None = None
-    ) -> None:
-        """
-        End an analysis as failed and fence off its agents; its checkpoints stay for 30 days.
-
-        Idempotent: a repeat does not move the time of failure. With *conn* it is part of the transaction there.
-
-        Raises:
-            BadInput: no agent has begun in an analysis of that id.
-            TransitionRefused: it has succeeded.
-        """
-        checked_text("reason", reason, 10_000)
-        await self._end(_ending(analysis_id, AnalysisOutcome.FAILED, reason=reason), deadline, conn)
 
     async def cleanup_failed(self, *, deadline: Deadline) -> SweepResult:
         """
@@ -210,13 +194,15 @@ class Cleanup:
 
     # Rows
 
-    async def _end(self, ending: Mapping[str, Any], deadline: Deadline, conn: Connection | None = None) -> str:
-        rows = await call(self._database, "end_analysis", ending, deadline=deadline, conn=conn)
+    async def _end(self, analysis_id: str, latest: list[UUID], deadline: Deadline) -> str:
+        checked_text("analysis_id", analysis_id, LONGEST_ID)
+        ending = {"analysis_id": analysis_id, "outcome": AnalysisOutcome.SUCCEEDED.value, "reason": None}
+        rows = await call(self._database, "end_analysis", {**ending, "latest": latest}, deadline=deadline)
         status = str(rows[0]["status"])
         if status == "unknown":
-            raise BadInput("analysis_id", f"no agent has begun in {ending['analysis_id']}.")
+            raise BadInput("analysis_id", f"no agent has begun in {analysis_id}.")
         if status == "otherwise":
-            raise TransitionRefused(f"{ending['analysis_id']} has ended already, and has not {ending['outcome']}.")
+            raise TransitionRefused(f"{analysis_id} has ended already, and has not succeeded.")
         return status
 
     async def _purge(self, analysis_id: str | None, after: str | None, deadline: Deadline) -> list[Row]:
@@ -265,11 +251,3 @@ class Cleanup:
             await self._durable.drop(agent["agent_id"], deadline=deadline)
         if self._working is not None:
             await self._working.clear(agent["agent_id"], agent["epoch"], deadline=deadline)
-
-
-def _ending(
-    analysis_id: str, outcome: AnalysisOutcome, *, reason: str | None = None, latest: list[UUID] | None = None
-) -> dict[str, Any]:
-    """Return the parameters of ``end_analysis``."""
-    checked_text("analysis_id", analysis_id, LONGEST_ID)
-    return {"analysis_id": analysis_id, "outcome": outcome.value, "reason": reason, "latest": latest}

@@ -23,7 +23,7 @@ from uuid_utils.compat import uuid7
 
 from imem.cache.keys import checked_agent_id, checked_agent_type
 from imem.checkpoints.json_text import object_text
-from imem.checkpoints.model import LONGEST_ID, AgentInstance, AgentLease, checked_text
+from imem.checkpoints.model import LONGEST_ID, AgentLease, checked_text
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.statements import call, identity_of
 from imem.journal.deadline import Deadline
@@ -159,14 +159,10 @@ class Leases:
         rows = await call(self._database, "raise_epoch", parameters, deadline=deadline, conn=conn)
         return [_lease_of(row) for row in rows]
 
-    async def instance(self, agent_id: str, *, deadline: Deadline) -> AgentInstance | None:
-        """Return the owner and the agent of an instance; None where it was never opened."""
-        rows = await self._database.named("agent_instance", {"agent_id": checked_agent_id(agent_id)}, deadline=deadline)
-        return AgentInstance(**rows[0]) if rows else None
-
     async def owners(self, agent_ids: Collection[str], *, deadline: Deadline) -> dict[str, str]:
         """Return the owners of instances, by agent id; unknown ones are left out."""
-        rows = await self._database.named("owners_of", {"agent_ids": sorted(agent_ids)}, deadline=deadline)
+        asked = [checked_agent_id(one) for one in sorted(agent_ids)]
+        rows = await self._database.named("owners_of", {"agent_ids": asked}, deadline=deadline)
         return {row["agent_id"]: row["owner"] for row in rows}
 
     @asynccontextmanager

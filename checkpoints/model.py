@@ -31,7 +31,8 @@ LONGEST_NAME: Final = 100
 """Characters of the name of a step or a subtask, at most."""
 
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
-_UNFIT: Final = re.compile("[\x00\ud800-\udfff]")
+UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+"""What no text in Postgres holds: NUL, and halves of surrogate pairs."""
 
 
 def checked_text(field: str, text: object, longest: int) -> str:
@@ -45,7 +46,7 @@ def checked_text(field: str, text: object, longest: int) -> str:
         raise BadInput(field, f"must be text, not {type(text).__name__}.")
     if not 1 <= len(text) <= longest:
         raise BadInput(field, f"must have 1 to {longest} characters, not {len(text)}.")
-    if _UNFIT.search(text):
+    if UNSTORABLE.search(text):
         raise BadInput(field, "must not hold NUL or half of a surrogate pair.")
     return text
 
@@ -98,22 +99,6 @@ class AgentLease:
     holder: str | None
     epoch: int
     expires_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentInstance:
-    """
-    One agent of one type in one analysis.
-
-    Attributes:
-        owner: the actor that first opened it; owns its working memory.
-    """
-
-    agent_id: str
-    analysis_id: str
-    agent_type: str
-    owner: str
-    opened_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -321,9 +321,7 @@ class Session:
         Return the answer of a paid call: made the first time, and stored from then on.
 
         The answer stays in working memory whatever happens to the subtask: a retry, a crash of its process, a pause
-        during which the memory's server is lost. Concurrent calls under one key make one call. A second call is made
-        only where the process crashed before the answer came; and, unless it is *durable*, where the working memory is
-        lost together with this process.
+        during which the memory's server is lost. Concurrent calls under one key make one call.
 
         What may cost a second call: a process that dies before the answer came; and, unless it is *durable*, the loss
         of the working memory together with this process.

@@ -8,9 +8,8 @@ A tool's result belongs to the nearest earlier call with its ``tool_call_id``. A
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, Self, cast, get_args
@@ -18,7 +17,8 @@ from typing import Any, Final, Literal, Self, cast, get_args
 import orjson
 import uuid_utils
 
-from imem.checkpoints.model import LONGEST_THREAD, checked_text
+from imem.checkpoints.json_text import object_text
+from imem.checkpoints.model import LONGEST_THREAD, UNSTORABLE, checked_text
 from imem.journal.errors import BadInput, TooLarge
 from imem.journal.postgres.connection import Row
 
@@ -241,19 +241,12 @@ def without_orphans(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
 # Validation
 
 
-def _check_storable(name: str, text: str) -> bytes:
-    if "\0" in text:
-        raise BadInput(name, "holds a NUL character, which cannot be stored.")
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise BadInput(name, "holds half a character (a lone surrogate), which cannot be stored.") from None
-
-
 def _check_content(content: str) -> None:
     if not isinstance(content, str):
         raise BadInput("content", "is a text.")
-    size = len(_check_storable("content", content))
+    if UNSTORABLE.search(content):
+        raise BadInput("content", "must not hold NUL or half of a surrogate pair.")
+    size = len(content.encode())
     if size > CONTENT_BYTES:
         raise TooLarge(
             "content", f"has {size:,} bytes; at most {CONTENT_BYTES:,} are kept.",
@@ -266,28 +259,12 @@ def _check_metadata(metadata: Mapping[str, Any]) -> None:
         raise BadInput("metadata", "is an object of JSON values.")
     try:
         size = len(orjson.dumps(metadata))
-        # The fast encoder writes NaN as null, and would hide it.
-        json.dumps(metadata, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
+    except TypeError:
         raise BadInput("metadata", "is an object of JSON values.") from None
     if size > METADATA_BYTES:
         raise TooLarge("metadata", f"has {size:,} bytes of JSON; at most {METADATA_BYTES:,} are kept.")
-    for text in _texts(metadata):
-        _check_storable("metadata", text)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield every text and key in a JSON value."""
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, dict):
-            yield from one
-            waiting.extend(one.values())
-        elif isinstance(one, list | tuple):
-            waiting.extend(one)
+    # That encoder writes NaN as null, and knows values that JSON has not.
+    object_text(metadata, "metadata")
 
 
 def _check_calls(role: str, metadata: Mapping[str, Any]) -> None:

@@ -125,8 +125,15 @@ class Conversations:
         self._summariser = summariser or ExtractiveSummariser()
 
     async def add(
-        self, workflow_id: str, thread_id: str, message: Message, *, deadline: Deadline, summarise: bool = True
-    ) -> AddedMessage:
+        self,
+        workflow_id: str,
+        thread_id: str,
+        message: Message,
+        *,
+        owner: str | None = None,
+        deadline: Deadline,
+        summarise: bool = True,
+    ) -> AddedMessage | ForeignThread:
         """
         Store *message* at the end of a thread, and make a summary where one is due.
 
@@ -134,34 +141,13 @@ class Conversations:
         summary is no error. The summary takes what *deadline* leaves, at most :data:`SUMMARY_BUDGET_MS`.
 
         Args:
+            owner: a new thread becomes its own, and another actor's is not changed; None for any thread.
             summarise: whether to make a summary that is due; otherwise a later call does.
 
         Raises:
             BadInput: an id is invalid, another message has that id, or too many are pinned.
             PostgresUnavailable, BudgetExceeded: nothing was written; retryable.
             OutcomeUnknown: the connection broke while committing; repeating the call is safe.
-        """
-        added = await self.add_of(None, workflow_id, thread_id, message, deadline=deadline, summarise=summarise)
-        assert not isinstance(added, ForeignThread)  # noqa: S101 - no owner was given
-        return added
-
-    async def add_of(
-        self,
-        owner: str | None,
-        workflow_id: str,
-        thread_id: str,
-        message: Message,
-        *,
-        deadline: Deadline,
-        summarise: bool = True,
-    ) -> AddedMessage | ForeignThread:
-        """
-        Store *message* as :meth:`add` for *owner*: a new thread becomes its own; another actor's thread is not changed.
-
-        Args:
-            owner: None for any thread.
-
-        Raises: as :meth:`add`.
         """
         thread = thread_of(workflow_id, thread_id)
         given = {

@@ -81,8 +81,8 @@ class Conversation:
         """
 
         async def work(owner: str | None) -> AddedMessage | ForeignThread:
-            return await self._conversations.add_of(
-                owner, self.workflow_id, self.thread_id, message, deadline=due, summarise=summarise
+            return await self._conversations.add(
+                self.workflow_id, self.thread_id, message, owner=owner, deadline=due, summarise=summarise
             )
 
         due = _due(deadline_ms, SAY_MS)

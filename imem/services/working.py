@@ -303,5 +303,4 @@ class AgentServices:
 
     async def owner(self, agent_id: str, *, deadline: Deadline) -> str | None:
         """Return the owner of an instance; None if it was never opened."""
-        instance = await self.leases.instance(agent_id, deadline=deadline)
-        return instance.owner if instance is not None else None
+        return (await self.leases.owners({agent_id}, deadline=deadline)).get(agent_id)

@@ -24,10 +24,6 @@ SELECT l.analysis_id, l.agent_type, l.agent_id, a.subject_id, l.holder, l.epoch,
 FROM workflow.raise_epoch_v1(%(analysis_id)s) AS l JOIN workflow.analysis AS a ON a.analysis_id = l.analysis_id
 ORDER BY l.agent_type
 
--- agent_instance --
--- The owner of an agent instance, its analysis and its agent type.
-SELECT agent_id, analysis_id, agent_type, owner, opened_at FROM workflow.agent_instance WHERE agent_id = %(agent_id)s
-
 -- owners_of --
 -- The owners of agent instances.
 SELECT agent_id, owner FROM workflow.agent_instance WHERE agent_id = ANY (%(agent_ids)s::text[])

@@ -84,7 +84,7 @@ async def test_every_other_write_may_be_repeated_too(world: World, what: str) ->
                 await its.workflows.finish_branch("w", "t", seq, "a", 1, deadline=soon())
                 return None
             case _:
-                await its.cleanup().fail_analysis(its.analysis, "x", deadline=soon())
+                await its.fail("x")
                 return None
 
     names = {

@@ -303,10 +303,8 @@ async def test_an_analysis_ends_in_one_way(world: World) -> None:
     await worked(world)
     with pytest.raises(BadInput):
         await world.cleanup().cleanup_success("nobody's", deadline=soon())
-    with pytest.raises(BadInput):
-        await world.cleanup().fail_analysis("nobody's", "x", deadline=soon())
-    await world.cleanup().fail_analysis(world.analysis, "The ticker is gone.", deadline=soon())
-    await world.cleanup().fail_analysis(world.analysis, "Again.", deadline=soon())
+    await world.fail("The ticker is gone.")
+    await world.fail("Again.")
 
     with pytest.raises(TransitionRefused):
         await world.cleanup().cleanup_success(world.analysis, deadline=soon())
@@ -326,10 +324,10 @@ async def test_after_failure_all_rows_remain_at_day_29_and_are_gone_at_day_31(wo
         await long_ago.save(lease, "fetch")
         await long_ago.save(lease, "parse", kind=CheckpointKind.FAILURE, failure=SubtaskFailure(reason="It broke."))
     await remember(world, lease)
-    await world.cleanup().fail_analysis(world.analysis, "It broke.", deadline=soon())
+    await world.fail("It broke.")
 
     async with world.later(29 * DAY) as day:
-        await day.cleanup().fail_analysis(world.analysis, "Said again.", deadline=soon())
+        await day.fail("Said again.")
         assert (await day.cleanup().cleanup_failed(deadline=soon())).deleted == 0
     assert await rows(world) == [0, 1, 2]
     async with world.later(31 * DAY) as day:
@@ -359,7 +357,7 @@ async def test_many_analyses_are_swept_page_by_page(world: World) -> None:
         if number < 25:
             saved = await its.save(lease, "fetch")
             await its.checkpoints.preserve(saved.id, deadline=soon())
-        await its.cleanup().fail_analysis(its.analysis, "x", deadline=soon())
+        await its.fail("x")
 
     async with world.later(31 * DAY) as day:
         swept = await day.cleanup().cleanup_failed(deadline=soon())
@@ -406,7 +404,7 @@ async def test_a_checkpoint_that_an_open_pause_refers_to_is_never_cleaned_up(
         cleaned = await world.cleanup().cleanup_success(world.analysis, deadline=soon())
         assert (cleaned.deleted, cleaned.kept) == (3, 2)
     else:
-        await world.cleanup().fail_analysis(world.analysis, "x", deadline=soon())
+        await world.fail("x")
 
     async with world.later(1000 * DAY) as far:
         await far.cleanup().cleanup_failed(deadline=soon())
@@ -421,7 +419,7 @@ async def test_a_checkpoint_that_an_open_pause_refers_to_is_never_cleaned_up(
 async def test_a_pause_that_is_being_opened_is_waited_for(world: World) -> None:
     """It refers to a row in a transaction that has not ended when the clean-up comes to it."""
     paused = await world.save(await world.acquire(), None, kind=CheckpointKind.PAUSE)
-    await world.cleanup().fail_analysis(world.analysis, "x", deadline=soon())
+    await world.fail("x")
 
     async with world.later(31 * DAY) as day:
         async with world.database.transaction(soon()) as conn:
@@ -441,7 +439,7 @@ async def test_the_daily_task_sweeps_agents_and_workflows(world: World) -> None:
     """As a worker process runs it, on its own loop and connections, with every Valkey."""
     lease = await world.acquire()
     await remember(world, lease)
-    await world.cleanup().fail_analysis(world.analysis, "x", deadline=soon())
+    await world.fail("x")
     await world.workflows.save("w", "t", "s", 1, state_version=1, deadline=soon())
     await world.workflows.fail("w", deadline=soon())
     world.owner("UPDATE workflow.analysis SET ended_at = ended_at - interval '31 days'")

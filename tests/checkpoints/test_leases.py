@@ -167,7 +167,7 @@ async def test_what_a_pause_says_keeps_agents_from_starting(world: World) -> Non
 
 async def test_an_ended_analysis_is_not_begun_again(world: World) -> None:
     lease = await world.acquire()
-    await world.cleanup().fail_analysis(world.analysis, "The ticker is gone.", deadline=soon())
+    await world.fail("The ticker is gone.")
 
     with pytest.raises(TransitionRefused, match="failed"):
         await world.acquire("clerk")
@@ -179,10 +179,7 @@ async def test_an_instance_is_one_agent_of_one_analysis_and_its_owner_stays(worl
     lease = await world.acquire(owner="ann")
     await world.acquire(owner="bob")
 
-    instance = await world.leases.instance(lease.agent_id, deadline=soon())
-    assert instance is not None
-    assert (instance.owner, instance.agent_type, instance.analysis_id) == ("ann", "filer", world.analysis)
-    assert await world.leases.instance("nobody", deadline=soon()) is None
+    assert await world.leases.owners({lease.agent_id, "nobody"}, deadline=soon()) == {lease.agent_id: "ann"}
     before = await count(world)
     for named, field in (
         ({"agent_type": "clerk", "agent_id": lease.agent_id}, "agent_id"),

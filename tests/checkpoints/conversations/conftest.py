@@ -11,7 +11,7 @@ import psycopg
 import pytest_asyncio
 
 from imem.checkpoints.conversations.messages import Message, StoredMessage
-from imem.checkpoints.conversations.store import Conversations
+from imem.checkpoints.conversations.store import AddedMessage, Conversations
 from imem.checkpoints.conversations.summaries import Summariser
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Row
@@ -33,6 +33,15 @@ class Counting:
         return f"summary of {len(messages)}"
 
 
+class Threads(Conversations):
+    """Conversations whose threads belong to nobody."""
+
+    async def add(self, *given: Any, **named: Any) -> AddedMessage:
+        added = await super().add(*given, **named)
+        assert isinstance(added, AddedMessage)
+        return added
+
+
 @dataclass
 class Talk:
     """
@@ -47,8 +56,8 @@ class Talk:
     admin_url: str
     database: Database
 
-    def with_summariser(self, summariser: Summariser) -> Conversations:
-        return Conversations(self.database, summariser)
+    def with_summariser(self, summariser: Summariser) -> Threads:
+        return Threads(self.database, summariser)
 
     async def rows(self, query: str, *parameters: Any) -> list[Row]:
         return await self.database.rows(query, parameters, deadline=Deadline.never())

@@ -11,11 +11,11 @@ import psycopg
 import pytest
 
 from imem.checkpoints.conversations.messages import WINDOW, Message, StoredMessage
-from imem.checkpoints.conversations.store import Conversations, SummaryOutcome
+from imem.checkpoints.conversations.store import SummaryOutcome
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
 
-from .conftest import Counting, Talk
+from .conftest import Counting, Talk, Threads
 
 NEVER = Deadline.never()
 
@@ -111,7 +111,7 @@ async def test_many_who_talk_at_once_leave_no_gap(talk: Talk) -> None:
     databases = [Database(talk.url, size=2) for _ in range(4)]
 
     async def speak(speaker: int) -> None:
-        conversations = Conversations(databases[speaker % 4], summariser)
+        conversations = Threads(databases[speaker % 4], summariser)
         for number in range(15):
             message = Message(role="user", content="x", id=f"{speaker}.{number}")
             for _ in range(2):
@@ -142,7 +142,7 @@ async def test_many_who_talk_at_once_leave_no_gap(talk: Talk) -> None:
 async def test_whoever_adds_while_a_summary_is_made_does_not_pay_for_another(talk: Talk) -> None:
     """One model call at a time, unless somebody asks for one by name."""
     calls = 0
-    conversations: Conversations
+    conversations: Threads
 
     class Busy:
         async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:

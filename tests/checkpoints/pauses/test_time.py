@@ -213,7 +213,7 @@ async def test_alerts_and_tasks_of_what_is_over_are_forgotten(world: World, monk
     await send_due(world.database, {"log": LogNotifier()}, until=soon())
     for name in ("a-1", "a-2"):
         await world.pauses.resume_analysis(name, by=PERSON, deadline=soon())
-        await world.cleanup.fail_analysis(name, "Over.", deadline=soon())
+        await world.database.commit("analysis_end", {"analysis_id": name, "reason": "Over."}, deadline=soon())
     await send_due(world.database, {"log": LogNotifier()}, until=soon())
     before = len(await world.rows("SELECT FROM event WHERE kind LIKE 'notice.%%'"))
     await world.later(timedelta(days=89))

@@ -144,7 +144,7 @@ class Leases:
     async def current(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> AgentLease | None:
         """Return the lease of an agent, held or not; None where the agent was never run."""
         rows = await self._database.named("current_lease", identity_of(analysis_id, agent_type), deadline=deadline)
-        return _lease_of(rows[0]) if rows else None
+        return AgentLease(**rows[0]) if rows else None
 
     async def raise_epoch(
         self, analysis_id: str, *, deadline: Deadline, conn: Connection | None = None
@@ -157,7 +157,7 @@ class Leases:
         """
         parameters = {"analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID)}
         rows = await call(self._database, "raise_epoch", parameters, deadline=deadline, conn=conn)
-        return [_lease_of(row) for row in rows]
+        return [AgentLease(**row) for row in rows]
 
     async def owners(self, agent_ids: Collection[str], *, deadline: Deadline) -> dict[str, str]:
         """Return the owners of instances, by agent id; unknown ones are left out."""
@@ -205,10 +205,6 @@ def _of_holder(lease: AgentLease) -> dict[str, Any]:
         "holder": lease.holder,
         "epoch": lease.epoch,
     }
-
-
-def _lease_of(row: Mapping[str, Any]) -> AgentLease:
-    return AgentLease(**row)
 
 
 def _lost(lease: AgentLease) -> StaleEpoch:

@@ -233,19 +233,6 @@ class Checkpoint(CheckpointHeader):
             raise ConsistencyError(f"The checkpoint {self.seq} of {self.agent_id} is not what its digest says.")
         return found
 
-    def snapshot_meta(self, *, taken_at: datetime, protects_until: datetime | None) -> SnapshotMeta:
-        """Return the metadata of the snapshot of its working memory."""
-        return SnapshotMeta(
-            self.identity,
-            epoch=self.epoch,
-            seq=self.seq,
-            checkpoint_id=str(self.id),
-            digest=self.working_memory_hash or "",
-            key_count=len(self.working_memory),
-            taken_at=taken_at,
-            protects_until=protects_until,
-        )
-
     def body(self) -> bytes:
         """Return the whole row as JSON: the copy in Valkey."""
         plain = {name: getattr(self, name) for name in _PLAIN}
@@ -274,6 +261,20 @@ class Checkpoint(CheckpointHeader):
             return cls.from_row(row)
         except (ValueError, TypeError, KeyError, ArithmeticError) as error:
             raise ConsistencyError("The copy of a checkpoint is not what was written.") from error
+
+
+def snapshot_of(checkpoint: Checkpoint, *, taken_at: datetime, protects_until: datetime | None) -> SnapshotMeta:
+    """Return the metadata of the snapshot of a checkpoint's working memory."""
+    return SnapshotMeta(
+        checkpoint.identity,
+        epoch=checkpoint.epoch,
+        seq=checkpoint.seq,
+        checkpoint_id=str(checkpoint.id),
+        digest=checkpoint.working_memory_hash or "",
+        key_count=len(checkpoint.working_memory),
+        taken_at=taken_at,
+        protects_until=protects_until,
+    )
 
 
 _DOCUMENTS: Final = ("working_memory", "l1_snapshot")
@@ -345,35 +346,34 @@ class AnalysisStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowCheckpoint:
+class WorkflowStep:
     """
-    The state of a workflow's thread after a step.
+    A step of a workflow's thread, without its state.
 
     Attributes:
         seq: its number among the saves of the thread; the highest is the latest.
         parent_seq: of the step before; None for the first.
         state_version: of the state's form; a program that does not know it must not continue.
+    """
+
+    step_name: str
+    seq: int
+    parent_seq: int | None
+    state_version: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowCheckpoint(WorkflowStep):
+    """
+    The state of a workflow's thread after a step.
+
+    Attributes (beside those of :class:`WorkflowStep`):
         pending: task → its result since; a resume runs only the others.
     """
 
     id: UUID
     workflow_id: str
     thread_id: str
-    step_name: str
-    seq: int
-    parent_seq: int | None
     state: Any
-    state_version: int
-    created_at: datetime
     pending: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowStep:
-    """A step of a workflow's thread, without its state."""
-
-    step_name: str
-    seq: int
-    parent_seq: int | None
-    state_version: int
-    created_at: datetime

@@ -37,7 +37,7 @@ from imem.cache.working.store import WorkingStore
 from imem.checkpoints.incidents.recovery_alerts import RecoveryAlerts
 from imem.checkpoints.leases import LeaseRequest, Leases
 from imem.checkpoints.metrics import METRICS, Metrics
-from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind, Deliverable, SubtaskFailure
+from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind, Deliverable, SubtaskFailure, snapshot_of
 from imem.checkpoints.orchestration.definitions import Definitions, Location
 from imem.checkpoints.paid_calls import CallOwner, PaidCalls
 from imem.checkpoints.recovery import Recovery, RecoveryResult
@@ -462,7 +462,7 @@ class Session:
 
     async def _protect(self, saved: Checkpoint, meta: Meta, document: dict[str, Any]) -> None:
         """Write the snapshot, and mark in the memory that it has this row's content."""
-        snapshot = saved.snapshot_meta(taken_at=self._factory.clock.now(), protects_until=meta.expires_at)
+        snapshot = snapshot_of(saved, taken_at=self._factory.clock.now(), protects_until=meta.expires_at)
         # Concurrently: two unreachable servers cost one timeout, and answering ones one round trip.
         stored = self._factory.snapshots.put(snapshot, document, deadline=Deadline.after_ms(PROTECT_MS))
         marked = self._factory.working.mark(

@@ -18,42 +18,24 @@ async def call(
     name: str,
     parameters: Mapping[str, Any],
     *,
+    writes: bool = True,
     deadline: Deadline,
     conn: Connection | None = None,
 ) -> list[Row]:
     """
-    Run the named writing statement and return its rows; with *conn* in its transaction, which the caller commits.
+    Run the named statement and return its rows; with *conn* in its transaction, which the caller commits.
+
+    A caller that holds a connection must use it: in an exhausted pool, taking another would wait for itself.
 
     Raises:
-        PostgresUnavailable: nothing was written; retryable.
-        BudgetExceeded: the server stopped at *deadline*; nothing was written.
-        OutcomeUnknown: the connection broke before the answer came.
+        PostgresUnavailable: the server cannot be reached, and nothing was written; retryable.
+        BudgetExceeded: the server stopped at *deadline*, or at that of *conn*; nothing was written.
+        OutcomeUnknown: the connection broke before the answer to a write came.
     """
-    if conn is None:
-        return await database.commit(name, parameters, deadline=deadline)
-    return await rows(conn, name, parameters)
-
-
-async def look(
-    database: Database,
-    name: str,
-    parameters: Mapping[str, Any],
-    *,
-    deadline: Deadline,
-    conn: Connection | None = None,
-) -> list[Row]:
-    """
-    Run the named reading statement and return its rows; with *conn* on that connection.
-
-    A caller that holds a connection must read on it: in an exhausted pool, taking another would wait for itself.
-
-    Raises:
-        PostgresUnavailable: the server cannot be reached; retryable.
-        BudgetExceeded: the server stopped the statement at *deadline*, or at that of *conn*.
-    """
-    if conn is None:
-        return await database.named(name, parameters, deadline=deadline)
-    return await rows(conn, name, parameters)
+    if conn is not None:
+        return await rows(conn, name, parameters)
+    run = database.commit if writes else database.named
+    return await run(name, parameters, deadline=deadline)
 
 
 def identity_of(analysis_id: str, agent_type: str) -> dict[str, str]:

@@ -32,7 +32,7 @@ from imem.checkpoints.model import (
 )
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.save import Save
-from imem.checkpoints.statements import call, identity_of, look
+from imem.checkpoints.statements import call, identity_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import (
     UNANSWERED,
@@ -193,7 +193,7 @@ class Checkpoints:
             PostgresUnavailable, BudgetExceeded: Postgres could not be read; the copy alone is never used.
         """
         identity, began = identity_of(analysis_id, agent_type), perf_counter()
-        rows = await look(self._database, "latest_checkpoint", identity, deadline=deadline, conn=conn)
+        rows = await call(self._database, "latest_checkpoint", identity, writes=False, deadline=deadline, conn=conn)
         if not rows:
             return None
         found, tier = await self._copied(identity, rows[0], deadline), "redis_secondary"
@@ -225,7 +225,8 @@ class Checkpoints:
         self, checkpoint_id: UUID, *, deadline: Deadline, conn: Connection | None = None
     ) -> Checkpoint | None:
         """Return one checkpoint, whole, from Postgres; None where there is none."""
-        rows = await look(self._database, "checkpoint", {"id": checkpoint_id}, deadline=deadline, conn=conn)
+        asked = {"id": checkpoint_id}
+        rows = await call(self._database, "checkpoint", asked, writes=False, deadline=deadline, conn=conn)
         return Checkpoint.from_row(rows[0]) if rows else None
 
     async def boundary(
@@ -233,7 +234,7 @@ class Checkpoints:
     ) -> Checkpoint | None:
         """Return the newest checkpoint before *checkpoint* that ends a subtask or starts a run; None without one."""
         parameters = {**identity_of(checkpoint.analysis_id, checkpoint.agent_type), "seq": checkpoint.seq}
-        rows = await look(self._database, "boundary_before", parameters, deadline=deadline, conn=conn)
+        rows = await call(self._database, "boundary_before", parameters, writes=False, deadline=deadline, conn=conn)
         return Checkpoint.from_row(rows[0]) if rows else None
 
     async def history(

@@ -12,7 +12,7 @@ import asyncio
 import select
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final, LiteralString, TypeVar
@@ -128,30 +128,16 @@ class TaskConnection(Connection):
 
 def _until(gen: PQGen[T], ends_s: float) -> PQGen[T]:
     """Pass on what *gen* waits for until *ends_s*; the driver resumes it at every interval, ready or not."""
-    state = next_of(gen)
-    while True:
-        if isinstance(state, _Done):
-            return state.value  # type: ignore[no-any-return] # what the inner generator returned
-        ready = yield state
-        if not ready and time.monotonic() > ends_s:
-            gen.close()
-            raise SilentServer(in_background=True)
-        state = next_of(gen, ready)
-
-
-class _Done:
-    """The return value of a generator."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-def next_of(gen: Generator[Any, Any, Any], *sent: Any) -> Any:
-    """Resume *gen* and return what it yields, or what it returned as :class:`_Done`."""
     try:
-        return gen.send(sent[0]) if sent else next(gen)
+        state = next(gen)
+        while True:
+            ready = yield state
+            if not ready and time.monotonic() > ends_s:
+                gen.close()
+                raise SilentServer(in_background=True)
+            state = gen.send(ready)
     except StopIteration as done:
-        return _Done(done.value)
+        return done.value  # type: ignore[no-any-return] # what the inner generator returned
 
 
 def _needs_check(conn: ThreadConnection | TaskConnection) -> bool:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID
 
 import psutil
@@ -120,14 +120,7 @@ class BatchState:
         return as_json({**found, "members": members})
 
 
-class Capacity(Protocol):
-    """Decides whether there is capacity for one more resume."""
-
-    async def short_of(self, conn: Connection) -> str | None:
-        """Return what is short, in words; None where nothing is."""
-
-
-class LocalCapacity:
+class Capacity:
     """Capacity of this machine and its Postgres: quotas, processors, memory, connections."""
 
     async def short_of(self, conn: Connection) -> str | None:
@@ -169,7 +162,7 @@ class BatchRuns:
         self._pauses = pauses
         self._graph = graph
         self._driver = driver
-        self._capacity = capacity or LocalCapacity()
+        self._capacity = capacity or Capacity()
 
     # Requests
 

@@ -33,7 +33,7 @@ from imem.cache.working.state import ACTIVE_TTL, ExpiryMode
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.incidents.failures import failure_of
 from imem.checkpoints.leases import Leases
-from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind
+from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind, snapshot_of
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator
 from imem.checkpoints.paid_calls import CallOwner, calls_in, joined
@@ -319,7 +319,7 @@ class Saga:
         contents = contents_of(kept.l1_snapshot)
         if not agent["digest"] == kept.l1_snapshot_hash == digest(contents):
             raise ConsistencyError(f"The pause's checkpoint of {agent['agent_type']} is not what its digest says.")
-        meta = kept.snapshot_meta(taken_at=kept.created_at, protects_until=self._lives_until(pause))
+        meta = snapshot_of(kept, taken_at=kept.created_at, protects_until=self._lives_until(pause))
         await self._s.snapshots.put(meta, dict(kept.l1_snapshot), flush=True, deadline=deadline)
         found = await self._s.snapshots.get(agent["agent_id"], deadline=deadline)
         if found is None or found[0].seq != kept.seq or digest(contents_of(found[1])) != agent["digest"]:

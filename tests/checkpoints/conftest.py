@@ -23,8 +23,6 @@ from imem.checkpoints.metrics import Metrics
 from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind
 from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Location, Subtask
 from imem.checkpoints.orchestration.workflows import Workflows
-from imem.checkpoints.pauses import transitions
-from imem.checkpoints.pauses.rows import lock_analysis
 from imem.checkpoints.store import Checkpoints
 from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
@@ -110,8 +108,7 @@ class World:
 
     async def fail(self, reason: str = "x") -> None:
         """End this test's analysis as failed."""
-        async with self.database.transaction(soon()) as conn:
-            await transitions.fail(conn, await lock_analysis(conn, self.analysis), reason=reason)
+        await self.database.commit("analysis_end", {"analysis_id": self.analysis, "reason": reason}, deadline=soon())
 
     def cleanup(self, *, archive: bool = False) -> Cleanup:
         return Cleanup(

@@ -49,12 +49,14 @@ def make_deadly() -> None:
 
     def deadly_until(gen: Any, ends_s: float) -> Any:
         inner = until(gen, ends_s)
-        state = executors.next_of(inner)
-        while not isinstance(state, executors._Done):
-            if state == Wait.R:
-                die("sent")
-            state = executors.next_of(inner, (yield state))
-        return state.value
+        try:
+            state = next(inner)
+            while True:
+                if state == Wait.R:
+                    die("sent")
+                state = inner.send((yield state))
+        except StopIteration as done:
+            return done.value
 
     executors.ThreadExecutor.run = deadly_run  # type: ignore[method-assign] # that is the point
     executors._until = deadly_until

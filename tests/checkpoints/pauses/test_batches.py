@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from imem.checkpoints.incidents.failures import AgentFailure, FailureKind
-from imem.checkpoints.pauses.batch_runs import BatchRuns, BatchState, LocalCapacity
+from imem.checkpoints.pauses.batch_runs import BatchRuns, BatchState, Capacity
 from imem.checkpoints.pauses.plan import Plan
 from imem.journal.errors import BadInput, NotResumable, TransitionRefused
 from imem.journal.postgres.connection import Connection
@@ -138,7 +138,7 @@ async def test_gate_timeouts_are_resumed_first_then_automatic_pauses_then_manual
     assert list(state.members) == ["a-03", "a-01", "a-00", "a-02"]
 
 
-class Short:
+class Short(Capacity):
     """A machine that is short of something until it is told."""
 
     def __init__(self) -> None:
@@ -166,12 +166,12 @@ async def test_a_quota_that_is_used_up_is_what_is_short(world: World) -> None:
     await ready(world, 3)
     quota = AgentFailure(kind=FailureKind.QUOTA, message="429", endpoint="api.example", attempt=3)
     async with world.database.transaction(soon()) as conn:
-        assert await LocalCapacity().short_of(conn) is None
+        assert await Capacity().short_of(conn) is None
     for number in range(3):
         await world.incidents.report(f"a-0{number}", "business_research", quota, deadline=soon())
 
     async with world.database.transaction(soon()) as conn:
-        assert "quota" in str(await LocalCapacity().short_of(conn))
+        assert "quota" in str(await Capacity().short_of(conn))
 
 
 async def test_a_busy_machine_is_what_is_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ async def test_a_busy_machine_is_what_is_short(world: World, monkeypatch: pytest
         load = waiting * (os.cpu_count() or 1)
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
         async with world.database.transaction(soon()) as conn:
-            assert await LocalCapacity().short_of(conn) == short
+            assert await Capacity().short_of(conn) == short
 
 
 async def test_a_batch_of_pauses_goes_on_where_one_refuses(world: World) -> None:

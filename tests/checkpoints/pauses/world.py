@@ -26,7 +26,7 @@ from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind
 from imem.checkpoints.orchestration.definitions import Definitions, Location
 from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator, DispatchMessage
 from imem.checkpoints.pauses.assembly import PauseServices, assemble
-from imem.checkpoints.pauses.batch_runs import BatchRuns
+from imem.checkpoints.pauses.batch_runs import BatchRuns, Capacity
 from imem.checkpoints.pauses.manager import PauseManager
 from imem.checkpoints.pauses.pause_service import PauseService
 from imem.checkpoints.pauses.saga import Saga, SagaStores
@@ -49,7 +49,7 @@ def soon(ms: float = 20_000) -> Deadline:
     return Deadline.after_ms(ms)
 
 
-class Plenty:
+class Plenty(Capacity):
     """Room for everything, whatever else this machine does."""
 
     async def short_of(self, _: Connection) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -27,9 +27,6 @@ from imem.journal.postgres.database import Database
 LONGEST_REFERENCE: Final = 1000
 """Characters of a reference, at most."""
 
-_NONE: Final = "nothing"
-"""The reference of a row without a result."""
-
 
 class Deliverables:
     """
@@ -43,31 +40,27 @@ class Deliverables:
         self._database = database
         self._definitions = definitions
 
-    async def store(
-        self, lease: AgentLease, subtask: str, payload: Any, *, reference: str | None = None, deadline: Deadline
+    async def put(
+        self,
+        lease: AgentLease,
+        subtask: str,
+        location: Location,
+        *,
+        reference: str,
+        digest: str,
+        payload: str | None = None,
+        nothing: bool = False,
+        deadline: Deadline,
     ) -> Deliverable:
         """
-        Store a result in Postgres, in place of the subtask's earlier one.
+        Record a result, in place of the subtask's earlier one. Idempotent.
 
         Args:
-            payload: as JSON.
-            reference: a name for it; the subtask's where none is given.
-
-        Raises: as :meth:`note`.
-        """
-        text = json_text(payload, "payload")
-        its = _content(Location.POSTGRES, reference or subtask, digest_of(text), text)
-        return await self._deliver(lease, subtask, its, deadline)
-
-    async def note(
-        self, lease: AgentLease, subtask: str, location: Location, *, reference: str, digest: str, deadline: Deadline
-    ) -> Deliverable:
-        """
-        Record a result that is stored elsewhere, in place of the subtask's earlier one. Idempotent.
-
-        Args:
-            reference: in the graph ``Kind/key`` of the record; in the cache its key; of a message the event's id.
+            reference: in Postgres a name; in the graph ``Kind/key`` of the record; in the cache its key; of a message
+                the event's id.
             digest: SHA-256 of the content, in 64 hexadecimal digits.
+            payload: of Postgres alone, the result itself, as JSON text.
+            nothing: whether the subtask has no result for this store.
 
         Raises:
             StaleEpoch: another process has taken over; nothing was written.
@@ -75,26 +68,20 @@ class Deliverables:
             PostgresUnavailable, BudgetExceeded: nothing was written; retryable.
             OutcomeUnknown: the connection broke before the answer came; repeating the call is safe.
         """
-        if location is Location.POSTGRES:
-            raise BadInput("location", "what Postgres holds is given as a payload.")
-        return await self._deliver(lease, subtask, _content(location, reference, digest), deadline)
-
-    async def none(self, lease: AgentLease, subtask: str, location: Location, *, deadline: Deadline) -> Deliverable:
-        """
-        Record that a subtask has no result for a store, in place of its earlier one.
-
-        Raises: as :meth:`note`.
-        """
-        its = {"location": location.value, "reference": _NONE, "digest": digest_of(_NONE), "payload": None}
-        return await self._deliver(lease, subtask, {**its, "nothing": True}, deadline)
-
-    async def _deliver(
-        self, lease: AgentLease, subtask: str, content: Mapping[str, Any], deadline: Deadline
-    ) -> Deliverable:
+        if not nothing:
+            if (payload is not None) != (location is Location.POSTGRES):
+                raise BadInput("payload", "is what Postgres holds, and no other store.")
+            _check_reference(location, reference)
         checked_text("subtask", subtask, LONGEST_NAME)
         self._definitions.of_type(lease.agent_type).subtask(subtask)
         whose = {"analysis_id": lease.analysis_id, "agent_type": lease.agent_type, "subtask": subtask}
-        asked = {**whose, **content, "epoch": lease.epoch}
+        stored = {
+            "location": location.value,
+            "reference": reference,
+            "digest": checked_digest("digest", digest),
+            "nothing": nothing,
+        }
+        asked = {**whose, **stored, "payload": payload, "epoch": lease.epoch}
         row = (await call(self._database, "deliver", asked, deadline=deadline))[0]
         if row["status"] == "stale":
             raise StaleEpoch(
@@ -103,7 +90,6 @@ class Deliverables:
             )
         if row["status"] == "not_begun":
             raise BadInput("subtask", f"{subtask} of {lease.agent_type} in {lease.analysis_id} has not begun yet.")
-        stored = {name: content[name] for name in ("location", "reference", "digest", "nothing")}
         return Deliverable.from_row({**whose, **stored, "delivered_at": row["delivered_at"]})
 
     async def of(self, analysis_id: str, *, deadline: Deadline) -> list[Deliverable]:
@@ -124,18 +110,7 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _content(location: Location, reference: str, digest: str, payload: str | None = None) -> dict[str, Any]:
-    """Return a deliverable as parameters."""
-    return {
-        "location": location.value,
-        "reference": _checked_reference(location, reference),
-        "digest": checked_digest("digest", digest),
-        "payload": payload,
-        "nothing": False,
-    }
-
-
-def _checked_reference(location: Location, reference: str) -> str:
+def _check_reference(location: Location, reference: str) -> None:
     checked_text("reference", reference, LONGEST_REFERENCE)
     if location is Location.GRAPH:
         kind, _, key = reference.partition("/")
@@ -146,7 +121,6 @@ def _checked_reference(location: Location, reference: str) -> str:
             UUID(reference)
         except ValueError as error:
             raise BadInput("reference", "must be the id of an event.") from error
-    return reference
 
 
 # Checks

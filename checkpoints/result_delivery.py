@@ -84,34 +84,32 @@ class ResultDelivery:
         if not said:
             raise BadInput("results", "names no store.", mend="The stores are postgres, graph, cache and message.")
         # All are validated before any is written: a refusal leaves nothing.
-        digests = {
-            location: await self._digest(location, result, deadline)
+        contents = {
+            location: await self._content(lease, subtask, location, result, deadline)
             for location, result in said.items()
-            if result is not NO_RESULT
         }
         delivered = []
-        for location, result in said.items():
-            if result is NO_RESULT:
-                one = await self._deliverables.none(lease, subtask, location, deadline=deadline)
-            elif location is Location.POSTGRES:
-                one = await self._deliverables.store(lease, subtask, result, deadline=deadline)
-            else:
-                reference = _cached_at(lease, subtask) if location is Location.CACHE else str(result)
-                one = await self._deliverables.note(
-                    lease, subtask, location, reference=reference, digest=digests[location], deadline=deadline
-                )
+        for location, content in contents.items():
+            one = await self._deliverables.put(lease, subtask, location, **content, deadline=deadline)
             # The row first: a stale lease is refused there, and the cache is not changed.
-            if location is Location.CACHE and result is not NO_RESULT:
-                await self._keep(one, lease.epoch, json_text(result, "cache"), deadline)
+            if location is Location.CACHE and not one.nothing:
+                await self._keep(one, lease.epoch, json_text(said[location], "cache"), deadline)
             delivered.append(one)
         return delivered
 
-    async def _digest(self, location: Location, result: Any, deadline: Deadline) -> str:
-        """Return the digest of a result; refuse one that does not exist."""
+    async def _content(
+        self, lease: AgentLease, subtask: str, location: Location, result: Any, deadline: Deadline
+    ) -> dict[str, Any]:
+        """Return the reference, the digest and the payload of a result; refuse one that does not exist."""
+        if result is NO_RESULT:
+            return {"reference": NO_RESULT.value, "digest": digest_of(NO_RESULT.value), "nothing": True}
         if location in {Location.POSTGRES, Location.CACHE}:
             if result is None:
                 raise BadInput(location.value, "None is no result.", mend="NO_RESULT says that there is none.")
-            return digest_of(json_text(result, location.value))
+            text = json_text(result, location.value)
+            if location is Location.CACHE:
+                return {"reference": _cached_at(lease, subtask), "digest": digest_of(text)}
+            return {"reference": subtask, "digest": digest_of(text), "payload": text}
         if location is Location.GRAPH:
             kind, _, key = str(result).partition("/")
             rows = await self._database.named("record_digest", {"kind": kind, "key": key}, deadline=deadline)
@@ -123,7 +121,7 @@ class ResultDelivery:
                 f"the journal does not know {str(result)[:200]!r}.",
                 mend="Record it first, and deliver its Kind/key, or the id of its event.",
             )
-        return str(rows[0]["digest"])
+        return {"reference": str(result), "digest": str(rows[0]["digest"])}
 
     async def require(self, lease: AgentLease, subtask: str, *, deadline: Deadline) -> None:
         """

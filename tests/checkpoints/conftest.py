@@ -17,10 +17,11 @@ from imem.cache.working.document import MemoryEntry, Type, digest, document_of
 from imem.cache.working.snapshots import SnapshotStore
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.cleanup import Cleanup
-from imem.checkpoints.deliverables import Deliverables, ResultChecks
+from imem.checkpoints.deliverables import Deliverables, ResultChecks, digest_of
+from imem.checkpoints.json_text import json_text
 from imem.checkpoints.leases import Leases
 from imem.checkpoints.metrics import Metrics
-from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind
+from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind, Deliverable
 from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Location, Subtask
 from imem.checkpoints.orchestration.workflows import Workflows
 from imem.checkpoints.store import Checkpoints
@@ -53,6 +54,15 @@ def memory(**texts: str) -> tuple[dict[str, Any], str]:
     """Return the document and the digest of a working memory with these texts."""
     contents = {name.encode(): MemoryEntry(Type.STRING, (text.encode(),), 86_400_000) for name, text in texts.items()}
     return document_of(contents), digest(contents)
+
+
+class Payloads(Deliverables):
+    """Deliverables, with a short way to store one in Postgres."""
+
+    async def store(self, lease: AgentLease, subtask: str, payload: Any, **named: Any) -> Deliverable:
+        text = json_text(payload, "payload")
+        content: dict[str, Any] = {"reference": subtask, "digest": digest_of(text), "payload": text}
+        return await self.put(lease, subtask, Location.POSTGRES, **content, **named)
 
 
 @dataclass(frozen=True)
@@ -94,8 +104,8 @@ class World:
         return Checkpoints(self.database, self.definitions, self.snapshots, metrics=self.metrics)
 
     @property
-    def deliverables(self) -> Deliverables:
-        return Deliverables(self.database, self.definitions)
+    def deliverables(self) -> Payloads:
+        return Payloads(self.database, self.definitions)
 
     async def payloads(self) -> dict[tuple[str, str], Any]:
         """Return what Postgres holds of the results: agent type and subtask → payload."""

@@ -65,15 +65,15 @@ async def worked(world: World) -> AgentLease:
     await its.store(lease, "fetch", {"filings": [1, 2.5, 1e17]}, deadline=soon())
     await world.save(lease, "fetch")
     event = await state(world)
-    record = {"reference": "Company/MU", "digest": digest_of("record")}
-    await its.note(lease, "parse", Location.GRAPH, **record, deadline=soon())
-    await its.note(lease, "parse", Location.MESSAGE, reference=event, digest=digest_of("message"), deadline=soon())
+    record: dict[str, Any] = {"reference": "Company/MU", "digest": digest_of("record")}
+    await its.put(lease, "parse", Location.GRAPH, **record, deadline=soon())
+    await its.put(lease, "parse", Location.MESSAGE, reference=event, digest=digest_of("message"), deadline=soon())
     await world.save(lease, "parse")
     client = await in_cache(world)
     await client.set(f"ranks:{world.analysis}", "1")
     await client.aclose()
-    ranks = {"reference": f"ranks:{world.analysis}", "digest": digest_of("1")}
-    await its.note(lease, "rank", Location.CACHE, **ranks, deadline=soon())
+    ranks: dict[str, Any] = {"reference": f"ranks:{world.analysis}", "digest": digest_of("1")}
+    await its.put(lease, "rank", Location.CACHE, **ranks, deadline=soon())
     await world.save(lease, "rank")
     await remember(world, lease)
     return lease
@@ -203,12 +203,12 @@ async def test_a_result_that_the_cache_lost_counts_while_a_checkpoint_keeps_it(w
     await world.deliverables.store(lease, "fetch", 1, deadline=soon())
     await world.save(lease, "fetch")
     event = await state(world)
-    await world.deliverables.note(
+    await world.deliverables.put(
         lease, "parse", Location.GRAPH, reference="Company/MU", digest="0" * 64, deadline=soon()
     )
-    await world.deliverables.note(lease, "parse", Location.MESSAGE, reference=event, digest="0" * 64, deadline=soon())
+    await world.deliverables.put(lease, "parse", Location.MESSAGE, reference=event, digest="0" * 64, deadline=soon())
     await world.save(lease, "parse")
-    await world.deliverables.note(
+    await world.deliverables.put(
         lease, "rank", Location.CACHE, reference=f"gone:{world.analysis}", digest="0" * 64, deadline=soon()
     )
     await world.save(lease, "rank", interim_results={"rank": [3, 1, 2]})

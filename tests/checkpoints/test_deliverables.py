@@ -37,7 +37,7 @@ async def test_each_store_of_a_subtask_has_its_own(world: World) -> None:
         (Location.GRAPH, "Finding/f/1"),
         (Location.MESSAGE, "12345678-1234-5678-1234-567812345678"),
     ):
-        await world.deliverables.note(lease, "parse", location, reference=reference, digest=DIGEST, deadline=soon())
+        await world.deliverables.put(lease, "parse", location, reference=reference, digest=DIGEST, deadline=soon())
 
     found = await world.deliverables.of(world.analysis, deadline=soon())
     assert {(one.subtask, one.location) for one in found} == {("parse", Location.GRAPH), ("parse", Location.MESSAGE)}
@@ -70,7 +70,7 @@ async def test_a_subtask_that_has_not_begun_delivers_nothing(world: World) -> No
 @pytest.mark.parametrize(
     ("location", "named", "field"),
     [
-        (Location.POSTGRES, {}, "location"),
+        (Location.POSTGRES, {}, "payload"),
         (Location.GRAPH, {"reference": "no kind"}, "reference"),
         (Location.GRAPH, {"reference": "/key"}, "reference"),
         (Location.MESSAGE, {"reference": "no id"}, "reference"),
@@ -84,7 +84,7 @@ async def test_what_does_not_fit_is_refused_by_field(
     lease = await world.acquire()
 
     with pytest.raises(BadInput) as refused:
-        await world.deliverables.note(
+        await world.deliverables.put(
             lease, "fetch", location, **{"reference": "key", "digest": DIGEST, **named}, deadline=soon()
         )
 

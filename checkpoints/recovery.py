@@ -27,14 +27,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
+from uuid import UUID, uuid5
 
 import structlog
 
+from imem.alerts.store import AGENT_FAILURE, AlertContext, NewAlert, Severity, raise_alert
 from imem.cache.working.document import Contents, MemoryEntry, contents_of, digest, same
 from imem.cache.working.snapshots import SnapshotStore
 from imem.cache.working.state import MemoryIdentity, MemoryState, Meta
 from imem.cache.working.store import WorkingStore
-from imem.checkpoints.incidents.recovery_alerts import RecoveryAlerts
 from imem.checkpoints.metrics import METRICS, Metrics
 from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind
 from imem.checkpoints.orchestration.definitions import Definitions
@@ -53,6 +54,7 @@ from imem.journal.errors import (
     ValkeyUnavailable,
 )
 from imem.journal.postgres.connection import Connection
+from imem.journal.postgres.database import Database
 
 log = structlog.get_logger()
 
@@ -61,6 +63,10 @@ RECOVERY_TIMEOUT_MS: Final = 30_000
 
 SECONDARY_SHARE: Final = 0.4
 """Share of the remaining time that the second tier may take: the third must be tried as well."""
+
+
+_UNRECOVERABLE: Final = UUID("6f1c9a52-58f3-5f0c-9c1f-2f4f4e4cb0a1")
+"""Namespace of the ids of alerts: the same checkpoint always gives the same one."""
 
 
 class RecoveryTier(StrEnum):
@@ -123,6 +129,26 @@ class Unrecoverable(NotResumable):
         self.checkpoint = checkpoint
         self.reasons = reasons
 
+    def alert(self) -> NewAlert:
+        """Return its alert: one for each checkpoint."""
+        why = "; ".join(f"{tier.value}: {reason}" for tier, reason in self.reasons.items())
+        situation = AlertContext(
+            checkpoint_id=self.checkpoint.id,
+            progress_pct=float(self.checkpoint.progress_pct),
+            completed=self.checkpoint.completed_subtasks,
+            pending=self.checkpoint.pending_subtasks,
+            reason=f"What it knew cannot be restored from anywhere: {why}",
+            agent=self.checkpoint.agent_type,
+        )
+        return NewAlert(
+            alert_id=uuid5(_UNRECOVERABLE, str(self.checkpoint.id)),
+            kind=AGENT_FAILURE,
+            severity=Severity.CRITICAL,
+            subject=self.checkpoint.subject_id,
+            analysis_id=self.checkpoint.analysis_id,
+            payload=situation.to_payload(),
+        )
+
 
 class _TierRejected(Exception):
     """A tier is rejected; the message is the reason."""
@@ -161,32 +187,32 @@ class Recovery:
     Recovers an agent's working memory.
 
     Args:
+        database: where the alert of an unrecoverable agent is raised.
         checkpoints: Postgres, which is authoritative.
         working: the working memories.
         snapshots: the copies of newest snapshots.
         definitions: which subtasks are reentrant.
-        alarm: raises the alert of an unrecoverable agent.
         results: finds completed subtasks that have to be run again; without it, there are none.
         metrics: counts tiers used, and inconsistencies.
     """
 
     def __init__(
         self,
+        database: Database,
         checkpoints: Checkpoints,
         working: WorkingStore,
         snapshots: SnapshotStore,
         definitions: Definitions,
-        alarm: RecoveryAlerts,
         *,
         results: ResultDelivery | None = None,
         migrations: CheckpointMigrations = MIGRATIONS,
         metrics: Metrics = METRICS,
     ) -> None:
+        self._database = database
         self._checkpoints = checkpoints
         self._working = working
         self._snapshots = snapshots
         self._definitions = definitions
-        self._alarm = alarm
         self._results = results
         self._migrations = migrations
         self._metrics = metrics
@@ -220,7 +246,11 @@ class Recovery:
 
     async def raise_alert(self, nothing: Unrecoverable, *, deadline: Deadline, conn: Connection | None = None) -> None:
         """Raise the one alert about an unrecoverable agent; with *conn*, as the last statement of its transaction."""
-        await self._alarm.unrecoverable(nothing.checkpoint, nothing.reasons, deadline=deadline, conn=conn)
+        if conn is not None:
+            await raise_alert(conn, nothing.alert())
+            return
+        async with self._database.transaction(deadline) as own:
+            await raise_alert(own, nothing.alert())
 
     async def _recovered(self, lease: AgentLease, deadline: Deadline, conn: Connection | None) -> RecoveryResult:
         begun = time.monotonic()

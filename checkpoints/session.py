@@ -34,7 +34,6 @@ from imem.cache.working.memory import WorkingMemory
 from imem.cache.working.snapshots import SnapshotStore
 from imem.cache.working.state import Meta
 from imem.cache.working.store import WorkingStore
-from imem.checkpoints.incidents.recovery_alerts import RecoveryAlerts
 from imem.checkpoints.leases import LeaseRequest, Leases
 from imem.checkpoints.metrics import METRICS, Metrics
 from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind, Deliverable, SubtaskFailure, snapshot_of
@@ -127,13 +126,13 @@ class SessionFactory:
         """
         memories, snapshots = WorkingStore(working, clock), SnapshotStore(durable, clock)
         checkpoints = Checkpoints(database, definitions, snapshots)
-        delivery, alarm = ResultDelivery(database, definitions, clock, cache), RecoveryAlerts(database)
+        delivery = ResultDelivery(database, definitions, clock, cache)
         return cls(
             Leases(database, definitions),
             checkpoints,
             memories,
             snapshots,
-            recovery or Recovery(checkpoints, memories, snapshots, definitions, alarm, results=delivery),
+            recovery or Recovery(database, checkpoints, memories, snapshots, definitions, results=delivery),
             delivery,
             clock,
         )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from imem.cache.working.document import digest
 from imem.cache.working.state import MemoryIdentity
-from imem.checkpoints.incidents.recovery_alerts import RecoveryAlerts
 from imem.checkpoints.model import Checkpoint
 from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Subtask
-from imem.checkpoints.recovery import Recovery, RecoveryTier
+from imem.checkpoints.recovery import Recovery, RecoveryTier, Unrecoverable
 from imem.checkpoints.result_delivery import ResultDelivery
 from imem.checkpoints.session import Session, SessionFactory
 from imem.checkpoints.versions import MIGRATIONS, CheckpointMigrations
@@ -28,23 +28,22 @@ READERS = Definitions.of([READER])
 WHO = {"agent_type": "reader", "subject_id": "company:MU", "owner": "ann"}
 
 
-class Alarms(RecoveryAlerts):
-    """Notes what it is told, once for each checkpoint, as the real one does."""
+@dataclass
+class Alarms:
+    """The alerts that were raised: checkpoint → why."""
 
-    def __init__(self) -> None:
-        self.told: dict[str, Mapping[RecoveryTier, str]] = {}
+    told: dict[str, Mapping[RecoveryTier, str]] = field(default_factory=dict)
 
-    async def unrecoverable(
-        self,
-        checkpoint: Checkpoint,
-        reasons: Mapping[RecoveryTier, str],
-        *,
-        deadline: Deadline,
-        conn: Connection | None = None,
-    ) -> None:
+
+class Noted(Recovery):
+    """A recovery that notes its alerts, once for each checkpoint, as the real one does."""
+
+    alarms: Alarms
+
+    async def raise_alert(self, nothing: Unrecoverable, *, deadline: Deadline, conn: Connection | None = None) -> None:
         assert conn is None
         assert not deadline.passed
-        self.told.setdefault(str(checkpoint.id), dict(reasons))
+        self.alarms.told.setdefault(str(nothing.checkpoint.id), dict(nothing.reasons))
 
 
 def desk_of(
@@ -52,10 +51,11 @@ def desk_of(
 ) -> SessionFactory:
     """Return what sessions work with, upon the stores of *world*."""
     delivery = ResultDelivery(world.database, world.definitions, SystemClock(), world.cache)
-    recovery = Recovery(
-        world.checkpoints, world.memories, world.snapshots, world.definitions, alarms or Alarms(), results=delivery,
+    recovery = Noted(
+        world.database, world.checkpoints, world.memories, world.snapshots, world.definitions, results=delivery,
         migrations=migrations, metrics=world.metrics,
     )  # fmt: skip
+    recovery.alarms = alarms or Alarms()
     return SessionFactory(
         world.leases, world.checkpoints, world.memories, world.snapshots, recovery, delivery, SystemClock(),
         world.metrics,

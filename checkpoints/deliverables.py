@@ -17,7 +17,15 @@ from uuid import UUID
 from imem.cache.client import Client
 from imem.cache.scripts import script
 from imem.checkpoints.json_text import json_text
-from imem.checkpoints.model import LONGEST_ID, LONGEST_NAME, AgentLease, Deliverable, checked_digest, checked_text
+from imem.checkpoints.model import (
+    LONGEST_ID,
+    LONGEST_NAME,
+    AgentLease,
+    Deliverable,
+    checked_digest,
+    checked_text,
+    checked_uuid,
+)
 from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Location
 from imem.checkpoints.statements import call
 from imem.journal.deadline import Deadline
@@ -117,10 +125,7 @@ def _check_reference(location: Location, reference: str) -> None:
         if not kind or not key:
             raise BadInput("reference", "must be Kind/key of a record, such as Finding/f-17.")
     elif location is Location.MESSAGE:
-        try:
-            UUID(reference)
-        except ValueError as error:
-            raise BadInput("reference", "must be the id of an event.") from error
+        checked_uuid("reference", reference)
 
 
 # Checks

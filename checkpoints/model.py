@@ -63,6 +63,21 @@ def checked_digest(field: str, digest: object) -> str:
     return digest
 
 
+def checked_uuid(field: str, value: object) -> UUID:
+    """
+    Return *value* as an id.
+
+    Raises:
+        BadInput: it is no UUID; names *field*.
+    """
+    if isinstance(value, UUID):
+        return value
+    try:
+        return UUID(str(value))
+    except ValueError:
+        raise BadInput(field, f"{str(value)[:80]!r} is no UUID.") from None
+
+
 class CheckpointKind(StrEnum):
     """Reason of a checkpoint."""
 

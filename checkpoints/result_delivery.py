@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
-from uuid import UUID
 
 import structlog
 
@@ -23,7 +22,7 @@ from imem.cache.client import Client
 from imem.cache.subtask_results import ResultStore
 from imem.checkpoints.deliverables import Deliverables, ResultChecks, digest_of, undelivered
 from imem.checkpoints.json_text import json_text
-from imem.checkpoints.model import AgentLease, Checkpoint, Deliverable
+from imem.checkpoints.model import AgentLease, Checkpoint, Deliverable, checked_uuid
 from imem.checkpoints.orchestration.definitions import Definitions, Location
 from imem.journal.clock import Clock
 from imem.journal.deadline import Deadline
@@ -114,7 +113,9 @@ class ResultDelivery:
             kind, _, key = str(result).partition("/")
             rows = await self._database.named("record_digest", {"kind": kind, "key": key}, deadline=deadline)
         else:
-            rows = await self._database.named("event_digest", {"id": _event_id(result)}, deadline=deadline)
+            rows = await self._database.named(
+                "event_digest", {"id": checked_uuid("message", result)}, deadline=deadline
+            )
         if not rows or rows[0]["digest"] is None:
             raise BadInput(
                 location.value,
@@ -210,13 +211,6 @@ class ResultDelivery:
 
 def _cached_at(whose: AgentLease | Deliverable, subtask: str) -> str:
     return keys.result(whose.analysis_id, whose.agent_type, subtask).decode()
-
-
-def _event_id(value: object) -> UUID:
-    try:
-        return value if isinstance(value, UUID) else UUID(str(value))
-    except ValueError:
-        raise BadInput("message", "must be the id of an event.") from None
 
 
 def _not_cached(one: Deliverable, error: Exception) -> None:

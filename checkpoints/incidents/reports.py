@@ -10,14 +10,14 @@ crash between the two, the manager repeats it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from imem.alerts.store import close_alerts, storable
+from imem.alerts.store import close_alerts
 from imem.checkpoints.incidents.correlation import LEAST, WINDOW, Occurrence, correlated
-from imem.checkpoints.incidents.failures import ATTEMPTS, LONGEST_MESSAGE, AgentFailure, FailureKind, class_of
+from imem.checkpoints.incidents.failures import ATTEMPTS, AgentFailure, FailureKind, class_of
 from imem.checkpoints.json_text import object_text
 from imem.checkpoints.pauses import transitions
 from imem.checkpoints.pauses.batches import CONCURRENCY, BatchMemberState
@@ -27,9 +27,10 @@ from imem.checkpoints.pauses.rows import (
     alert,
     audit,
     checked_id,
-    failure_values,
     insert_batch,
     lock_analysis,
+    newest_checkpoint,
+    record_failure,
     who,
 )
 from imem.checkpoints.pauses.transitions import PauseCause, checkpoint_details, failure_details
@@ -39,9 +40,6 @@ from imem.journal.errors import BadInput
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, id_of, new_id, rows
-
-LONGEST_ENDPOINT: Final = 200
-"""Characters of a stored endpoint."""
 
 JOINS_FOR: Final = timedelta(days=14)
 """How long a later failure joins an unresolved correlation."""
@@ -87,9 +85,10 @@ class Incidents:
         """
         async with self._database.transaction(deadline) as conn:
             analysis = await lock_analysis(conn, checked_id("analysis_id", analysis_id))
-            row = await _recorded(
-                conn, analysis, agent_type, failure, failure_id=failure_id or new_id(), details=details or {}
-            )
+            row = await record_failure(
+                conn, analysis, checked_id("agent_type", agent_type), failure, failure_id=failure_id or new_id(),
+                effect=class_of(failure), details=object_text(details or {}, "details"),
+            )  # fmt: skip
             await _effect(conn, analysis, row, announce=announce)
         if class_of(failure) is not FailureClass.FAIL:
             await self.compare(row["signature"], deadline=deadline)
@@ -169,32 +168,6 @@ class Incidents:
         return str(found[0]["pattern"])
 
 
-async def _recorded(
-    conn: Connection,
-    analysis: LockedAnalysis,
-    agent_type: str,
-    failure: AgentFailure,
-    *,
-    failure_id: UUID,
-    details: Mapping[str, Any],
-) -> Row:
-    failure = replace(
-        failure,
-        message=storable(failure.message)[:LONGEST_MESSAGE].strip() or failure.kind.value,
-        endpoint=storable(failure.endpoint)[:LONGEST_ENDPOINT] if failure.endpoint else None,
-    )
-    shown = await rows(conn, "pause_newest_checkpoint", {"analysis_id": analysis.analysis_id, "agent_type": agent_type})
-    values = {
-        **failure_values(failure, checked_id("agent_type", agent_type), analysis),
-        "id": failure_id,
-        "class": class_of(failure).value,
-        "checkpoint_id": shown[0]["id"] if shown else None,
-        "details": object_text(details, "details"),
-    }
-    found = await rows(conn, "failure_insert", values)
-    return found[0] if found else (await rows(conn, "failure_by_id", {"id": failure_id}))[0]
-
-
 async def _effect(conn: Connection, analysis: LockedAnalysis, failure: Row, *, announce: bool = True) -> None:
     """Give a recorded failure its effect, if it has none yet; while a gate waits, only announce it."""
     if failure["settled_at"] is not None:
@@ -211,15 +184,11 @@ async def _effect(conn: Connection, analysis: LockedAnalysis, failure: Row, *, a
         await transitions.fail(conn, analysis, reason=reason, failure=failure, announce=announce)
         return
     if await rows(conn, "gate_waiting", {"analysis_id": analysis.analysis_id}):
-        shown = await rows(
-            conn,
-            "pause_newest_checkpoint",
-            {"analysis_id": analysis.analysis_id, "agent_type": failure["agent_type"]},
-        )
+        shown = await newest_checkpoint(conn, analysis.analysis_id, failure["agent_type"])
         await alert(
             conn, id_of("failure", failure["id"]), "AGENT_FAILURE", "HIGH", of=analysis,
             about=_pause_of(failure), waits_for="gate",
-            **{**checkpoint_details(shown[0] if shown else None), **failure_details(failure), "reason": reason, "day":
+            **{**checkpoint_details(shown), **failure_details(failure), "reason": reason, "day":
             0},
         )  # fmt: skip
         return

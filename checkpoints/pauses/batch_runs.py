@@ -21,6 +21,7 @@ import psutil
 import structlog
 
 from imem.checkpoints.incidents.reports import member_of
+from imem.checkpoints.model import checked_uuid
 from imem.checkpoints.pauses import transitions
 from imem.checkpoints.pauses.batches import (
     CONCURRENCY,
@@ -39,7 +40,6 @@ from imem.checkpoints.pauses.rows import (
     as_json,
     audit,
     checked_reason,
-    checked_uuid,
     insert_batch,
     lock_analysis,
     open_pause,

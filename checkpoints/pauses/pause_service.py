@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
+from imem.checkpoints.model import checked_uuid
 from imem.checkpoints.pauses import timers, transitions
 from imem.checkpoints.pauses.lifecycle import FailureClass, Gate, PauseStatus, Trigger
 from imem.checkpoints.pauses.plan import Graph, Plan, plan_of
@@ -27,7 +28,6 @@ from imem.checkpoints.pauses.rows import (
     audit,
     checked_id,
     checked_reason,
-    checked_uuid,
     lock_analysis,
     open_pause,
     pause_of,

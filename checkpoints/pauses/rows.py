@@ -8,19 +8,19 @@ the analysis, so that reads and writes are consistent.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
 import orjson
 
-from imem.alerts.store import NewAlert, Severity, raise_alert
+from imem.alerts.store import NewAlert, Severity, raise_alert, storable
 from imem.checkpoints.incidents.correlation import signature_of
 from imem.checkpoints.incidents.failures import LONGEST_MESSAGE, AgentFailure
 from imem.checkpoints.model import LONGEST_ID, checked_text
 from imem.checkpoints.pauses import timers
-from imem.checkpoints.pauses.lifecycle import OPEN, Initiator, PauseStatus, Trigger
+from imem.checkpoints.pauses.lifecycle import OPEN, FailureClass, Initiator, PauseStatus, Trigger
 from imem.checkpoints.pauses.plan import Plan, plan_of
 from imem.journal.actors import Actor
 from imem.journal.audit import context_of
@@ -33,6 +33,9 @@ SYSTEM: Final = "SYSTEM"
 
 DRAIN: Final = timedelta(seconds=60)
 """How long agents may take to reach a safe point before they are fenced off."""
+
+LONGEST_ENDPOINT: Final = 200
+"""Characters of a stored endpoint."""
 
 LONGEST_REASON: Final = 2_000
 """Characters of a reason."""
@@ -161,23 +164,6 @@ def pause_of(row: Mapping[str, Any]) -> Pause:
     return Pause(**{**found, **typed, "rests": bool(row.get("rests"))})
 
 
-def failure_values(failure: AgentFailure, agent_type: str, analysis: LockedAnalysis) -> dict[str, Any]:
-    """Return the columns of a failure, its signature among them."""
-    signature = signature_of(failure, agent_type)
-    return {
-        "analysis_id": analysis.analysis_id,
-        "stock_id": analysis.stock_id,
-        "agent_type": agent_type,
-        "kind": failure.kind.value,
-        "message": failure.message,
-        "endpoint": failure.endpoint,
-        "attempt": failure.attempt,
-        "signature": signature.hash,
-        "pattern": signature.pattern,
-        "external": signature.external,
-    }
-
-
 def archived_pause_of(row: Mapping[str, Any]) -> Pause:
     """Return a row of the history as a value: the pause as of its end, with its moments parsed from JSON."""
     body = dict(row["body"])
@@ -234,6 +220,46 @@ async def move_pause(conn: Connection, pause: Pause, status: PauseStatus, step: 
 async def archive_pause(conn: Connection, pause: Pause, outcome: str) -> None:
     """Move a pause to the history: RESUMED, EXPIRED or FAILED."""
     await execute(conn, "pause_archive", {"id": pause.id, "outcome": outcome})
+
+
+# Failures
+
+
+async def newest_checkpoint(conn: Connection, analysis_id: str, agent_type: str | None) -> Row | None:
+    """Return the newest checkpoint of an agent, or of its whole analysis; None where there is none."""
+    found = await rows(conn, "pause_newest_checkpoint", {"analysis_id": analysis_id, "agent_type": agent_type})
+    return found[0] if found else None
+
+
+async def record_failure(
+    conn: Connection, of: Pause | LockedAnalysis, agent_type: str, failure: AgentFailure, *, failure_id: UUID,
+    effect: FailureClass, details: str = "{}",
+) -> Row:  # fmt: skip
+    """Record a failure, with its signature and the agent's newest checkpoint, and return its row. Idempotent."""
+    failure = replace(
+        failure,
+        message=storable(failure.message)[:LONGEST_MESSAGE].strip() or failure.kind.value,
+        endpoint=storable(failure.endpoint)[:LONGEST_ENDPOINT] if failure.endpoint else None,
+    )
+    signature, shown = signature_of(failure, agent_type), await newest_checkpoint(conn, of.analysis_id, agent_type)
+    values = {
+        "id": failure_id,
+        "analysis_id": of.analysis_id,
+        "stock_id": of.stock_id,
+        "agent_type": agent_type,
+        "kind": failure.kind.value,
+        "class": effect.value,
+        "message": failure.message,
+        "endpoint": failure.endpoint,
+        "attempt": failure.attempt,
+        "signature": signature.hash,
+        "pattern": signature.pattern,
+        "external": signature.external,
+        "checkpoint_id": shown["id"] if shown is not None else None,
+        "details": details,
+    }
+    found = await rows(conn, "failure_insert", values)
+    return found[0] if found else (await rows(conn, "failure_by_id", {"id": failure_id}))[0]
 
 
 # Batches
@@ -326,21 +352,6 @@ def checked_reason(value: object, field: str = "reason") -> str:
     if not text:
         raise BadInput(field, "says nothing.")
     return text
-
-
-def checked_uuid(field: str, value: object) -> UUID:
-    """
-    Return *value* as an id.
-
-    Raises:
-        BadInput: it is no UUID; names *field*.
-    """
-    if isinstance(value, UUID):
-        return value
-    try:
-        return UUID(str(value))
-    except ValueError:
-        raise BadInput(field, f"{str(value)[:80]!r} is no UUID.") from None
 
 
 def single_match(found: Sequence[Row], name: str, what: str) -> str:

@@ -41,12 +41,11 @@ from imem.checkpoints.pauses import transitions
 from imem.checkpoints.pauses.lifecycle import FailureClass, PauseStatus
 from imem.checkpoints.pauses.plan import Begin, Restart
 from imem.checkpoints.pauses.rows import (
-    LockedAnalysis,
     Pause,
     alert,
-    failure_values,
     move_pause,
     open_pause,
+    record_failure,
     try_lock_analysis,
 )
 from imem.checkpoints.recovery import Recovery, Unrecoverable
@@ -434,7 +433,7 @@ class Saga:
             if now.status is PauseStatus.RESUMING and (
                 not isinstance(error, TRANSIENT_ERRORS) or now.troubles + 1 >= RECOVERIES
             ):
-                await _failed_by_itself(conn, analysis, now, error)
+                await _failed_by_itself(conn, now, error)
                 await transitions.revert_resume(conn, now, trouble=error.message)
                 return StepOutcome.ON
             await execute(conn, "pause_trouble", {"id": now.id, "was": now.status.value, "trouble": error.message})
@@ -446,17 +445,9 @@ class Saga:
         return StepOutcome.WAITS
 
 
-async def _failed_by_itself(conn: Connection, analysis: LockedAnalysis, pause: Pause, error: ImemError) -> None:
+async def _failed_by_itself(conn: Connection, pause: Pause, error: ImemError) -> None:
     """Record the error of a resume as a failure of the pause: no agent caused it, but it has to be resolved first."""
-    failure = failure_of(error)
-    values = {
-        **failure_values(failure, MANAGER, analysis),
-        "id": new_id(),
-        "class": FailureClass.RETRY.value,
-        "checkpoint_id": None,
-        "details": "{}",
-    }
-    row = (await rows(conn, "failure_insert", values))[0]
+    row = await record_failure(conn, pause, MANAGER, failure_of(error), failure_id=new_id(), effect=FailureClass.RETRY)
     await execute(conn, "failure_settled", {"id": row["id"], "pause_id": pause.id})
 
 

@@ -35,6 +35,7 @@ from imem.checkpoints.pauses.rows import (
     json,
     missing_results_id,
     move_pause,
+    newest_checkpoint,
     open_pause,
     pause_of,
     role_of,
@@ -166,8 +167,7 @@ async def _shown_checkpoint(conn: Connection, analysis: LockedAnalysis, cause: P
             raise BadInput("checkpoint_id", f"{cause.checkpoint_id} is no checkpoint of {analysis.analysis_id!r}.")
         return found[0]
     agent_type = cause.failure["agent_type"] if cause.failure is not None else None
-    found = await rows(conn, "pause_newest_checkpoint", {"analysis_id": analysis.analysis_id, "agent_type": agent_type})
-    return found[0] if found else None
+    return await newest_checkpoint(conn, analysis.analysis_id, agent_type)
 
 
 async def _announce(conn: Connection, pause: Pause, shown: Row | None, failure: Mapping[str, Any] | None) -> None:

@@ -19,7 +19,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from imem.checkpoints.langgraph import history, operations
+from imem.checkpoints.langgraph import operations
 from imem.checkpoints.langgraph.executors import TaskExecutor, ThreadExecutor
 from imem.checkpoints.langgraph.names import Name
 from imem.checkpoints.langgraph.operations import Operation, Rows, StatementCall
@@ -206,7 +206,7 @@ class Saver(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[Name]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Return the history of a checkpoint's delta channels, in two statements however long it is."""
-        return self._do(history.read(self.serde, config, channels))
+        return self._do(operations.delta_history(self.serde, config, channels))
 
     # For tasks
 
@@ -268,7 +268,7 @@ class Saver(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[Name]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Return the history; see :meth:`get_delta_channel_history`."""
-        return await self._ado(history.read(self.serde, config, channels))
+        return await self._ado(operations.delta_history(self.serde, config, channels))
 
     # For both
 

@@ -11,7 +11,8 @@ for each subtask and store.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, Final
 
@@ -179,39 +180,36 @@ class ResultDelivery:
             if self._cache is None:
                 # This process has no cache.
                 continue
-            try:
+            with _logged(one):
                 if await self._checks.lost([one], deadline=deadline.within_ms(CACHE_MS)):
                     gone.add(one.subtask)
-            except _CACHE_ERRORS as error:
-                _not_cached(one, error)
         return gone
 
     async def _put_back(self, one: Deliverable, epoch: int, text: str, deadline: Deadline) -> None:
         if self._cache is None or one.reference != _cached_at(one, one.subtask):
             return
         whose = {"analysis_id": one.analysis_id, "agent_type": one.agent_type, "subtask": one.subtask}
-        try:
-            if await self._cache.get(**whose, deadline=deadline.within_ms(CACHE_MS)) == text.encode():
-                return
-        except _CACHE_ERRORS as error:
-            _not_cached(one, error)
-            return
-        await self._keep(one, epoch, text, deadline)
+        with _logged(one):
+            if await self._cache.get(**whose, deadline=deadline.within_ms(CACHE_MS)) != text.encode():
+                await self._keep(one, epoch, text, deadline)
 
     async def _keep(self, one: Deliverable, epoch: int, text: str, deadline: Deadline) -> None:
         if self._cache is None:
             return
         whose = {"analysis_id": one.analysis_id, "agent_type": one.agent_type, "subtask": one.subtask}
         due = deadline.within_ms(CACHE_MS)
-        try:
+        with _logged(one):
             await self._cache.keep(**whose, epoch=epoch, body=text.encode(), deadline=due)
-        except _CACHE_ERRORS as error:
-            _not_cached(one, error)
 
 
 def _cached_at(whose: AgentLease | Deliverable, subtask: str) -> str:
     return keys.result(whose.analysis_id, whose.agent_type, subtask).decode()
 
 
-def _not_cached(one: Deliverable, error: Exception) -> None:
-    log.warning("deliverable.cache", analysis_id=one.analysis_id, subtask=one.subtask, reason=str(error))
+@contextmanager
+def _logged(one: Deliverable) -> Iterator[None]:
+    """Log errors of the cache; they end the block and are not raised."""
+    try:
+        yield
+    except _CACHE_ERRORS as error:
+        log.warning("deliverable.cache", analysis_id=one.analysis_id, subtask=one.subtask, reason=str(error))

@@ -380,13 +380,7 @@ class Session:
             interim[subtask] = self._cached[subtask]
         if subtask == self.current:
             await self._factory.delivery.require(self.lease, subtask, deadline=due)
-        saved = await self._save(
-            kind,
-            subtask,
-            due,
-            interim_results=self._interim(interim),
-            agent_config=self._config(agent_config),
-        )
+        saved = await self._save(kind, subtask, due, interim_results=interim, agent_config=agent_config)
         self._lost = tuple(name for name in self._lost if name != subtask)
         self._cached.pop(subtask, None)
         return saved
@@ -421,20 +415,19 @@ class Session:
             self.checkpoint.current_subtask,
             deadline,
             failure=failure,
-            interim_results=self._interim(None),
-            agent_config=self._config(None),
         )
 
-    def _interim(self, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Return the row's interim results: the earlier ones, updated by *given*."""
-        return {**self.checkpoint.interim_results, **(given or {})}
-
-    def _config(self, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        return self.checkpoint.agent_config if given is None else given
-
     async def _save(
-        self, kind: CheckpointKind, subtask: str | None, deadline: Deadline | None, **content: Any
+        self,
+        kind: CheckpointKind,
+        subtask: str | None,
+        deadline: Deadline | None,
+        *,
+        interim_results: Mapping[str, Any] | None = None,
+        agent_config: Mapping[str, Any] | None = None,
+        failure: SubtaskFailure | None = None,
     ) -> Checkpoint:
+        """Save a checkpoint and protect it; *interim_results* update the earlier ones."""
         due = deadline or Deadline.after_ms(BUDGET_MS)
         meta, contents = await self._factory.working.read(
             self.lease.agent_id, epoch=self.lease.epoch, least_rev=self.memory.rev, deadline=due
@@ -446,9 +439,11 @@ class Session:
             subtask=subtask,
             document=document,
             digest=digest(contents),
+            interim_results={**self.checkpoint.interim_results, **(interim_results or {})},
+            agent_config=self.checkpoint.agent_config if agent_config is None else agent_config,
+            failure=failure,
             base=self._base,
             deadline=due,
-            **content,
         )
         self.checkpoint, self._base = saved, None
         await self._protect(saved, meta, document)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -44,12 +43,6 @@ LONGEST_REASON: Final = 500
 """Characters of a stored error."""
 
 
-@dataclass(slots=True)
-class _ErrorCount:
-    count: int
-    reason: str
-
-
 class ErrorWatch:
     """
     Counts errors, and reports them in the background: counting never waits and never fails.
@@ -62,15 +55,14 @@ class ErrorWatch:
     def __init__(self, database: Database, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._database = database
         self._sleep = sleep
-        self._risen: dict[tuple[str, str], _ErrorCount] = {}
+        self._risen: dict[tuple[str, str], tuple[int, str]] = {}
         self._task: asyncio.Task[None] | None = None
 
     def count(self, counter: Counter, error: ImemError, *, store: str) -> None:
         """Count one error of *store*, and schedule its alert."""
         counter.labels(store=store).inc()
-        risen = self._risen.setdefault((name_of(counter), store), _ErrorCount(0, ""))
-        risen.count += 1
-        risen.reason = storable(f"{type(error).__name__}: {error.message}")[:LONGEST_REASON]
+        cause, reason = (name_of(counter), store), storable(f"{type(error).__name__}: {error.message}")[:LONGEST_REASON]
+        self._risen[cause] = self._risen.get(cause, (0, ""))[0] + 1, reason
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._raise_alerts())
 
@@ -83,24 +75,22 @@ class ErrorWatch:
         wait = REST_S
         while self._risen and not self._database.closed:
             name, store = cause = next(iter(self._risen))
-            risen = self._risen.pop(cause)
+            count, reason = self._risen.pop(cause)
             try:
-                await self._one(name, store, risen)
+                await self._one(name, store, count, reason)
                 wait = REST_S
             except UNANSWERED:
-                later = self._risen.pop(cause, None)
-                self._risen[cause] = (
-                    _ErrorCount(risen.count + later.count, later.reason) if later is not None else risen
-                )
+                later, newest = self._risen.pop(cause, (0, reason))
+                self._risen[cause] = count + later, newest
                 wait = min(2.0 * wait, LONGEST_WAIT_S)
             except ImemError:
                 log.exception("error_alert_failed", counter=name, store=store)
             if self._risen:
                 await self._sleep(wait)
 
-    async def _one(self, name: str, store: str, risen: _ErrorCount) -> None:
+    async def _one(self, name: str, store: str, count: int, reason: str) -> None:
         about = id_of("errors", name, store)
-        values = {"name": name, "store": store, "count": risen.count, "reason": risen.reason}
+        values = {"name": name, "store": store, "count": count, "reason": reason}
         async with self._database.transaction(Deadline.after_ms(BUDGET_MS)) as conn:
             # Concurrent counts of the same cause wait here, and then see the alert.
             await execute(conn, "count_errors", values)
@@ -113,7 +103,7 @@ class ErrorWatch:
                     kind=KINDS[name],
                     severity=Severity.HIGH,
                     about=about,
-                    payload={"metric": name, "store": store, "count": risen.count, "reason": risen.reason},
+                    payload={"metric": name, "store": store, "count": count, "reason": reason},
                 ),
             )
-        log.warning("error_alert_raised", counter=name, store=store, count=risen.count, reason=risen.reason)
+        log.warning("error_alert_raised", counter=name, store=store, count=count, reason=reason)

@@ -33,6 +33,7 @@ from imem.local.servers import neo4j, valkey
 from imem.local.supervisor import ALL, LocalStack
 from tests.scheduling import LongestFirst, marked
 from tests.servers import migrated_template
+from tests.sparing.sitecustomize import spare
 
 OPTIONAL = frozenset({"summary_url", "embedding_url", "webhook_url"})
 """Servers that are nobody's by default."""
@@ -60,8 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
     measures = config.getoption("markexpr") == "bench"
     _homes = None if measures else in_memory()
     if not measures:
-        # Most of what a graph's server does in a test is to compile itself: so a fifth of the processor time is spared.
-        pytest.MonkeyPatch().setattr(neo4j, "JVM_OPTIONS", ("-XX:TieredStopAtLevel=1",))
+        spare(neo4j)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if other := os.environ.get("IMEM_TEST_VALKEY"):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -21,11 +19,10 @@ from imem.journal.errors import BadInput, NotOpen, PermissionDenied, StaleEpoch
 from imem.journal.settings import Role, Settings
 from imem.services.stores import Stores
 from imem.services.working import AgentServices
+from tests import forking
 from tests.checkpoints.conftest import World, soon
 from tests.checkpoints.recovering import READERS, desk_of, names, work
 from tests.servers import in_database
-
-TOP = Path(__file__).resolve().parent.parent.parent
 
 AGENTS = {
     "agents": [
@@ -81,14 +78,7 @@ def run(world: World, *words: str, role: Role = Role.HUMAN_ADMIN, actor: str = "
         if value is not None:
             plain = value.get_secret_value() if isinstance(value, SecretStr) else getattr(value, "value", value)
             variables[f"IMEM_{name.upper()}"] = str(plain)
-    done = subprocess.run(
-        [sys.executable, "-m", "imem", *words],
-        env={**variables, "PYTHONPATH": str(TOP), "PYTHONWARNINGS": "error"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = forking.run("imem", *words, env={**variables, "PYTHONWARNINGS": "error"})
     return done.returncode, done.stdout, done.stderr
 
 

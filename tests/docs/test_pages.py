@@ -23,8 +23,10 @@ from imem.commands import demo
 from imem.journal.settings import Settings
 from imem.local import state
 from imem.local.folders import Folders
+from tests import forking
 from tests.conftest import KEPT, temporary_home
 from tests.docs.pages import ROOT, RUN, Block, blocks, pages, unlike
+from tests.forking import SPARING
 from tests.imem.local.programs import until
 
 LAST: Final = ("docs/how-to/look-after-the-stack.md", "docs/how-to/restore.md", "docs/tutorial/first-briefing.md")
@@ -84,10 +86,7 @@ class Reader:
         """Run a program as a script of its own."""
         script = self.folder / "script.py"
         script.write_text(block.text)
-        run = subprocess.run(
-            [sys.executable, str(script)], cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
+        run = forking.run("script", str(script), env=self.env, cwd=self.folder)
         assert run.returncode == 0, f"{block.place}\n{run.stdout}{run.stderr}"
 
     def asks(self, block: Block) -> None:
@@ -115,29 +114,28 @@ class Home:
 
 
 def imem(env: Mapping[str, str], *words: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "imem", *words], env=env, cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    run = forking.run("imem", *words, env=env)
     assert run.returncode == 0, f"imem {' '.join(words)}\n{run.stdout}{run.stderr}"
 
 
 def compared(env: Mapping[str, str]) -> bool:
     """Whether the worker has made up its mind about what is alike: until then an answer says that it is not whole."""
-    asked = [sys.executable, "-m", "imem", "similar", "MU"]
-    return subprocess.run(asked, env=env, cwd=ROOT, capture_output=True, check=False).returncode == 0
+    return forking.run("imem", "similar", "MU", env=env).returncode == 0
 
 
 @pytest.fixture(scope="module")
-def home() -> Iterator[Home]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     """Start a stack once, with an example loaded."""
     with temporary_home() as folder:
         env = {name: value for name, value in os.environ.items() if not name.startswith("IMEM_") or name in KEPT}
-        env |= {"IMEM_HOME": str(folder / "home"), "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+        path = f"{forking.program(tmp_path_factory.mktemp('bin')).parent}:{BIN}:{os.environ['PATH']}"
+        env |= {"IMEM_HOME": str(folder / "home"), "PATH": path, "PYTHONPATH": SPARING}
         # However busy the machine is, a page's answers are whole.
         env |= {"IMEM_POSTGRES_POOL_SIZE": "4", "COLUMNS": "120", "IMEM_DEADLINE_MS": "30000"}
         try:
             imem(env, "up", "--detach")
             imem(env, "load", str(ROOT / "examples" / "trading_desk" / "trading_desk.jsonl.gz"))
+            imem(env, "sync", "status", "--wait", "600")
             until(partial(compared, env), "analyses have been compared")
             yield Home(env)
         finally:

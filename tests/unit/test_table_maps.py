@@ -28,6 +28,7 @@ from imem.journal.clock import ManualClock
 from imem.journal.errors import BadInput
 from imem.kg.load_format.entries import object_of
 from imem.kg.load_format.lines import LINE_BYTES
+from tests import forking
 
 TOP = Path(__file__).resolve().parents[2]
 HOWTO = TOP / "docs" / "how-to" / "load-your-own-data.md"
@@ -121,12 +122,10 @@ def test_a_dry_run_shows_lines_and_every_refusal_and_needs_no_server(tmp_path: P
     header, *rows = block("text").splitlines()
     (tmp_path / "calls.csv").write_text("\n".join([header, *rows, *[rows[3]] * 40]) + "\n")
     nowhere = {"IMEM_HOME": str(tmp_path / "none"), "PYTHONPATH": str(TOP), "PATH": ""}
-    command = [sys.executable, "-m", "imem", "load", "--map", "calls.toml", "--dry-run", "calls.csv"]
+    command = ["imem", "load", "--map", "calls.toml", "--dry-run", "calls.csv"]
 
-    done = subprocess.run(command, cwd=tmp_path, env=nowhere, capture_output=True, text=True, check=False)
-    as_json = subprocess.run(
-        [*command, "--json"], cwd=tmp_path, env=nowhere, capture_output=True, text=True, check=False
-    )
+    done = forking.run(*command, env=nowhere, cwd=tmp_path)
+    as_json = forking.run(*command, "--json", env=nowhere, cwd=tmp_path)
 
     assert done.returncode == as_json.returncode == 1
     assert done.stderr.count("Refused: calls.csv, line ") == 41
@@ -151,14 +150,11 @@ def test_a_dry_run_knows_the_metrics_that_a_load_knows(tmp_path: Path) -> None:
         "observed_at": known_at,
     }  # fmt: skip
     (tmp_path / "o.jsonl").write_text(json.dumps({"record": "Outcome", "known_at": known_at, "core": core}))
-    command = [sys.executable, "-m", "imem", "load", "--dry-run", "o.jsonl"]
     ended = {}
     for name in ("mine", "wrong", None):
         metrics = {} if name is None else {"IMEM_METRICS_FILE": f"{name}.toml"}
         environment = {"IMEM_HOME": str(tmp_path / "none"), "PYTHONPATH": str(TOP), "PATH": "", **metrics}
-        ended[name] = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+        ended[name] = forking.run("imem", "load", "--dry-run", "o.jsonl", env=environment, cwd=tmp_path)
 
     assert (ended["mine"].returncode, ended["mine"].stderr.count("Refused")) == (0, 0), ended["mine"].stderr
     assert "core.metric: is no registered metric" in ended[None].stderr
@@ -338,8 +334,7 @@ def dry_run(folder: Path, text: str, table: str, *more: str) -> subprocess.Compl
     (folder / "map.toml").write_text(text)
     (folder / "calls.csv").write_text(table)
     nowhere = {"IMEM_HOME": str(folder / "none"), "PYTHONPATH": str(TOP), "PATH": ""}
-    command = [sys.executable, "-m", "imem", "load", "--map", "map.toml", "--dry-run", "calls.csv", *more]
-    return subprocess.run(command, cwd=folder, env=nowhere, capture_output=True, text=True, check=False)
+    return forking.run("imem", "load", "--map", "map.toml", "--dry-run", "calls.csv", *more, env=nowhere, cwd=folder)
 
 
 def test_a_dry_run_finds_two_cores_of_one_key_and_times_to_come(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from pydantic import SecretStr
 
 import imem.kg.migrations
 from imem.journal.settings import Role, Settings
+from tests import forking
 from tests.servers import EMPTYING, cloned, in_database
 
 TOP = Path(__file__).resolve().parents[3]
@@ -110,15 +111,7 @@ class Desk:
 
     def run(self, *arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
         """Run the command line and return what it said."""
-        done = subprocess.run(
-            self.command(*(str(one) for one in arguments)),
-            input=stdin,
-            env=self.environment,
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
-        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+        return forking.run("imem", *(str(one) for one in arguments), env=self.environment, cwd=Path.cwd(), stdin=stdin)
 
     def load(self, *arguments: object, stdin: bytes = b"") -> dict[str, Any]:
         """Load without waiting for the graph; return the document with its exit code."""

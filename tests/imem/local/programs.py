@@ -16,6 +16,8 @@ from pydantic import SecretStr
 
 from imem.local.process import ProcessIdentity, marked
 from imem.local.state import StackState
+from tests import forking
+from tests.forking import SPARING
 
 TOP = Path(__file__).resolve().parents[3]
 PATIENCE_S = 300.0
@@ -40,7 +42,7 @@ with LocalStack(Settings.read(told["env"]), servers=told["servers"], workers=wor
 def environment(**more: str) -> dict[str, str]:
     """Return the environment of a program that imports the packages of this checkout and has no settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("IMEM_")}
-    return {**kept, "PYTHONPATH": str(TOP), **more}
+    return {**kept, "PYTHONPATH": SPARING, **more}
 
 
 def until(true: Callable[[], T | Literal[False] | None], what: str) -> T:
@@ -130,5 +132,5 @@ def begun(home: Path, *words: str) -> subprocess.Popen[bytes]:
 
 def imem(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run the command line to its end."""
-    argv, env = _command(home, *words, **more)
-    return subprocess.run(argv, env=env, cwd=TOP, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    _, env = _command(home, *words, **more)
+    return forking.run("imem", *words, env={**env, "PYTHONWARNINGS": "error"})

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -23,10 +20,9 @@ from imem.kg.projection.applier import MOST_REJECTIONS, Applier
 from imem.kg.projection.lanes import Lane
 from imem.sync.dead_letters import RETRIES_EXHAUSTED, DeadLetter, DeadLetterAlerts, dead_letters, replay, replay_all
 from imem.sync.status import DeliveryStatus, status
+from tests import forking
 from tests.kg.lanes.conftest import agent, finding, lame
 from tests.kg.projection.world import NEVER, Journal, importer
-
-TOP = Path(__file__).resolve().parents[3]
 
 PERSON = Actor("ann", Role.HUMAN_ADMIN)
 
@@ -344,8 +340,7 @@ def imem(paper: Journal, settings: Any, *words: str, actor: str = "ann", role: s
         "IMEM_VALKEY_CACHE_URL": settings.valkey_cache_url.get_secret_value(),
         "IMEM_NEO4J_URL": "bolt://127.0.0.1:1", "IMEM_NEO4J_PASSWORD": "x", "COLUMNS": "200",
     }  # fmt: skip
-    command = [sys.executable, "-m", "imem", "sync", *words]
-    return subprocess.run(command, cwd=TOP, env={**variables, **named}, capture_output=True, text=True, check=False)
+    return forking.run("imem", "sync", *words, env={**variables, **named})
 
 
 async def test_the_commands(paper: Journal, light_stack: Any) -> None:

@@ -30,7 +30,9 @@ from imem.local.migrate import migrate
 from imem.local.servers import takeover
 from imem.local.supervisor import LocalStack
 from imem.services.stores import Stores
+from tests import forking
 from tests.conftest import KEPT, settings_for, temporary_home
+from tests.imem.local.programs import environment
 from tests.kg.projection.test_rebuild import history
 from tests.kg.projection.world import NEVER, Silent, importer
 
@@ -50,22 +52,32 @@ async def stores(local: Settings) -> AsyncIterator[Stores]:
         yield opened
 
 
-def command(local: Settings, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+def variables_of(local: Settings, more: dict[str, str]) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    return environment(IMEM_HOME=str(local.home), IMEM_NEO4J_VERSION=local.neo4j_version, **kept, **more)
+
+
+def begun(local: Settings, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     """Start the command on the stack's home, as a person does."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("IMEM_") or name in KEPT}
     return subprocess.Popen(
         [sys.executable, "-m", "imem", *arguments],
         cwd=TOP,
-        env={**environment, "IMEM_HOME": str(local.home), "IMEM_NEO4J_VERSION": local.neo4j_version, **variables},
+        env=variables_of(local, variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-async def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = await asyncio.to_thread(process.communicate, timeout=240)
-    return process.returncode, out, err
+async def killed(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGKILL)
+    await asyncio.to_thread(process.communicate, timeout=240)
+
+
+async def finished(local: Settings, *arguments: str, **variables: str) -> tuple[int, str, str]:
+    """Run the command to its end."""
+    done = await asyncio.to_thread(forking.run, "imem", *arguments, env=variables_of(local, variables))
+    return done.returncode, done.stdout, done.stderr
 
 
 async def loaded(stores: Stores, analyses: int) -> None:
@@ -83,15 +95,14 @@ async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, st
     running = asyncio.create_task(applier.run())
     folders = Folders(local.home)
 
-    first = command(local, "rebuild", "graph")
+    first = begun(local, "rebuild", "graph")
     assert first.stderr is not None
     line = await asyncio.to_thread(first.stderr.readline)
     assert "of 300 events" in line
-    first.send_signal(signal.SIGKILL)
-    await finished(first)
+    await killed(first)
     assert (folders.home / takeover.NEW).is_dir()
 
-    code, out, err = await finished(command(local, "rebuild", "graph", "--json"))
+    code, out, err = await finished(local, "rebuild", "graph", "--json")
 
     assert code == 0, err
     told = json.loads(out)
@@ -132,13 +143,13 @@ async def test_a_graph_that_differs_stays(local: Settings, stores: Stores) -> No
     """The one in use is not replaced by one that says something else; the report says in what, exit code 1."""
     await tampered_with(stores, "nobody")
 
-    code, out, err = await finished(command(local, "rebuild", "graph"))
+    code, out, err = await finished(local, "rebuild", "graph")
 
     assert (code, err.count("Traceback")) == (1, 0)
     assert "Human (1 against 0)" in out
     assert "The graph in use stays." in out
     assert (await graph_hash(stores.graph)).parts["Human"].count == 1
-    code, out, _ = await finished(command(local, "graph", "hash"))
+    code, out, _ = await finished(local, "graph", "hash")
     assert code == 0
     assert out.startswith((await graph_hash(stores.graph)).digest)
 
@@ -148,13 +159,13 @@ async def test_in_place_what_does_not_belong_is_gone(local: Settings, stores: St
     """`--in-place` says in what the old graph differed, and the one that is there now is the journal's."""
     await tampered_with(stores, "somebody")
 
-    code, out, err = await finished(command(local, "rebuild", "graph", "--in-place"))
+    code, out, err = await finished(local, "rebuild", "graph", "--in-place")
 
     assert (code, err.count("Traceback")) == (1, 0)
     assert "Human (" in out
     assert "in use now" in out
     assert "Human" not in (await graph_hash(stores.graph)).parts
-    code, out, _ = await finished(command(local, "rebuild", "graph", "--in-place", "--json"))
+    code, out, _ = await finished(local, "rebuild", "graph", "--in-place", "--json")
     assert (code, json.loads(out)["same"]) == (0, True)
 
 
@@ -170,13 +181,12 @@ async def test_another_server_is_filled_and_compared(local: Settings, stores: St
         assert password is not None
         secret = {"IMEM_REBUILD_PASSWORD": password.get_secret_value()}
 
-        first = command(local, "rebuild", "graph", "--into", target, **secret)
+        first = begun(local, "rebuild", "graph", "--into", target, **secret)
         assert first.stderr is not None
         while "events" not in await asyncio.to_thread(first.stderr.readline):
             assert first.poll() is None
-        first.send_signal(signal.SIGKILL)
-        await finished(first)
-        code, out, err = await finished(command(local, "rebuild", "graph", "--into", target, **secret))
+        await killed(first)
+        code, out, err = await finished(local, "rebuild", "graph", "--into", target, **secret)
 
         assert code == 0, out + err
         assert "To use it" in out
@@ -186,16 +196,14 @@ async def test_another_server_is_filled_and_compared(local: Settings, stores: St
         assert secret["IMEM_REBUILD_PASSWORD"] not in out + err
 
     live_password = local.neo4j_password.get_secret_value() if local.neo4j_password else ""
-    code, out, err = await finished(
-        command(local, "rebuild", "graph", "--into", url, IMEM_REBUILD_PASSWORD=live_password)
-    )
+    code, out, err = await finished(local, "rebuild", "graph", "--into", url, IMEM_REBUILD_PASSWORD=live_password)
     assert code == 2
     assert "in use" in out + err
 
 
 @pytest.mark.parametrize("credentials", ["bolt://neo4j:secret@127.0.0.1:1", "bolt://neo4j@127.0.0.1:1"])
 async def test_a_url_with_credentials_is_refused(local: Settings, credentials: str) -> None:
-    code, out, err = await finished(command(local, "rebuild", "graph", "--into", credentials))
+    code, out, err = await finished(local, "rebuild", "graph", "--into", credentials)
 
     assert code == 2
     assert "may not hold" in out + err

@@ -1,0 +1,48 @@
+"""
+Asks the process of :mod:`tests.forking` for a command, and waits for its end.
+
+As a program (``python -I -S forking_client.py ADDRESS KIND [WORD…]``) it stands for the command: it hands on what it
+was given, and ends as the command ends. It imports little, since that is the point.
+"""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+
+PATIENCE_S = 300.0
+
+
+def ended(
+    address: str, kind: str, words: Sequence[str], *, env: Mapping[str, str], cwd: str, streams: Sequence[int]
+) -> int:
+    """
+    Have a command run, and return how it ended: its exit code, or the negative number of a signal.
+
+    Args:
+        address: of the process, as its start gave it.
+        kind: ``imem`` or ``script``.
+        words: the arguments; of a script the first is its path.
+        env: the whole environment.
+        cwd: the folder.
+        streams: descriptors of standard input, output and error.
+
+    Raises:
+        TimeoutError: it takes longer than a command may; it is killed.
+    """
+    asked = json.dumps({"kind": kind, "words": list(words), "env": dict(env), "cwd": cwd}).encode()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(PATIENCE_S)
+        connection.connect(f"\0{address}")
+        socket.send_fds(connection, [len(asked).to_bytes(4, "big")], streams)
+        connection.sendall(asked)
+        answer = connection.recv(4)
+    if len(answer) < 4:
+        raise RuntimeError("The process that commands are forks of has gone.")
+    return int.from_bytes(answer, "big", signed=True)
+
+
+if __name__ == "__main__":
+    code = ended(sys.argv[1], sys.argv[2], sys.argv[3:], env=os.environ, cwd=os.getcwd(), streams=(0, 1, 2))  # noqa: PTH109 - see above
+    sys.exit(code if code >= 0 else 128 - code)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import typer.main
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from imem.cli import app
 from imem.journal.errors import ImemError
@@ -32,7 +32,10 @@ def _leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
         yield path, command
 
 
-LEAVES = {" ".join(path): command for path, command in _leaves(typer.main.get_command(app))}
+COMMAND = typer.main.get_command(app)
+"""Made once: that takes longer than most lines do."""
+
+LEAVES = {" ".join(path): command for path, command in _leaves(COMMAND)}
 
 
 def _lines(path: str, command: Any) -> Iterator[list[str]]:
@@ -68,10 +71,10 @@ def test_no_argument_ends_in_a_traceback(path: str, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("IMEM_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("IMEM_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    runner = CliRunner()
+    runner: Any = CliRunner()
     broken = []
     for words in _lines(path, LEAVES[path]):
-        done = runner.invoke(app, words)
+        done = runner.invoke(COMMAND, words)
         if done.exit_code not in {0, 1, 2, 3} or not isinstance(done.exception, SystemExit | ImemError | None):
             broken.append(([word[:40] for word in words], repr(done.exception)[:200]))
 

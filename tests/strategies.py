@@ -8,9 +8,11 @@ ones (``full=False``), or any of them (``full=None``).
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from imem.kg.kinds import fields
@@ -21,6 +23,14 @@ from imem.kg.kinds.metrics import metric_of
 from imem.kg.kinds.trust import Turn
 
 Values = dict[str, Any]
+
+LONGER = bool(os.environ.get("IMEM_CHAOS"))
+
+
+def examples(few: int, many: int) -> settings:
+    """Return how many examples a property is tried with: *few*, or *many* in the long form (mark it ``longer``)."""
+    return settings(max_examples=many if LONGER else few, deadline=None)
+
 
 HOSTILE = (
     "'; DROP TABLE event; --",

@@ -432,10 +432,11 @@ def test_a_record_implies_the_links_that_its_fields_name() -> None:
 
 @pytest.mark.spec("GR-11")
 @pytest.mark.parametrize("kind", given_.LOADABLE_KINDS)
+@pytest.mark.longer
 def test_hostile_strings_are_kept_verbatim(kind: str) -> None:
     """Whatever a line states in a string comes back from the graph's form as it was."""
 
-    @settings(max_examples=15, deadline=None)
+    @given_.examples(5, 15)
     @given(st.sampled_from(given_.HOSTILE), given_.cores_of(kind, full=True), st.data())
     def check(hostile: str, core: dict[str, Any], data: st.DataObject) -> None:
         info = KINDS[kind]

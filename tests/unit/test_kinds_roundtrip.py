@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from neo4j.time import DateTime
 
@@ -31,10 +31,11 @@ def _as_the_driver_returns(properties: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.spec("GR-2")
 @pytest.mark.parametrize("full", [True, False, None])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.longer
 def test_a_core_comes_back(kind: str, *, full: bool | None) -> None:
     writer = KINDS[kind].governed
 
-    @settings(max_examples=25, deadline=None)
+    @given_.examples(6, 25)
     @given(given_.cores_of(kind, full=full))
     def check(core: dict[str, Any]) -> None:
         raw = json.dumps({"record": kind, "core": core}).encode()
@@ -61,11 +62,12 @@ def _derived(kind: str) -> set[str]:
 @pytest.mark.spec("GR-2")
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize(("kind", "group"), GROUPS)
+@pytest.mark.longer
 def test_a_group_comes_back(kind: str, group: str, *, full: bool) -> None:
     info = KINDS[kind]
     part = info.groups[group]
 
-    @settings(max_examples=15, deadline=None)
+    @given_.examples(5, 15)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         core = data.draw(given_.cores_of(kind, full=False))
@@ -100,10 +102,11 @@ def test_a_group_comes_back(kind: str, group: str, *, full: bool) -> None:
 @pytest.mark.spec("GR-2")
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize("link", LINK_KINDS, ids=lambda link: f"{link.name}-{link.froms[0]}")
+@pytest.mark.longer
 def test_the_properties_of_a_link_come_back(link: LinkKind, *, full: bool) -> None:
     part = link_props(link)
 
-    @settings(max_examples=15, deadline=None)
+    @given_.examples(5, 15)
     @given(given_.properties_of(part, full=full))
     def check(props: dict[str, Any]) -> None:
         kept = part.canonical(part.model.model_validate(props))
@@ -117,8 +120,9 @@ def test_the_properties_of_a_link_come_back(link: LinkKind, *, full: bool) -> No
 
 @pytest.mark.spec("GR-2")
 @pytest.mark.parametrize("link", given_.LOADABLE_LINKS, ids=lambda link: f"{link.name}-{link.froms[0]}")
+@pytest.mark.longer
 def test_a_link_stated_in_python_is_the_line_of_the_same_link(link: LinkKind) -> None:
-    @settings(max_examples=15, deadline=None)
+    @given_.examples(5, 15)
     @given(given_.link_lines_of(link))
     def check(stated: dict[str, Any]) -> None:
         line = parse_line(json.dumps(stated).encode())
@@ -134,8 +138,9 @@ def test_a_link_stated_in_python_is_the_line_of_the_same_link(link: LinkKind) ->
 
 
 @pytest.mark.parametrize("kind", given_.LOADABLE_KINDS)
+@pytest.mark.longer
 def test_a_record_stated_in_python_is_the_line_of_the_same_record(kind: str) -> None:
-    @settings(max_examples=20, deadline=None)
+    @given_.examples(6, 20)
     @given(given_.lines_of(kind))
     def check(stated: dict[str, Any]) -> None:
         line = parse_line(json.dumps(stated).encode())

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -32,12 +32,13 @@ def _complaints(validator: Draft202012Validator, line: dict[str, Any]) -> list[s
 
 
 @pytest.mark.parametrize("kind", given_.LOADABLE_KINDS)
+@pytest.mark.longer
 def test_every_line_that_is_taken_is_valid(kind: str) -> None:
     validator = _validator(kind)
     groups = [name for name, group in KINDS[kind].groups.items() if not group.governed and not group.derived]
     late = [given_.late_lines_of(kind, name) for name in groups]
 
-    @settings(max_examples=25, deadline=None)
+    @given_.examples(6, 25)
     @given(st.one_of(given_.lines_of(kind), given_.corrections_of(kind), *late))
     def check(line: dict[str, Any]) -> None:
         assert _complaints(validator, line) == []
@@ -46,10 +47,11 @@ def test_every_line_that_is_taken_is_valid(kind: str) -> None:
 
 
 @pytest.mark.parametrize("link", given_.LOADABLE_LINKS, ids=lambda link: f"{link.name}-{link.froms[0]}")
+@pytest.mark.longer
 def test_every_link_that_is_taken_is_valid(link: LinkKind) -> None:
     validator = _validator(link.name)
 
-    @settings(max_examples=10, deadline=None)
+    @given_.examples(4, 10)
     @given(given_.link_lines_of(link))
     def check(line: dict[str, Any]) -> None:
         assert _complaints(validator, line) == []

@@ -34,7 +34,7 @@ def python_files(tracked: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(path for path in tracked if path.suffix == ".py")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _undisturbed() -> Iterator[None]:
     """
     Collect nothing while files are parsed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, LiteralString
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
@@ -81,6 +81,14 @@ def migrated_template(settings: Settings) -> Iterator[str]:
             conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
 
 
+def copying(settings: Settings, name: str, template: str) -> composed.Composed:
+    """Return the statement that copies a database: in memory file by file, which takes a third less than by the log."""
+    text: LiteralString = "CREATE DATABASE {} TEMPLATE {}"
+    if settings.home.is_relative_to("/dev/shm"):  # noqa: S108 - see tests.conftest.in_memory
+        text += " STRATEGY FILE_COPY"
+    return composed.SQL(text).format(composed.Identifier(name), composed.Identifier(template))
+
+
 @contextmanager
 def cloned(settings: Settings, template: str) -> Iterator[tuple[str, str]]:
     """Lend a database of one's own, cloned from *template*: its URL as the application, and as its owner."""
@@ -88,10 +96,9 @@ def cloned(settings: Settings, template: str) -> Iterator[tuple[str, str]]:
     assert settings.postgres_url is not None
     name = f"{template}_{uuid4().hex[:8]}"
     admin = settings.postgres_admin_url.get_secret_value()
-    names = composed.Identifier(name), composed.Identifier(template)
     with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute(composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
+        conn.execute(copying(settings, name, template))
         try:
             yield with_database(settings.postgres_url.get_secret_value(), name), with_database(admin, name)
         finally:
-            conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(names[0]))
+            conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))

@@ -29,7 +29,7 @@ from imem.kg.load_format.lines import parse_line
 from imem.kg.projection.applier import Applier
 from imem.kg.projection.hash import GraphHash, graph_hash
 from imem.kg.projection.rows import Event, Projection
-from tests.servers import EMPTYING, as_pipelines, with_database
+from tests.servers import EMPTYING, as_pipelines, copying, with_database
 
 Line = dict[str, Any]
 
@@ -131,9 +131,8 @@ class World:
         assert self.settings.postgres_admin_url is not None
         assert self.settings.postgres_url is not None
         admin = self.settings.postgres_admin_url.get_secret_value()
-        identifiers = [composed.Identifier(name), composed.Identifier(self.template)]
         with psycopg.connect(admin, autocommit=True) as conn:
-            conn.execute(composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*identifiers))
+            conn.execute(copying(self.settings, name, self.template))
         url = with_database(self.settings.postgres_url.get_secret_value(), name)
         pipeline_url = as_pipelines(self.settings, url)
         database = Database(pipeline_url)
@@ -142,7 +141,7 @@ class World:
         finally:
             await database.close()
             with psycopg.connect(admin, autocommit=True) as conn:
-                conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(identifiers[0]))
+                conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
 
     async def wipe(self) -> None:
         """Empty the graph; what migrations made stays."""

@@ -219,13 +219,13 @@ async def _settle_questions(database: Database, questions: int) -> SettlementRes
         keys = await _due_questions(conn, questions)
         if not keys:
             due = due_rows_of(await rows(conn, "due_orphans", {"rows": DUE_ROWS}))
-            await finish_due(conn, due)
+            await finish_due(conn, QUEUE, due)
             return SettlementResult(due=len(due))
         # Rows before facts: a statement recorded after this line makes the question due again.
         due = due_rows_of(await rows(conn, "due_of_questions", store.columns_of(keys)))
         difference = await recompute_scores(conn, keys)
         await difference.write(conn, min((one.created_at for one in due), default=None))
-        await finish_due(conn, due)
+        await finish_due(conn, QUEUE, due)
         return SettlementResult(due=len(due), scores=len(difference.written) + len(difference.removed))
 
 
@@ -360,7 +360,7 @@ async def settle_agents(database: Database) -> SettlementResult:
             if agents:
                 since = min(one.created_at for one in due)
                 await execute(conn, "due_questions_of_agents", {"agents": agents, "since": since})
-            await finish_due(conn, due)
+            await finish_due(conn, QUEUE, due)
         return SettlementResult(due=len(due))
 
 
@@ -447,7 +447,7 @@ async def _set_decision_aside(database: Database, error: Exception) -> Settlemen
 async def _settle_decisions(database: Database, gateway: Gateway, limit: int) -> SettlementResult:
     async with alone(database) as conn:
         due = await next_due(conn, QUEUE, ("Decision",), limit)
-        await finish_due(conn, due)
+        await finish_due(conn, QUEUE, due)
         stated = await judge_decisions(conn, gateway, sorted({one.key for one in due})) if due else {}
     if stated:
         await gateway.publish_wakeup(tuple(Tier))

@@ -15,13 +15,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple, TypeVar
+from uuid import UUID
 
 import structlog
 
-from imem.alerts.store import NewAlert, Severity, raise_alert
+from imem.alerts.store import NewAlert, Severity, close_alerts, raise_alert
 from imem.journal.errors import StatementRejected
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.rows import execute, new_id, rows
+from imem.journal.postgres.rows import execute, id_of, new_id, rows
 
 log = structlog.get_logger()
 
@@ -95,10 +96,13 @@ async def make_due(
     await execute(conn, "due_add", wanted)
 
 
-async def finish_due(conn: Connection, due: Collection[DueRow]) -> None:
-    """Delete rows that were done, with what had been set aside of the same keys."""
-    if due:
-        await execute(conn, "due_done", {"ids": sorted(one.id for one in due)})
+async def finish_due(conn: Connection, queue: str, due: Collection[DueRow]) -> None:
+    """Delete rows that were done, with what had been set aside of the same keys; after the last the alert is over."""
+    if not due:
+        return
+    await execute(conn, "due_done", {"ids": sorted(one.id for one in due)})
+    if await rows(conn, "due_alert_over", {"queue": queue, "about": _matter(queue)}):
+        await close_alerts(conn, _matter(queue))
 
 
 async def halving(work: Callable[[int], Awaitable[T]], size: int, alone: Callable[[Exception], Awaitable[T]]) -> T:
@@ -120,13 +124,27 @@ async def halving(work: Callable[[int], Awaitable[T]], size: int, alone: Callabl
 
 
 async def set_due_aside(conn: Connection, queue: str, due: Sequence[DueRow], error: Exception) -> None:
-    """Set rows aside because of *error*, and raise an alert; make it the last of the transaction."""
+    """
+    Set rows aside because of *error*; make it the last of the transaction.
+
+    An alert is raised, unless one about the queue is open.
+    """
     if not due:
         return
     reason = f"{type(error).__name__}: {error}"
     names = [f"{one.kind} {one.key}" for one in due]
     log.error("due.set_aside", queue=queue, due=names, reason=reason, exc_info=error)
     await execute(conn, "due_set_aside", {"ids": sorted(one.id for one in due), "reason": reason})
-    told = f"The pipeline {queue} could not do {names[0]} and set it aside: {reason}"
-    payload = {"queue": queue, "rows": names[:20], "reason": told}
-    await raise_alert(conn, NewAlert(alert_id=new_id(), kind=SET_ASIDE, severity=Severity.HIGH, payload=payload))
+    await rows(conn, "lock_alerts_about", {"about": _matter(queue)})
+    if not await rows(conn, "open_alert_about", {"about": _matter(queue)}):
+        told = f"The pipeline {queue} could not do {names[0]} and set it aside: {reason}"
+        payload = {"queue": queue, "rows": names[:20], "reason": told}
+        alert = NewAlert(
+            alert_id=new_id(), kind=SET_ASIDE, severity=Severity.HIGH, about=_matter(queue), payload=payload
+        )
+        await raise_alert(conn, alert)
+
+
+def _matter(queue: str) -> UUID:
+    """Return what the alert is about: rows of *queue* that were set aside."""
+    return id_of("set aside", queue)

@@ -204,7 +204,7 @@ async def _expand(database: Database) -> None:
                 if some:
                     given = {"keys": [one.key for one in some], "positions": [one.position for one in some]}
                     await execute(conn, statement, given)
-            await finish_due(conn, due)
+            await finish_due(conn, QUEUE, due)
         if len(due) < DUE_ROWS:
             return
 
@@ -225,7 +225,7 @@ async def _update_page(database: Database, embedder: Embedder, model: EmbeddingM
         for build in await live_builds(conn):
             if build.rules == RULES:
                 changed |= await place(conn, build, keys, known)
-        await finish_due(conn, [one for one in due if one.key in set(keys)])
+        await finish_due(conn, QUEUE, [one for one in due if one.key in set(keys)])
     return UpdateReport(len(keys), made, len(changed), more=len(due) == DUE_ROWS)
 
 

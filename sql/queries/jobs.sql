@@ -42,6 +42,12 @@ DELETE FROM due_row AS d USING due_row AS n
 WHERE n.id = ANY (%(ids)s::bigint[]) AND d.queue = n.queue AND d.kind = n.kind AND d.key = n.key
   AND (d.id = n.id OR d.set_aside IS NOT NULL)
 
+-- due_alert_over --
+-- The open alert about what a queue has set aside, once nothing is.
+SELECT alert_id FROM workflow.alert
+WHERE about = %(about)s AND closed_at IS NULL
+  AND NOT EXISTS (SELECT FROM due_row WHERE queue = %(queue)s AND set_aside IS NOT NULL)
+
 -- due_set_aside --
 -- Sets rows aside that cannot be done, with the reason.
 UPDATE due_row SET set_aside = left(%(reason)s, 500) WHERE id = ANY (%(ids)s::bigint[])

@@ -290,6 +290,7 @@ CREATE TABLE due_row (
 );
 CREATE INDEX due_row_next ON due_row (queue, later, created_at, id) WHERE set_aside IS NULL;
 CREATE INDEX due_row_of ON due_row (queue, kind, key);
+CREATE INDEX due_row_aside ON due_row (queue) WHERE set_aside IS NOT NULL;
 COMMENT ON TABLE due_row IS 'What pipelines and the applier have to recompute: no events, outside history and hash. Several rows of one key are one piece of work.';
 COMMENT ON COLUMN due_row.position IS 'The event that made it due; NULL where a pipeline did.';
 COMMENT ON COLUMN due_row.created_at IS 'When the oldest event that waits was recorded.';

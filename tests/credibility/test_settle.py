@@ -438,6 +438,9 @@ async def test_what_cannot_be_settled_holds_up_nothing_else(world: World, strang
     (alert,) = await world.rows("SELECT kind, payload ->> 'reason' AS reason FROM workflow.alert")
     assert alert["kind"] == "WORK_SET_ASIDE"
     assert "credibility could not do Outcome o" in alert["reason"]
+    world.owner("INSERT INTO due_row (queue, kind, key) VALUES ('credibility', 'Outcome', 'o')")
+    assert (await world.settle()).stuck == 2
+    assert len(await world.rows("SELECT FROM workflow.alert")) == 1, "one open alert is enough"
     assert "odd" in {one["finding_id"] for one in await scores(world)}
     horizon = (await world.rows("SELECT imem_settled_horizon() > now() - interval '1 hour' AS recent"))[0]
     assert horizon["recent"], "what is set aside holds no answer back"
@@ -449,6 +452,7 @@ async def test_what_cannot_be_settled_holds_up_nothing_else(world: World, strang
         strange()
     assert report.differing == 0
     assert await world.rows("SELECT key FROM due_row WHERE queue = 'credibility'") == []
+    assert await world.rows("SELECT FROM workflow.alert WHERE closed_at IS NULL") == []
 
 
 async def test_an_abstention_is_no_verdict_and_withdraws_one(world: World) -> None:
@@ -481,7 +485,7 @@ async def test_what_is_said_while_a_batch_runs_stays_due(world: World) -> None:
     async with alone(world.pipelines) as conn:
         due = await next_due(conn, "credibility", ("Decision",), 10)
         world.owner("INSERT INTO due_row (queue, kind, key) VALUES ('credibility', 'Decision', 'd')")
-        await finish_due(conn, due)
+        await finish_due(conn, "credibility", due)
     assert await world.rows("SELECT key FROM due_row WHERE queue = 'credibility'") == [{"key": "d"}]
 
 

@@ -9,7 +9,7 @@
     with Memory.sync() as memory:
         receipt = memory.record_finding(finding)
 
-The methods without ``await`` are generated from this module (``tools/make_sync.py``).
+The methods without ``await`` are listed in :mod:`imem.blocking.memory`.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
     @checks_call
     def sync(settings: Settings | None = None) -> AbstractContextManager[SyncMemory]:
         """Open the memory for callers without an event loop: the same methods without ``await``; see :meth:`open`."""
-        from imem.blocking.memory import SyncMemory  # noqa: PLC0415 - generated from this module, which it imports
+        from imem.blocking.memory import SyncMemory  # noqa: PLC0415 - it imports this module
 
         return SyncMemory.open(settings)
 

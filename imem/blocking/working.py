@@ -1,5 +1,5 @@
 """
-Working memory, sessions and conversations for programs without an event loop: dicts, lists and sets that survive them.
+Working memory and sessions for programs without an event loop: dicts, lists and sets that survive them.
 
 ::
 
@@ -10,8 +10,8 @@ Working memory, sessions and conversations for programs without an event loop: d
             session.deliver(subtask, postgres={"rate": 0.09}, graph=NOTHING)
             session.complete(subtask)
 
-Plain blocking methods are generated from the asynchronous ones (:mod:`imem.blocking.calls`); this module adds the
-operators of Python's dicts, lists and sets, each of which is one such call.
+Beside the methods of the asynchronous classes they have the operators of Python's dicts, lists and sets, each of which
+is one such call.
 """
 
 from __future__ import annotations
@@ -20,18 +20,11 @@ import asyncio
 from collections.abc import Callable, ItemsView, Iterator, KeysView, MutableMapping, ValuesView
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-from imem.blocking.calls import (
-    ConversationCalls,
-    HashCalls,
-    ListCalls,
-    MembersCalls,
-    MemoryCalls,
-    SessionCalls,
-    SortedCalls,
-)
 from imem.blocking.portal import CoroutineRunner, Portal
+from imem.blocking.twin import Twin, blocking
+from imem.cache.working.handles import Handle, HashHandle, ListHandle, MembersHandle, SortedHandle
 from imem.cache.working.memory import WorkingMemory
 from imem.cache.working.state import MemoryIdentity
 from imem.cache.working.values import Text, Value
@@ -41,10 +34,8 @@ from imem.checkpoints.session import Session
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 
-if TYPE_CHECKING:
-    from imem.services.conversations import Conversation
-
 T = TypeVar("T")
+H = TypeVar("H", bound=Handle)
 
 _NOTHING: Final = object()
 """A sentinel that no key can hold."""
@@ -52,7 +43,7 @@ _NOTHING: Final = object()
 Items = list[Any]
 
 
-class SyncWorkingMemory(MemoryCalls, MutableMapping[str, Any]):
+class SyncWorkingMemory(Twin[WorkingMemory], MutableMapping[str, Any]):
     """
     The working memory of one agent instance, as a dict.
 
@@ -82,6 +73,10 @@ class SyncWorkingMemory(MemoryCalls, MutableMapping[str, Any]):
         return self._inner.rev
 
     # Like a dict
+
+    def get(self, key: str, default: Any = None, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
+        """Return the value of *key*, or *default* where there is none."""
+        return self._caller.call(self._inner.get(key, default, raw=raw, deadline=deadline))
 
     def __getitem__(self, key: str) -> Any:
         return _found(key, self.get(key, _NOTHING))
@@ -162,6 +157,20 @@ class SyncWorkingMemory(MemoryCalls, MutableMapping[str, Any]):
         """Set *key* to *default* if it has no value; return its value."""
         return self._caller.call(self._inner.setdefault(key, default, raw=raw, deadline=deadline))
 
+    # As of the original
+
+    set = blocking(WorkingMemory.set)
+    delete = blocking(WorkingMemory.delete)
+    contains = blocking(WorkingMemory.contains)
+    len = blocking(WorkingMemory.len)
+    clear = blocking(WorkingMemory.clear)
+    increment = blocking(WorkingMemory.increment)
+    publish = blocking(WorkingMemory.publish)
+    published = blocking(WorkingMemory.published)
+    knowledge = blocking(WorkingMemory.knowledge)
+    write = blocking(WorkingMemory.write)
+    look = blocking(WorkingMemory.look)
+
     # Parts of keys
 
     def list(self, key: str) -> SyncList:
@@ -181,14 +190,31 @@ class SyncWorkingMemory(MemoryCalls, MutableMapping[str, Any]):
         return SyncSorted(self._caller, self._inner.sorted(key))
 
 
-class SyncList(ListCalls):
-    """A list in working memory, read like Python's; positions count from 0, or from the end with -1."""
+class SyncCollection(Twin[H]):
+    """A collection in working memory."""
+
+    all = blocking(Handle.all)
+    len = blocking(Handle.len)
 
     def __len__(self) -> int:
         return self.len()
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.all())
+
+
+class SyncList(SyncCollection[ListHandle]):
+    """A list in working memory, read like Python's; positions count from 0, or from the end with -1."""
+
+    append = blocking(ListHandle.append)
+    prepend = blocking(ListHandle.prepend)
+    pop = blocking(ListHandle.pop)
+    pop_first = blocking(ListHandle.pop_first)
+    get = blocking(ListHandle.get)
+    range = blocking(ListHandle.range)
+    set = blocking(ListHandle.set)
+    trim = blocking(ListHandle.trim)
+    remove = blocking(ListHandle.remove)
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
@@ -200,14 +226,14 @@ class SyncList(ListCalls):
         return item
 
 
-class SyncHash(HashCalls):
+class SyncHash(SyncCollection[HashHandle]):
     """A hash in working memory, with its fields like the keys of a dict."""
 
-    def __len__(self) -> int:
-        return self.len()
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.all())
+    get = blocking(HashHandle.get)
+    put = blocking(HashHandle.put)
+    remove = blocking(HashHandle.remove)
+    contains = blocking(HashHandle.contains)
+    increment = blocking(HashHandle.increment)
 
     def __contains__(self, field: Text) -> bool:
         return self.contains(field)
@@ -223,24 +249,25 @@ class SyncHash(HashCalls):
             raise KeyError(field)
 
 
-class SyncMembers(MembersCalls):
+class SyncMembers(SyncCollection[MembersHandle]):
     """A set in working memory."""
 
-    def __len__(self) -> int:
-        return self.len()
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.all())
+    add = blocking(MembersHandle.add)
+    remove = blocking(MembersHandle.remove)
+    contains = blocking(MembersHandle.contains)
 
     def __contains__(self, member: Text) -> bool:
         return self.contains(member)
 
 
-class SyncSorted(SortedCalls):
+class SyncSorted(SyncCollection[SortedHandle]):
     """A sorted set in working memory: members with scores, like a dict; iterating it, the lowest comes first."""
 
-    def __len__(self) -> int:
-        return self.len()
+    add = blocking(SortedHandle.add)
+    remove = blocking(SortedHandle.remove)
+    increment = blocking(SortedHandle.increment)
+    score = blocking(SortedHandle.score)
+    ranked = blocking(SortedHandle.ranked)
 
     def __iter__(self) -> Iterator[Any]:
         return (member for member, _ in self.ranked())
@@ -260,7 +287,7 @@ class SyncSorted(SortedCalls):
             raise KeyError(member)
 
 
-class SyncSession(SessionCalls):
+class SyncSession(Twin[Session]):
     """
     The session of an agent; made by :meth:`imem.blocking.memory.SyncMemory.session`.
 
@@ -276,6 +303,13 @@ class SyncSession(SessionCalls):
     def __init__(self, caller: CoroutineRunner, inner: Session) -> None:
         super().__init__(caller, inner)
         self.memory = SyncWorkingMemory(caller, inner.memory)
+
+    stop_reason = blocking(Session.stop_reason)
+    deliver = blocking(Session.deliver)
+    forget = blocking(Session.forget)
+    complete = blocking(Session.complete)
+    failed = blocking(Session.failed)
+    renew = blocking(Session.renew)
 
     @classmethod
     @contextmanager
@@ -331,25 +365,6 @@ class SyncSession(SessionCalls):
     def current(self) -> str | None:
         """The next subtask; None if all are completed."""
         return self._inner.current
-
-
-class SyncConversation(ConversationCalls):
-    """A thread of messages; for its methods see :class:`~imem.services.conversations.Conversation`."""
-
-    @classmethod
-    def of(cls, portal: Portal, make: Callable[[], Conversation]) -> Self:
-        """Return the blocking counterpart of the conversation that *make* returns."""
-        return cls(portal, portal.run(make))
-
-    @property
-    def workflow_id(self) -> str:
-        """The workflow that the thread belongs to."""
-        return self._inner.workflow_id
-
-    @property
-    def thread_id(self) -> str:
-        """The thread's name in the workflow."""
-        return self._inner.thread_id
 
 
 def _found(key: str, held: Any) -> Any:

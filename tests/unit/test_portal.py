@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pydoc
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from imem.blocking.memory import SyncMemory
 from imem.blocking.portal import Portal
+from imem.blocking.working import SyncWorkingMemory
 
 
 @pytest.fixture
@@ -162,3 +165,15 @@ def test_whoever_is_interrupted_while_entering_leaves_nothing(portal: Portal) ->
         pytest.fail("it was entered")
 
     assert ended.is_set()
+
+
+def test_a_twin_is_documented_as_its_original() -> None:
+    """``help()`` shows signature and docstring; neither waits."""
+    shown = pydoc.plain(pydoc.render_doc(SyncMemory))
+
+    assert "record_finding(self, finding: 'Finding', *, body: 'LongText | None' = None," in shown
+    assert "Record one agent's statement inside an analysis." in shown
+    assert "pull(self, agent_id: 'str', since: 'int | None' = None," in shown
+    shown += pydoc.plain(pydoc.render_doc(SyncWorkingMemory))
+    assert "session.memory.publish(Finding(" in shown
+    assert "await " not in shown

@@ -14,7 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from imem import Memory
-from imem.blocking.working import SyncConversation
+from imem.blocking.conversations import SyncConversation
 from imem.checkpoints.conversations.messages import PREFIX, Message
 from imem.checkpoints.conversations.store import Conversations, SummaryOutcome
 from imem.journal.deadline import Deadline

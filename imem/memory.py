@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict
 
+from imem.journal.actors import Actor
 from imem.journal.arguments import checks_arguments, checks_call
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
@@ -26,6 +28,7 @@ from imem.journal.settings import Settings
 from imem.kg.similarity.scoring import MIN_SCORE
 from imem.kg.views import View
 from imem.recall import single_reads, views
+from imem.recall.brief import Recall
 from imem.recall.model import (
     Briefing,
     DebatesSection,
@@ -123,11 +126,10 @@ class Memory(RecordWriter, PauseApi, SyncApi):
     agents opens one memory per agent with :meth:`acting_as`.
     """
 
-    def __init__(self, stores: Stores) -> None:
-        super().__init__(stores)
-        self._work: AgentServices | None = None
+    def __init__(self, stores: Stores, actor: Actor | None = None, recall: Recall | None = None) -> None:
+        super().__init__(stores, actor)
         self._conversations: Conversations | None = None
-        self._recall = recall_over(stores)
+        self._recall = recall or recall_over(stores, actor)
 
     @classmethod
     @asynccontextmanager
@@ -141,8 +143,12 @@ class Memory(RecordWriter, PauseApi, SyncApi):
             SettingsError: a setting is wrong.
             StackError: a server is not named and no local stack runs.
         """
-        async with Stores.open(settings) as stores, cls._over(stores) as memory:
-            yield memory
+        async with Stores.open(settings) as stores:
+            memory = cls(stores)
+            try:
+                yield memory
+            finally:
+                await memory._recall.sources.watch.close()
 
     @asynccontextmanager
     async def acting_as(self, agent: str) -> AsyncIterator[Self]:
@@ -169,21 +175,9 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         """
         if not 0 < len(agent) <= LONGEST_ACTOR or ":" in agent or not agent.isprintable():
             raise BadInput("agent", "is no name of an agent: 1 to 200 printable characters without a colon.")
-        actor = await delegated_actor(self._stores.gateway, agent, deadline=Deadline.after_ms(LENDING_MS))
-        async with self._over(self._stores.acting_as(actor)) as memory:
-            yield memory
-
-    @classmethod
-    @asynccontextmanager
-    async def _over(cls, stores: Stores) -> AsyncIterator[Self]:
-        """Open a memory over *stores*, which stay open; close at the end what it opened itself."""
-        memory = cls(stores)
-        try:
-            yield memory
-        finally:
-            await memory._recall.sources.watch.close()
-            if memory._work is not None:
-                await memory._work.close()
+        due = Deadline.after_ms(LENDING_MS)
+        actor = await delegated_actor(self._stores.gateway, agent, lender=self._actor, deadline=due)
+        yield type(self)(self._stores, actor, replace(self._recall, actor=actor))
 
     @staticmethod
     @checks_call
@@ -197,12 +191,10 @@ class Memory(RecordWriter, PauseApi, SyncApi):
 
     @property
     def work(self) -> AgentServices:
-        """Sessions, working memories and checkpoints of agents; made on first use."""
-        if self._work is None:
-            from imem.services.working import AgentServices  # noqa: PLC0415 - who only asks needs none of it
+        """Sessions, working memories and checkpoints of agents."""
+        from imem.services.working import AgentServices  # noqa: PLC0415 - who only asks needs none of it
 
-            self._work = AgentServices(self._stores)
-        return self._work
+        return AgentServices(self._stores, self._actor)
 
     def working(self, agent_id: str) -> AuthorizedMemory:
         """
@@ -289,7 +281,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
             from imem.checkpoints.conversations.summaries import summariser_of  # noqa: PLC0415 - as above
 
             self._conversations = Conversations(self._stores.database, summariser_of(self._stores.settings))
-        return Conversation(self._stores.gateway, self._conversations, workflow_id, thread_id)
+        return Conversation(self._stores.gateway, self._actor, self._conversations, workflow_id, thread_id)
 
     # Reading
 
@@ -315,9 +307,8 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         Raises:
             UnknownSubject: nothing is known under that name; nearest names are given.
         """
-        return await self._recall.brief(
-            subject, for_agent=for_agent, limits=limits, **self._read_options(as_of, clock, deadline_ms)
-        )
+        asked = self._read_options(as_of, clock, deadline_ms)
+        return await self._recall.brief(subject, for_agent=for_agent, limits=limits, **asked)
 
     async def history(
         self,
@@ -329,13 +320,8 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         deadline_ms: float | None = None,
     ) -> HistorySection:
         """Return the newest analyses of *subject* with findings, decisions and outcomes; at most *limit* (200)."""
-        return await single_reads.part(
-            self._recall,
-            history.SECTION,
-            subject,
-            limit=limit,
-            **self._read_options(as_of, clock, deadline_ms),
-        )
+        asked = self._read_options(as_of, clock, deadline_ms)
+        return await single_reads.part(self._recall, history.SECTION, subject, limit=limit, **asked)
 
     async def similar(
         self,
@@ -374,13 +360,8 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         deadline_ms: float | None = None,
     ) -> DebatesSection:
         """Return the newest debates on *subject* and how they ended."""
-        return await single_reads.part(
-            self._recall,
-            debates.SECTION,
-            subject,
-            limit=limit,
-            **self._read_options(as_of, clock, deadline_ms),
-        )
+        asked = self._read_options(as_of, clock, deadline_ms)
+        return await single_reads.part(self._recall, debates.SECTION, subject, limit=limit, **asked)
 
     async def contradictions(
         self,
@@ -405,13 +386,8 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         deadline_ms: float | None = None,
     ) -> RecordsSection:
         """Return the patterns that were active then, of the sector of *subject* or of none."""
-        return await single_reads.part(
-            self._recall,
-            patterns.SECTION,
-            subject,
-            limit=limit,
-            **self._read_options(as_of, clock, deadline_ms),
-        )
+        asked = self._read_options(as_of, clock, deadline_ms)
+        return await single_reads.part(self._recall, patterns.SECTION, subject, limit=limit, **asked)
 
     async def lessons(
         self,
@@ -423,13 +399,8 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         deadline_ms: float | None = None,
     ) -> RecordsSection:
         """Return the lessons that concern *subject*."""
-        return await single_reads.part(
-            self._recall,
-            lessons.SECTION,
-            subject,
-            limit=limit,
-            **self._read_options(as_of, clock, deadline_ms),
-        )
+        asked = self._read_options(as_of, clock, deadline_ms)
+        return await single_reads.part(self._recall, lessons.SECTION, subject, limit=limit, **asked)
 
     async def track_record(
         self,
@@ -448,9 +419,8 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         Raises:
             PermissionDenied: an agent reads its own record alone; briefings show those of agents with claims.
         """
-        return await single_reads.agent_records(
-            self._recall, agent, domain, **self._read_options(as_of, clock, deadline_ms)
-        )
+        asked = self._read_options(as_of, clock, deadline_ms)
+        return await single_reads.agent_records(self._recall, agent, domain, **asked)
 
     async def track_records(
         self,

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
@@ -70,11 +71,11 @@ class VisibilitySource(Protocol):
 
 class Gateway:
     """
-    Authorizes, executes and audits on behalf of one actor.
+    Authorizes, executes and audits, each call for the actor that it names: one gateway serves all actors of a process.
 
     Args:
         database: where the journal is.
-        actor: the caller, from settings or a token.
+        actor: the process' own, from its settings; that of calls which name none.
         announce: publishes the tiers of committed events, which wakes the applier; a lost message only delays it.
         visibility: publishes which events the graph holds; without it a waiter polls Postgres.
         waits: whether callers may wait for visibility; where tiers do not count it can take minutes.
@@ -99,10 +100,6 @@ class Gateway:
         self._waits = waits
         self.applier_interval_s = applier_interval_s(priority=waits)
         self._group_commit = GroupCommit()
-
-    def acting_as(self, actor: Actor) -> Gateway:
-        """Return a gateway for another actor of the same process, over the same connections."""
-        return Gateway(self.database, actor, self._announce, visibility=self._visibility, waits=self._waits)
 
     async def authorize_and_execute(
         self,
@@ -136,7 +133,7 @@ class Gateway:
                 row = _audit_row(actor, resource, action, authorized=True, outcome="granted")
                 await self.database.named("audit", row, deadline=deadline)
 
-    async def authorize_patterns(self, resource: Resource, *, deadline: Deadline) -> int:
+    async def authorize_patterns(self, resource: Resource, *, deadline: Deadline, actor: Actor | None = None) -> int:
         """
         Authorize a read of patterns, write its audit row, and return the epoch of the patterns' status.
 
@@ -147,9 +144,10 @@ class Gateway:
             PermissionDenied: the actor's role does not allow it; one denial row was written.
             PostgresUnavailable, BudgetExceeded: no audit row was written; retryable.
         """
+        actor = actor or self.actor
         with correlated():
-            await self._refuse(self.actor, resource, Action.READ, deadline)
-            row = _audit_row(self.actor, resource, Action.READ, authorized=True, outcome="granted")
+            await self._refuse(actor, resource, Action.READ, deadline)
+            row = _audit_row(actor, resource, Action.READ, authorized=True, outcome="granted")
             return int((await self.database.named("audit_patterns", row, deadline=deadline))[0]["epoch"])
 
     async def _refuse(self, actor: Actor, resource: Resource, action: Action, deadline: Deadline) -> None:
@@ -164,9 +162,9 @@ class Gateway:
         with suppress(ImemError):
             await self.database.named("audit", row, deadline=deadline)
 
-    def may(self, resource: Resource, action: Action) -> bool:
+    def may(self, resource: Resource, action: Action, *, actor: Actor | None = None) -> bool:
         """Return whether the actor may do *action* to *resource*, without an audit row; filters what a result shows."""
-        return allowed(self.actor, resource, action)
+        return allowed(actor or self.actor, resource, action)
 
     async def append(
         self,
@@ -196,42 +194,23 @@ class Gateway:
             LeaseHeld: the actor's writes are locked while a snapshot is taken; retryable.
             StaleEpoch: *lock_epoch* is that of an earlier lock.
         """
+        actor = actor or self.actor
         with correlated(), TRACER.start_as_current_span("imem.append", attributes={"imem.entries": len(entries)}):
-            return await self._append(
-                _with_trace(entries),
-                actor=actor or self.actor,
-                action=action,
-                owner=owner,
-                lock_epoch=lock_epoch,
-                deadline=deadline,
-                wait_visible=wait_visible,
-            )
-
-    async def _append(
-        self,
-        entries: Sequence[JournalEntry],
-        *,
-        actor: Actor,
-        action: Action,
-        owner: str | None,
-        lock_epoch: int | None,
-        deadline: Deadline,
-        wait_visible: Deadline | None,
-    ) -> list[Receipt]:
-        resource = await self._authorize_append(entries, actor, action, owner, deadline)
-        receipts: list[Receipt] = []
-        for batch in batches(entries):
-            try:
-                receipts += await self._append_batch(batch, actor, action, lock_epoch, deadline)
-            except PermissionDenied:
-                # By Postgres: the process is logged in under a role that may not state that.
-                await self._audit_denial(actor, resource, action, deadline)
-                raise
-            await self.publish_wakeup(sorted({entry.tier for entry in batch}))
-        if wait_visible is None:
-            return receipts
-        visible = await self._await_visible(receipts, wait_visible)
-        return [replace(receipt, visible=visible) if receipt.durable else receipt for receipt in receipts]
+            resource = await self._authorize_append(entries, actor, action, owner, deadline)
+            receipts: list[Receipt] = []
+            group = actor, action, lock_epoch
+            for batch in batches(_with_trace(entries)):
+                try:
+                    receipts += await self._group_commit.commit(group, batch, partial(self._commit, *group), deadline)
+                except PermissionDenied:
+                    # By Postgres: the process is logged in under a role that may not state that.
+                    await self._audit_denial(actor, resource, action, deadline)
+                    raise
+                await self.publish_wakeup(sorted({entry.tier for entry in batch}))
+            if wait_visible is None:
+                return receipts
+            visible = await self._await_visible(receipts, wait_visible)
+            return [replace(receipt, visible=visible) if receipt.durable else receipt for receipt in receipts]
 
     async def append_in(
         self,
@@ -274,16 +253,8 @@ class Gateway:
             with TRACER.start_as_current_span("imem.announce", kind=SpanKind.PRODUCER):
                 await self._announce(tiers)
 
-    async def _append_batch(
-        self, batch: Sequence[JournalEntry], actor: Actor, action: Action, lock_epoch: int | None, deadline: Deadline
-    ) -> list[Receipt]:
-        async def commit(entries: Sequence[JournalEntry], due: Deadline) -> list[Receipt]:
-            return await self._commit(entries, actor, action, lock_epoch, due)
-
-        return await self._group_commit.commit((actor, action, lock_epoch), batch, commit, deadline)
-
     async def _commit(
-        self, batch: Sequence[JournalEntry], actor: Actor, action: Action, lock_epoch: int | None, deadline: Deadline
+        self, actor: Actor, action: Action, lock_epoch: int | None, batch: Sequence[JournalEntry], deadline: Deadline
     ) -> list[Receipt]:
         parameters = _columns(batch, actor, action)
 

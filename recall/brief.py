@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -17,17 +17,16 @@ from imem.cache.tiers import tags
 from imem.cache.tiers.cached_result import CacheEntry, Freshness
 from imem.cache.tiers.tag_versions import TagVersions
 from imem.cache.tiers.tiered import Loaded, Query, key_of
-from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.clock import Clock, SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, ImemError, PermissionDenied, PostgresUnavailable
-from imem.journal.gateway import Gateway
 from imem.journal.modes import Health, Mode
+from imem.journal.postgres.database import Database
 from imem.journal.telemetry.correlation import correlated
 from imem.journal.telemetry.tracing import TRACER
 from imem.kg.asof import AsOf, parse_as_of
 from imem.kg.asof import AsOfClock as On
-from imem.kg.engine import Graph
 from imem.recall.answers import BriefingSection, Quality
 from imem.recall.model import Briefing, Subject
 from imem.recall.read_horizon import ReadHorizon, fetch_read_horizon
@@ -42,6 +41,7 @@ from imem.recall.subjects import LONGEST_NAME, PREFIXES, PRESENT, SubjectFinder,
 from imem.recall.timing.lateness import reports_lateness
 
 A = TypeVar("A", bound=BriefingSection)
+T = TypeVar("T")
 
 WARMING_MS: Final = 2_000.0
 """Budget of one load when warming, in milliseconds."""
@@ -52,30 +52,39 @@ _ALL: Final = (SUBJECT, *BRIEFING_SECTIONS)
 @dataclass(frozen=True, slots=True)
 class Recall:
     """
-    Answers requests about subjects.
+    Answers requests of one actor about subjects.
 
     Attributes:
         sources: what requests of the process share.
+        actor: who asks.
         clock: dates an answer when Postgres does not.
     """
 
     sources: RecallDependencies
+    actor: Actor
     clock: Clock = field(default_factory=SystemClock)
 
     @property
-    def gateway(self) -> Gateway:
-        """Authorizes and audits every read."""
-        return self.sources.gateway
+    def database(self) -> Database:
+        """Postgres."""
+        return self.sources.gateway.database
 
-    @property
-    def graph(self) -> Graph:
-        """The Neo4j client."""
-        return self.sources.graph
+    def may(self, resource: Resource, action: Action) -> bool:
+        """Return whether the actor may do *action* to *resource*, without an audit row."""
+        return self.sources.gateway.may(resource, action, actor=self.actor)
 
-    @property
-    def halflife_years(self) -> float:
-        """Age at which an observation weighs half."""
-        return self.sources.halflife_years
+    async def authorized(
+        self, resource: Resource, action: Action, ask: Callable[[], Awaitable[T]], *, deadline: Deadline
+    ) -> T:
+        """
+        Return the answer of *ask* if the actor may do *action* to *resource*.
+
+        Raises:
+            PermissionDenied: the actor's role does not allow it; one denial row was written.
+        """
+        return await self.sources.gateway.authorize_and_execute(
+            resource, action, ask, deadline=deadline, actor=self.actor
+        )
 
     @reports_lateness
     async def brief(
@@ -126,7 +135,7 @@ class Recall:
         asked, on = parse_as_of(as_of, clock)
         if for_agent is not None:
             own_record = Resource(ResourceType.CREDIBILITY, for_agent, owner=for_agent)
-            await self.gateway.authorize(own_record, Action.READ, deadline=deadline)
+            await self.sources.gateway.authorize(own_record, Action.READ, deadline=deadline, actor=self.actor)
         # Reserved for assembling the answer.
         reserve_ms = self.sources.assembly.reserve_ms(deadline.left_ms())
         due = deadline.within_ms(max(1.0, deadline.left_ms() - reserve_ms))
@@ -175,8 +184,10 @@ class Recall:
         budget_ms = deadline.left_ms()
 
         def opened(subject_id: str, *more: Query[str]) -> SectionReader:
-            context = RequestContext(self.sources, subject_id, asked, on, limits, for_agent, deadline, budget_ms)
-            reader = SectionReader(context)
+            asking = self.sources, self.actor
+            reader = SectionReader(
+                RequestContext(*asking, subject_id, asked, on, limits, for_agent, deadline, budget_ms)
+            )
             reader.lookup.start(specs, *more)
             return reader
 
@@ -290,16 +301,15 @@ class Recall:
             read_horizon: tells how far the applier is behind; None counts as not behind.
             whole: whether the answer is exact.
         """
-        away = self.gateway.database.detector.away
+        away = self.database.detector.away
         behind_s = (read_horizon.now - read_horizon.horizon).total_seconds() if read_horizon is not None else 0.0
-        return Health(
-            postgres=not away, graph=whole, behind_s=behind_s, applier_interval_s=self.gateway.applier_interval_s
-        ).mode
+        interval_s = self.sources.gateway.applier_interval_s
+        return Health(postgres=not away, graph=whole, behind_s=behind_s, applier_interval_s=interval_s).mode
 
     async def mode_now(self, deadline: Deadline) -> Mode:
         """Return the present mode, for an exact answer that read nothing from Postgres."""
         try:
-            read_horizon = await fetch_read_horizon(self.gateway.database, On.KNOWN, deadline=deadline)
+            read_horizon = await fetch_read_horizon(self.database, On.KNOWN, deadline=deadline)
         except (PostgresUnavailable, BudgetExceeded):
             return self.mode(self.sources.last_horizon.read_horizon)
         return self.mode(read_horizon)
@@ -316,8 +326,10 @@ class Recall:
         if tiers is None:
             return 0
         subject_id = await self.subject(subject, deadline=deadline)
-        context = RequestContext(self.sources, subject_id, None, On.KNOWN, Limits(), None, deadline, deadline.left_ms())
-        reader = SectionReader(context)
+        asking = self.sources, self.actor
+        reader = SectionReader(
+            RequestContext(*asking, subject_id, None, On.KNOWN, Limits(), None, deadline, deadline.left_ms())
+        )
         return await tiers.warm(
             [(reader.lookup.query(spec), reader.loader.loader(spec)) for spec in BRIEFING_SECTIONS], budget_ms=budget_ms
         )
@@ -331,13 +343,13 @@ class Recall:
             PostgresUnavailable, BudgetExceeded: Postgres did not answer in time; retryable.
         """
         asked, on = parse_as_of(as_of, clock)
-        read_horizon = await fetch_read_horizon(self.gateway.database, on, deadline=deadline)
+        read_horizon = await fetch_read_horizon(self.database, on, deadline=deadline)
         return read_horizon.resolve(asked, on), read_horizon
 
     @property
     def subjects(self) -> SubjectFinder:
         """Finds subjects by id, ticker or name."""
-        return SubjectFinder(self.gateway, self.graph)
+        return SubjectFinder(self.sources.gateway, self.actor, self.sources.graph)
 
     async def subject(self, subject: str, at: AsOf = PRESENT, *, deadline: Deadline) -> str:
         """

@@ -15,7 +15,6 @@ from typing import Any, Final, TypeVar
 from imem.credibility.track_record import scores_until
 from imem.journal.arguments import check_int
 from imem.journal.deadline import Deadline
-from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
 from imem.kg.asof import AsOf, RecordAsOf, Ref, ValuesAsOf, dated
 from imem.kg.engine import Graph
@@ -73,7 +72,7 @@ class RetrievalRequest:
     Attributes:
         subject_id: the subject.
         at: the resolved as-of.
-        gateway: authorizes and audits every read.
+        database: Postgres.
         graph: the Neo4j client.
         deadline: when the answer is due.
         limits: most items of each sort.
@@ -83,17 +82,12 @@ class RetrievalRequest:
 
     subject_id: str
     at: AsOf
-    gateway: Gateway
+    database: Database
     graph: Graph
     deadline: Deadline
     limits: Limits
     halflife_years: float
     for_agent: str | None = None
-
-    @property
-    def database(self) -> Database:
-        """Postgres."""
-        return self.gateway.database
 
     async def dated(self, refs: Iterable[Ref]) -> ValuesAsOf:
         """Return the values of *refs* as of the moment, from Postgres."""

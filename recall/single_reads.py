@@ -14,7 +14,6 @@ from imem.credibility.track_record import dated_pairs, dated_records, track_pair
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, UnknownDebate
-from imem.journal.gateway import Gateway
 from imem.kg.asof import AsOf, ValuesAsOf, active_among, dated, parse_as_of
 from imem.kg.kinds.catalog import KINDS
 from imem.kg.kinds.enums import PatternStatus
@@ -141,16 +140,16 @@ async def similar_to(
     at, read_horizon = await recall.begin(as_of, clock, deadline)
 
     async def answer() -> SimilarSection:
-        ask = RetrievalRequest("", at, recall.gateway, recall.graph, deadline, limits, recall.halflife_years)
+        ask = RetrievalRequest(
+            "", at, recall.database, recall.sources.graph, deadline, limits, recall.sources.halflife_years
+        )
         subject_id = await similar_analyses.subject_of(ask, what)
         if subject_id is not None:
             return await similar_analyses.load_like(replace(ask, subject_id=subject_id), what, min_score=min_score)
         subject_id = await recall.subject(what, at, deadline=deadline)
         return await similar_analyses.load(replace(ask, subject_id=subject_id), min_score=min_score)
 
-    section = await recall.gateway.authorize_and_execute(
-        Resource(ResourceType.GRAPH, what), Action.READ, answer, deadline=deadline
-    )
+    section = await recall.authorized(Resource(ResourceType.GRAPH, what), Action.READ, answer, deadline=deadline)
     return section.model_copy(update={"mode": recall.mode(read_horizon, whole=section.quality is Quality.EXACT)})
 
 
@@ -179,16 +178,18 @@ async def agent_records(
     at, read_horizon = await recall.begin(as_of, clock, deadline)
 
     async def ask() -> TrackRecordsSection:
-        database = recall.gateway.database
+        database = recall.database
         pairs = [(agent, domain)] if domain else await track_pairs(database, [agent], deadline=deadline)
         if not pairs:
             return TrackRecordsSection(mode=recall.mode(read_horizon))
-        answer = await track_records(database, pairs, at, halflife_years=recall.halflife_years, deadline=deadline)
+        answer = await track_records(
+            database, pairs, at, halflife_years=recall.sources.halflife_years, deadline=deadline
+        )
         # The pairs are those of now: empty records as of the moment are left out, unless the domain was given.
         items = [track_record(one) for one in answer.records if domain or one.n or one.abstained]
         return TrackRecordsSection(items=items, total=len(items), mode=recall.mode(read_horizon))
 
-    return await recall.gateway.authorize_and_execute(
+    return await recall.authorized(
         Resource(ResourceType.CREDIBILITY, agent, owner=agent), Action.READ, ask, deadline=deadline
     )
 
@@ -223,13 +224,12 @@ async def many_records(
     asked = [None] if as_of is None else [parse_as_of(one, clock)[0] for one in as_of]
     _, read_horizon = await recall.begin(None, clock, deadline)
     moments = [read_horizon.resolve(one, on) for one in asked]
-    gateway = recall.gateway
     named = None if agents is None else list(dict.fromkeys(agents))
 
     async def wanted() -> list[tuple[str, str, AsOf]]:
         if named is None or domains is None:
             return await dated_pairs(
-                gateway.database, moments, agents=named, domains=domains, unscored=unscored, deadline=deadline
+                recall.database, moments, agents=named, domains=domains, unscored=unscored, deadline=deadline
             )
         # Empty records are returned only if agents and domains were named; else they would reveal later agents.
         areas = list(dict.fromkeys(domains))
@@ -247,9 +247,9 @@ async def many_records(
         found, waits = [], []
         for start in range(0, len(records), MOST_RECORDS):
             page, waiting = await dated_records(
-                gateway.database,
+                recall.database,
                 records[start : start + MOST_RECORDS],
-                halflife_years=recall.halflife_years,
+                halflife_years=recall.sources.halflife_years,
                 deadline=deadline,
             )
             found += page
@@ -263,15 +263,14 @@ async def many_records(
             return table.model_copy(update={"quality": Quality.PARTIAL, "reason": "some outcomes are not scored yet"})
         return table
 
-    resource = _records_resource(gateway, named)
-    return await gateway.authorize_and_execute(resource, Action.READ, ask, deadline=deadline)
+    return await recall.authorized(_records_resource(recall, named), Action.READ, ask, deadline=deadline)
 
 
-def _records_resource(gateway: Gateway, agents: Sequence[str] | None) -> Resource:
+def _records_resource(recall: Recall, agents: Sequence[str] | None) -> Resource:
     """Return the resource to authorize for *agents*: the first record that the actor may not read, else the first."""
-    owners: list[str | None] = [None] if agents is None else [*agents] or [gateway.actor.id]
+    owners: list[str | None] = [None] if agents is None else [*agents] or [recall.actor.id]
     resources = [Resource(ResourceType.CREDIBILITY, one, owner=one) for one in owners]
-    return next((one for one in resources if not gateway.may(one, Action.READ)), resources[0])
+    return next((one for one in resources if not recall.may(one, Action.READ)), resources[0])
 
 
 @reports_lateness
@@ -287,7 +286,7 @@ async def debate(
     at, read_horizon = await recall.begin(as_of, clock, deadline)
 
     async def ask() -> RecordedDebate:
-        database = recall.gateway.database
+        database = recall.database
         ended = await database.named("resolutions_of_debate", {"debate_id": debate_id, **at.limits}, deadline=deadline)
         refs = [("Debate", debate_id), *(("DebateResolution", row["key"]) for row in ended)]
         answer: ValuesAsOf = await dated(database, refs, at, deadline=deadline)
@@ -311,9 +310,7 @@ async def debate(
             mode=recall.mode(read_horizon),
         )
 
-    return await recall.gateway.authorize_and_execute(
-        Resource(ResourceType.GRAPH, debate_id), Action.READ, ask, deadline=deadline
-    )
+    return await recall.authorized(Resource(ResourceType.GRAPH, debate_id), Action.READ, ask, deadline=deadline)
 
 
 @reports_lateness
@@ -332,7 +329,7 @@ async def text(
     if kind not in KINDS:
         raise BadInput("kind", f"{kind!r} is no kind of record.")
     at, read_horizon = await recall.begin(as_of, clock, deadline)
-    database = recall.gateway.database
+    database = recall.database
     type_, action = _KINDS.get(kind, _GRAPH)
     found = None
     if type_ is not ResourceType.GRAPH:
@@ -341,7 +338,7 @@ async def text(
 
     async def ask() -> LongText | None:
         active = found is not None and found.groups.get("status", {}).get("status") == PatternStatus.ACTIVE
-        if kind == _PATTERN and not active and not recall.gateway.may(resource, Action.VALIDATE):
+        if kind == _PATTERN and not active and not recall.may(resource, Action.VALIDATE):
             return None
         rows = await database.named("body_of", {"kind": kind, "key": key, **at.limits}, deadline=deadline)
         if not rows:
@@ -350,7 +347,7 @@ async def text(
             kind=kind, key=key, body=rows[0]["body"], known_at=rows[0]["known_at"], mode=recall.mode(read_horizon)
         )
 
-    return await recall.gateway.authorize_and_execute(resource, action, ask, deadline=deadline)
+    return await recall.authorized(resource, action, ask, deadline=deadline)
 
 
 @reports_lateness
@@ -387,27 +384,25 @@ async def named(
     if at is not None:
         values |= at.limits
         if ACTIVE in query.parameters:
-            values[ACTIVE] = await active_patterns(
-                recall.gateway.database, values.get("subject_id", ""), at, deadline=deadline
-            )
+            values[ACTIVE] = await active_patterns(recall.database, values.get("subject_id", ""), at, deadline=deadline)
     try:
         bound = arguments(name, **values)
     except TypeError as error:
         raise BadInput("parameters", str(error)) from None
 
     async def ask() -> list[dict[str, Any]]:
-        rows = await recall.graph.read(name, bound, deadline=deadline)
+        rows = await recall.sources.graph.read(name, bound, deadline=deadline)
         if name in _QUERIES:
             shown = (row[_SHOWN]["pattern_id"] for row in rows)
-            active = await active_among(shown, recall.gateway.database, deadline=deadline)
+            active = await active_among(shown, recall.database, deadline=deadline)
             rows = [row for row in rows if row[_SHOWN]["pattern_id"] in active]
         if at is None:
             return rows
-        return await DATED_QUERIES[name].finished(rows, bound, recall.gateway.database, at, deadline=deadline)
+        return await DATED_QUERIES[name].finished(rows, bound, recall.database, at, deadline=deadline)
 
     kind, action = _QUERIES.get(name) or _AREAS.get(query.area, _GRAPH)
     resource = Resource(kind, name, owner=bound["agent"] if kind is ResourceType.CREDIBILITY else None)
-    rows = await recall.gateway.authorize_and_execute(resource, action, ask, deadline=deadline)
+    rows = await recall.authorized(resource, action, ask, deadline=deadline)
     mode = await recall.mode_now(deadline) if read_horizon is None else recall.mode(read_horizon)
     return Rows(({column: _plain(value) for column, value in row.items()} for row in rows), mode=mode)
 

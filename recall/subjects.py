@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.deadline import Deadline
 from imem.journal.errors import AmbiguousSubject, BadInput, ImemError, NameSearch, PermissionDenied, UnknownSubject
 from imem.journal.gateway import Gateway
@@ -66,10 +66,12 @@ class SubjectFinder:
 
     Attributes:
         gateway: authorizes and audits every read.
+        actor: who asks.
         graph: where similar names are searched, as of now.
     """
 
     gateway: Gateway
+    actor: Actor
     graph: Graph
 
     async def find(self, subject: str, at: AsOf, *, deadline: Deadline) -> SubjectName:
@@ -118,7 +120,7 @@ class SubjectFinder:
         for operation in (ask, ask_journal) if of_now else (ask_journal,):
             try:
                 names = await self.gateway.authorize_and_execute(
-                    Resource(ResourceType.GRAPH, None), Action.READ, operation, deadline=deadline
+                    Resource(ResourceType.GRAPH, None), Action.READ, operation, deadline=deadline, actor=self.actor
                 )
             except PermissionDenied:
                 raise

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.journal.gateway import Gateway
@@ -39,11 +39,11 @@ async def row_of(recall: Recall, name: str, key: str, *, deadline: Deadline) -> 
         UnknownSubject: nothing is known under that name; nearest names are given.
     """
     known = await recall.subject(key, deadline=deadline) if name == _OF_SUBJECTS else key
-    row = await view(recall.gateway, name, known, deadline=deadline)
+    row = await view(recall.sources.gateway, name, known, actor=recall.actor, deadline=deadline)
     return row and replace(row, mode=await recall.mode_now(deadline))
 
 
-async def view(gateway: Gateway, name: str, key: str, *, deadline: Deadline) -> View | None:
+async def view(gateway: Gateway, name: str, key: str, *, actor: Actor | None = None, deadline: Deadline) -> View | None:
     """
     Return a row of a view as last built, with its age; None if it was never built.
 
@@ -57,5 +57,9 @@ async def view(gateway: Gateway, name: str, key: str, *, deadline: Deadline) -> 
     kind = _OPENS[name]
     resource = Resource(kind, key, owner=key if kind is ResourceType.CREDIBILITY else None)
     return await gateway.authorize_and_execute(
-        resource, Action.READ, lambda: views.view(gateway.database, name, key, deadline=deadline), deadline=deadline
+        resource,
+        Action.READ,
+        lambda: views.view(gateway.database, name, key, deadline=deadline),
+        deadline=deadline,
+        actor=actor,
     )

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from imem.alerts.store import NewAlert, Severity, raise_alert, storable
-from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.audit import context_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, TransitionRefused
@@ -34,6 +34,9 @@ MOST_LETTERS: Final = 1000
 
 LONGEST_REASON: Final = 500
 """Characters of an alert's reason."""
+
+
+_DEAD: Final = Resource(ResourceType.JOURNAL, "dead events")
 
 
 def severity_of(tier: Tier) -> Severity:
@@ -142,7 +145,9 @@ async def dead_letters(database: Database, *, deadline: Deadline) -> DeadLetters
     return DeadLetters(tuple(DeadLetter.from_row(row) for row in found), found[0]["total"] if found else 0)
 
 
-async def replay(gateway: Gateway, which: Sequence[int | UUID], *, deadline: Deadline) -> list[int]:
+async def replay(
+    gateway: Gateway, which: Sequence[int | UUID], *, actor: Actor | None = None, deadline: Deadline
+) -> list[int]:
     """
     Retry dead events from the first attempt on; return their positions, in order.
 
@@ -151,6 +156,7 @@ async def replay(gateway: Gateway, which: Sequence[int | UUID], *, deadline: Dea
 
     Args:
         which: positions, or event ids; no more than :data:`MOST_LETTERS`.
+        actor: who replays them; the process' own actor by default.
 
     Raises:
         PermissionDenied: the actor is not human; a denial row was written.
@@ -159,27 +165,24 @@ async def replay(gateway: Gateway, which: Sequence[int | UUID], *, deadline: Dea
         PostgresUnavailable, BudgetExceeded: nothing was changed; retryable.
         OutcomeUnknown: the connection broke while committing; repeating the call shows the outcome.
     """
+    by = actor or gateway.actor
     return await gateway.authorize_and_execute(
-        Resource(ResourceType.JOURNAL, "dead events"),
-        Action.REPLAY,
-        lambda: _replay(gateway, which, deadline),
-        deadline=deadline,
+        _DEAD, Action.REPLAY, lambda: _replay(gateway, which, by, deadline), deadline=deadline, actor=by
     )
 
 
-async def replay_all(gateway: Gateway, *, deadline: Deadline) -> list[int]:
+async def replay_all(gateway: Gateway, *, actor: Actor | None = None, deadline: Deadline) -> list[int]:
     """Retry all dead events, at most :data:`MOST_LETTERS`; see :func:`replay`."""
+    by = actor or gateway.actor
 
     async def every() -> list[int]:
-        found = await dead_letters(gateway.database, deadline=deadline)
-        return await _replay(gateway, [letter.position for letter in found.letters], deadline) if found.total else []
+        letters = (await dead_letters(gateway.database, deadline=deadline)).letters
+        return await _replay(gateway, [letter.position for letter in letters], by, deadline) if letters else []
 
-    return await gateway.authorize_and_execute(
-        Resource(ResourceType.JOURNAL, "dead events"), Action.REPLAY, every, deadline=deadline
-    )
+    return await gateway.authorize_and_execute(_DEAD, Action.REPLAY, every, deadline=deadline, actor=by)
 
 
-async def _replay(gateway: Gateway, which: Sequence[int | UUID], deadline: Deadline) -> list[int]:
+async def _replay(gateway: Gateway, which: Sequence[int | UUID], actor: Actor, deadline: Deadline) -> list[int]:
     if not 0 < len(which) <= MOST_LETTERS:
         raise BadInput("event", f"{len(which)} events were named; 1 to {MOST_LETTERS} can be replayed at once.")
     positions = [one for one in which if isinstance(one, int)]
@@ -190,15 +193,15 @@ async def _replay(gateway: Gateway, which: Sequence[int | UUID], deadline: Deadl
         _check(which, found)
         wanted = [row["position"] for row in found]
         given = {
-            "actor": gateway.actor.id,
-            "role": gateway.actor.role.value,
+            "actor": actor.id,
+            "role": actor.role.value,
             "positions": wanted,
-            "context": context_of(gateway.actor, action=Action.REPLAY.value),
+            "context": context_of(actor, action=Action.REPLAY.value),
         }
         [row] = await rows(conn, "replay_letters", given)
         if row["replayed"] != len(wanted):
             # A concurrent replay was first: the error rolls the transaction back.
-            raise TransitionRefused("Somebody replayed some of these events meanwhile; nothing was changed.")
+            raise TransitionRefused("Some of these events were replayed meanwhile; nothing was changed.")
     await gateway.publish_wakeup(sorted({Tier(row["tier"]) for row in found}))
     return wanted
 

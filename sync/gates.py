@@ -18,6 +18,7 @@ import orjson
 import structlog
 
 from imem.checkpoints.pauses.rows import json
+from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError
 from imem.journal.postgres.connection import Row
@@ -142,12 +143,15 @@ class GateSync:
         self._database = database
         self._sync = synchronizer
 
-    async def sync_gate(self, gate: str, *, phase: str = "asked", deadline_ms: float = FORCE_MS) -> GateReport:
+    async def sync_gate(
+        self, gate: str, *, by: Actor | None = None, phase: str = "asked", deadline_ms: float = FORCE_MS
+    ) -> GateReport:
         """
         Synchronise all agents of a gate's analysis; return the report, which is stored.
 
         Args:
             gate: such as ``analysis-7/3``.
+            by: who asks; the process' own actor by default.
             phase: what the report is for.
             deadline_ms: timeout of the synchronisation, 10 to 2,000 ms.
 
@@ -162,7 +166,8 @@ class GateSync:
         if not known:
             raise BadInput("gate", f"nobody plans or runs {gate!r:.200}.")
         found = await members_of(self._database, analysis_id, deadline=_asking())
-        done = await self._sync.synchronize(found, deadline=Deadline.after_ms(budget_ms)) if found else {}
+        due = Deadline.after_ms(budget_ms)
+        done = await self._sync.synchronize(found, by=by, deadline=due) if found else {}
         lags = await self._lags(analysis_id, found, done)
         upto, delta = await self._delta(which)
         report_id, opens_at = new_id(), known[0]["opens_at"]
@@ -236,7 +241,7 @@ class GateSync:
 
     async def _unpushed(self, member: SyncMember) -> int | None:
         try:
-            return await self._sync.publishing.count(member.agent_id, deadline=_asking())
+            return await self._sync.pusher.count(member.agent_id, deadline=_asking())
         except ImemError:
             return None
 

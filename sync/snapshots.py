@@ -28,6 +28,7 @@ from imem.cache.client import Client
 from imem.cache.scripts import script
 from imem.checkpoints.model import LONGEST_ID, checked_text
 from imem.checkpoints.pauses.rows import json
+from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import (
     BadInput,
@@ -192,6 +193,7 @@ class Snapshots:
         participants: Collection[str] = (),
         topic: str | None = None,
         *,
+        by: Actor | None = None,
         deadline_ms: float = FORCE_MS,
     ) -> SnapshotResult:
         """
@@ -203,6 +205,7 @@ class Snapshots:
         Args:
             participants: agent instances in addition to challenger and challenged.
             topic: of the debate; by default that of its row.
+            by: who asks; the process' own actor by default.
             deadline_ms: timeout of waiting for locks, and of flushing, 10 to 2,000 ms each.
 
         Raises:
@@ -226,7 +229,7 @@ class Snapshots:
             deadline=Deadline.after_ms(budget_ms),
         )
         async with self._locks.held(owners_of(found), deadline=Deadline.after_ms(budget_ms)) as locked:
-            flushed = await self._flush(found, sides, locked, budget_ms)
+            flushed = await self._flush(found, sides, by, locked, budget_ms)
             failed = {one: result for one, result in flushed.items() if result.state is SyncState.FAILED}
             if not sides.isdisjoint(failed):
                 return await self._put_off(debate, [failed[one] for one in sorted(sides & failed.keys())])
@@ -252,14 +255,20 @@ class Snapshots:
         return found[0]
 
     async def _flush(
-        self, found: Sequence[SyncMember], sides: Collection[str], locked: HeldLocks, budget_ms: float
+        self,
+        found: Sequence[SyncMember],
+        sides: Collection[str],
+        by: Actor | None,
+        locked: HeldLocks,
+        budget_ms: float,
     ) -> dict[str, SyncResult]:
         """Flush all participants, and once more a side that failed."""
-        flushed = await self._sync.flush(found, epochs=locked.epochs, deadline=Deadline.after_ms(budget_ms))
+        due = Deadline.after_ms(budget_ms)
+        flushed = await self._sync.flush(found, by=by, epochs=locked.epochs, deadline=due)
         again = [one for one in found if one.agent_id in sides and flushed[one.agent_id].state is SyncState.FAILED]
         if again:
             due = Deadline.after_ms(min(budget_ms, RETRY_MS))
-            flushed |= await self._sync.flush(again, epochs=locked.epochs, deadline=due)
+            flushed |= await self._sync.flush(again, by=by, epochs=locked.epochs, deadline=due)
         return flushed
 
     async def _put_off(self, debate: Row, failed: Sequence[SyncResult]) -> SnapshotResult:

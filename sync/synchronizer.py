@@ -9,25 +9,25 @@ the others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
 import structlog
 
-from imem.cache.working.memory import WorkingMemory
 from imem.cache.working.store import WorkingStore
+from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError
 from imem.journal.events.entry import Tier
 from imem.journal.postgres.database import Database
 from imem.sync.delivery.notices import Notice, Notices
-from imem.sync.delivery.puller import URGENT, Puller, PullFilter, PullResult
+from imem.sync.delivery.puller import URGENT, Puller
 from imem.sync.delivery.pusher import DENIED, PushedItem, Pusher, PushState, RecordAppender
 from imem.sync.delivery.relevance import NotifyReason
 from imem.sync.delivery.routing import Router
-from imem.sync.members import SyncMember, checked_ms, is_whole, members, owners_of
+from imem.sync.members import SyncMember, is_whole, owners_of
 
 log = structlog.get_logger()
 
@@ -120,6 +120,11 @@ class Synchronizer:
         visibility: waits until the graph holds events.
         notices: the queues; None without their server.
         announce: wakes the applier.
+
+    Attributes:
+        pusher, push: push what an agent published; see :meth:`imem.sync.delivery.pusher.Pusher.push`.
+        pull: delivers updates to an agent; see :meth:`imem.sync.delivery.puller.Puller.pull`.
+        router: routes events to agents.
     """
 
     def __init__(
@@ -133,29 +138,13 @@ class Synchronizer:
         announce: Announce | None = None,
     ) -> None:
         self.database = database
-        self.publishing = Pusher(database, memories, record)
-        self.pulling = Puller(database, memories, notices)
+        self.pusher = Pusher(database, memories, record)
+        self.push = self.pusher.push
+        self.pull = Puller(database, memories, notices).pull
         self.router = Router(database, notices)
         self._visibility = visibility
         self._notices = notices
         self._announce = announce or _unannounced
-
-    async def push(
-        self,
-        member: SyncMember,
-        *,
-        holder: WorkingMemory | None = None,
-        tier: Tier | None = None,
-        deadline: Deadline,
-    ) -> list[PushedItem]:
-        """Push what an agent published; see :meth:`imem.sync.delivery.pusher.Pusher.push`."""
-        return await self.publishing.push(member, holder=holder, tier=tier, deadline=deadline)
-
-    async def pull(
-        self, member: SyncMember, since: int | None = None, wanted: PullFilter | None = None, *, deadline: Deadline
-    ) -> PullResult:
-        """Deliver updates to an agent; see :meth:`imem.sync.delivery.puller.Puller.pull`."""
-        return await self.pulling.pull(member, since, wanted, deadline=deadline)
 
     async def route(self, position: int, *, deadline: Deadline) -> list[RoutingDecision]:
         """
@@ -178,22 +167,17 @@ class Synchronizer:
         """Return the pending notices of an agent, the most urgent first; none without their server."""
         return [] if self._notices is None else await self._notices.waiting(member.agent_id, deadline=deadline)
 
-    async def force_sync(self, agent_ids: Collection[str], *, deadline_ms: float = FORCE_MS) -> dict[str, SyncResult]:
+    async def synchronize(
+        self, found: Sequence[SyncMember], *, by: Actor | None = None, deadline: Deadline
+    ) -> dict[str, SyncResult]:
         """
         Flush, apply and pull for several agents concurrently; return each result by the deadline.
 
-        Raises:
-            BadInput: an agent is unknown, or the deadline is not from 10 to 2,000 ms.
-            PostgresUnavailable, BudgetExceeded: the agents could not be looked up.
+        Args:
+            by: who asks; the process' own actor by default.
         """
-        deadline = Deadline.after_ms(checked_ms(deadline_ms))
-        found = await members(self.database, agent_ids, deadline=deadline)
-        return await self.synchronize(found, deadline=deadline)
-
-    async def synchronize(self, found: Sequence[SyncMember], *, deadline: Deadline) -> dict[str, SyncResult]:
-        """Flush, apply and pull for instances that were looked up; see :meth:`force_sync`."""
         inner = deadline.within_ms(max(1.0, deadline.left_ms() - min(_SPARE_MS, deadline.left_ms() / 2)))
-        flushed = await self.flush(found, deadline=inner)
+        flushed = await self.flush(found, by=by, deadline=inner)
         # Concurrently: neither needs the other, and a long routing must not use up the time.
         visible, _ = await asyncio.gather(self.visible(found, deadline=inner), self._routed(inner))
         ended = await asyncio.gather(
@@ -209,20 +193,28 @@ class Synchronizer:
             log.warning("sync.not_routed", reason=str(error))
 
     async def flush(
-        self, found: Sequence[SyncMember], *, epochs: Mapping[str, int] | None = None, deadline: Deadline
+        self,
+        found: Sequence[SyncMember],
+        *,
+        by: Actor | None = None,
+        epochs: Mapping[str, int] | None = None,
+        deadline: Deadline,
     ) -> dict[str, SyncResult]:
         """
         Push concurrently what agents published; SYNCHRONIZED means only durable here.
 
         Args:
+            by: who asks; the process' own actor by default.
             epochs: owner → the epoch of the lock on its writes, for the holder of the locks.
         """
-        done = await asyncio.gather(*(self._flushed(one, (epochs or {}).get(one.owner), deadline) for one in found))
+        done = await asyncio.gather(*(self._flushed(one, by, (epochs or {}).get(one.owner), deadline) for one in found))
         return {one.agent_id: one for one in done}
 
-    async def _flushed(self, member: SyncMember, lock_epoch: int | None, deadline: Deadline) -> SyncResult:
+    async def _flushed(
+        self, member: SyncMember, by: Actor | None, lock_epoch: int | None, deadline: Deadline
+    ) -> SyncResult:
         try:
-            done = await self.publishing.push(member, tier=Tier.CRITICAL, lock_epoch=lock_epoch, deadline=deadline)
+            done = await self.push(member, by=by, tier=Tier.CRITICAL, lock_epoch=lock_epoch, deadline=deadline)
         except ImemError as error:
             return _failed(SyncResult(member.agent_id, SyncState.FAILED), "pushing", error)
         rejected = tuple(one for one in done if one.state is PushState.REJECTED)
@@ -252,7 +244,7 @@ class Synchronizer:
 
     async def _caught_up(self, member: SyncMember, deadline: Deadline) -> int:
         try:
-            done = await self.publishing.push(member, deadline=deadline)
+            done = await self.push(member, deadline=deadline)
         except ImemError as error:
             # For example while a snapshot is taken: the next round comes soon.
             log.info("sync.not_flushed", agent_id=member.agent_id, reason=str(error))
@@ -284,7 +276,7 @@ class Synchronizer:
             return flushed
         pulled = 0
         try:
-            while got := (await self.pulling.pull(member, None, URGENT, deadline=deadline)).updates:
+            while got := (await self.pull(member, None, URGENT, deadline=deadline)).updates:
                 pulled += len(got)
                 if len(got) < URGENT.limit:
                     break

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
@@ -11,15 +9,14 @@ from uuid import UUID
 import typer
 
 from imem.journal.errors import BadInput, shown
-from imem.journal.settings import Settings
+from imem.terminal.command import Json, print_answer, run
 
 if TYPE_CHECKING:
     from imem.alerts.store import Alert, AlertBoard, Card
+    from imem.services.stores import Stores
 
 BUDGET_MS = 5000
 """How long the answer may take, in milliseconds."""
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer()
 alerts_app = typer.Typer(help="What people have to look at.")
@@ -35,8 +32,8 @@ def alerts(context: typer.Context, *, as_json: Json = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    board = asyncio.run(_board())
-    typer.echo(json.dumps(board.to_dict(), indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(board)))
+    board = run(_board)
+    print_answer(board.to_dict(), lambda: _lines(board), as_json=as_json)
 
 
 @alerts_app.command()
@@ -46,48 +43,44 @@ def ack(
     as_json: Json = False,
 ) -> None:
     """Acknowledge an alert in the name of IMEM_ACTOR: it is not sent again; nothing else changes."""
-    found, first = asyncio.run(_acknowledge(alert))
-    if as_json:
-        typer.echo(json.dumps({"acknowledged_now": first, "alert": found.to_dict()}, indent=2, ensure_ascii=False))
-    elif first:
-        typer.echo(f"Acknowledged: {_title(found)}. It is not sent again; what it is about goes on as it was.")
-    else:
-        typer.echo(f"{shown(found.acknowledged_by or '')} had acknowledged it before: {_title(found)}.")
+    found, first = run(lambda stores: _acknowledge(stores, alert))
+    said = (
+        f"Acknowledged: {_title(found)}. It is not sent again; what it is about goes on as it was."
+        if first
+        else f"{shown(found.acknowledged_by or '')} had acknowledged it before: {_title(found)}."
+    )
+    print_answer({"acknowledged_now": first, "alert": found.to_dict()}, lambda: [said], as_json=as_json)
 
 
-async def _board() -> AlertBoard:
+async def _board(stores: Stores) -> AlertBoard:
     from imem.alerts.store import Alerts  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
     from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-    from imem.services.stores import Stores  # noqa: PLC0415 - as above
 
-    async with Stores.open(Settings.read()) as stores:
-        deadline = Deadline.after_ms(BUDGET_MS)
-        return await stores.gateway.authorize_and_execute(
-            Resource(ResourceType.WORKFLOW, "alerts"),
-            Action.READ,
-            lambda: Alerts(stores.database).cards(deadline=deadline),
-            deadline=deadline,
-        )
+    deadline = Deadline.after_ms(BUDGET_MS)
+    return await stores.gateway.authorize_and_execute(
+        Resource(ResourceType.WORKFLOW, "alerts"),
+        Action.READ,
+        lambda: Alerts(stores.database).cards(deadline=deadline),
+        deadline=deadline,
+    )
 
 
-async def _acknowledge(alert: UUID) -> tuple[Alert, bool]:
+async def _acknowledge(stores: Stores, alert: UUID) -> tuple[Alert, bool]:
     from imem.alerts.store import Alerts  # noqa: PLC0415 - as above
     from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-    from imem.services.stores import Stores  # noqa: PLC0415 - as above
 
-    async with Stores.open(Settings.read()) as stores:
-        deadline = Deadline.after_ms(BUDGET_MS)
-        try:
-            return await stores.gateway.authorize_and_execute(
-                Resource(ResourceType.WORKFLOW, f"alert {alert}"),
-                Action.ACKNOWLEDGE,
-                lambda: Alerts(stores.database).acknowledge(alert, stores.gateway.actor, deadline=deadline),
-                deadline=deadline,
-            )
-        except BadInput as error:
-            raise typer.BadParameter(f"{error.reason} {error.mend}".strip()) from error
+    deadline = Deadline.after_ms(BUDGET_MS)
+    try:
+        return await stores.gateway.authorize_and_execute(
+            Resource(ResourceType.WORKFLOW, f"alert {alert}"),
+            Action.ACKNOWLEDGE,
+            lambda: Alerts(stores.database).acknowledge(alert, stores.gateway.actor, deadline=deadline),
+            deadline=deadline,
+        )
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.reason} {error.mend}".strip()) from error
 
 
 def _lines(board: AlertBoard) -> Iterator[str]:

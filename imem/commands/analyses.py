@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from imem.journal.errors import BadInput, shown
-from imem.journal.settings import Settings
+from imem.journal.errors import shown
+from imem.terminal import command
+from imem.terminal.command import Json, print_answer, until
 
 if TYPE_CHECKING:
     from imem.checkpoints.pauses.human_gates import HumanGate
-    from imem.journal.deadline import Deadline
-    from imem.services.pauses import AuthorizedPauseService
+    from imem.services.pause_api import PauseApi
+    from imem.services.stores import Stores
 
 T = TypeVar("T")
 
 ASK_MS = 10_000
 """How long a command may take, in milliseconds."""
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Gate = Annotated[str, typer.Argument(metavar="ANALYSIS/N", help="A gate, by its analysis and number: analysis-7/3.")]
 
 app = typer.Typer()
@@ -48,13 +45,11 @@ def start(
     The same again changes nothing. Agents need programs: IMEM_AGENT_PROGRAMS names their module.
     """
     agents = dict(_pair(text) for text in agent)
-    state = _run(lambda service, deadline: service.start(analysis, subject, agents, deadline=deadline))
-    if as_json:
-        _print({"analysis_id": state.analysis_id, "status": state.status, "agents": dict(state.agents)})
-        return
-    typer.echo(f"{shown(state.analysis_id)} of {shown(state.stock_id)}: {state.status}")
-    for name, where in sorted(state.agents.items()):
-        typer.echo(f"  {shown(name)}: {where}")
+    state = _run(lambda api: api.start_analysis(analysis, subject, agents, deadline_ms=ASK_MS))
+    lines = [f"{shown(state.analysis_id)} of {shown(state.stock_id)}: {state.status}"]
+    lines += [f"  {shown(name)}: {where}" for name, where in sorted(state.agents.items())]
+    document = {"analysis_id": state.analysis_id, "status": state.status, "agents": dict(state.agents)}
+    print_answer(document, lambda: lines, as_json=as_json)
 
 
 @group.callback(invoke_without_command=True)
@@ -62,28 +57,24 @@ def gates(context: typer.Context, *, as_json: Json = False) -> None:
     """List the gates that wait for a person, those due first."""
     if context.invoked_subcommand is not None:
         return
-    found = _run(lambda service, deadline: service.gates(deadline=deadline))
-    if as_json:
-        _print([one.to_dict() for one in found])
-    else:
-        typer.echo("\n".join(_lines(found)) or "No gate waits for anybody.")
+    found = _run(lambda api: api.gates(deadline_ms=ASK_MS))
+    print_answer([one.to_dict() for one in found], lambda: list(_lines(found)) or ["No gate waits."], as_json=as_json)
 
 
 @group.command("open")
 def open_gate(
     gate: Gate,
     *,
-    until: Annotated[
-        str | None, typer.Option("--until", help="Until when somebody may answer; 24 hours from now by default.")
+    end: Annotated[
+        str | None, typer.Option("--until", help="Until when it may be answered; 24 hours from now by default.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Open a gate of an analysis that runs; one that was opened before is unchanged."""
-    due_at = _moment(until) if until is not None else None
+    due_at = until(end) if end is not None else None
 
-    async def order(service: AuthorizedPauseService, deadline: Deadline) -> HumanGate:
-        analysis_id, number = _gate(gate)
-        return await service.open_gate(analysis_id, number, due_at=due_at, deadline=deadline)
+    async def order(api: PauseApi) -> HumanGate:
+        return await api.open_gate(*_gate(gate), due_at=due_at, deadline_ms=ASK_MS)
 
     _print_result(_run(order), as_json=as_json)
 
@@ -101,27 +92,19 @@ def answer_gate(
 ) -> None:
     """Answer a gate; the same answer again changes nothing. Exit code 1: it cannot be answered any more."""
 
-    async def order(service: AuthorizedPauseService, deadline: Deadline) -> HumanGate:
-        analysis_id, number = _gate(gate)
-        return await service.answer_gate(analysis_id, number, answer, reason=reason, deadline=deadline)
+    async def order(api: PauseApi) -> HumanGate:
+        return await api.answer_gate(*_gate(gate), answer, reason=reason, deadline_ms=ASK_MS)
 
     _print_result(_run(order), as_json=as_json)
 
 
-def _run(work: Callable[[AuthorizedPauseService, Deadline], Awaitable[T]]) -> T:
-    """Run *work* with the pause service; a wrong argument ends with exit code 2."""
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-    from imem.services.pauses import open_pause_service  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-    from imem.services.stores import Stores  # noqa: PLC0415 - as above
+def _run(work: Callable[[PauseApi], Awaitable[T]]) -> T:
+    from imem.services.pause_api import PauseApi  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
-    async def run() -> T:
-        async with Stores.open(Settings.read()) as stores, open_pause_service(stores) as service:
-            return await work(service, Deadline.after_ms(ASK_MS))
+    async def worked(stores: Stores) -> T:
+        return await work(PauseApi(stores))
 
-    try:
-        return asyncio.run(run())
-    except BadInput as error:
-        raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
+    return command.run(worked)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -137,23 +120,8 @@ def _gate(text: str) -> tuple[str, int]:
     return gate_of(text)
 
 
-def _moment(text: str) -> datetime:
-    from imem.commands.ask import moment  # noqa: PLC0415 - as above
-
-    try:
-        at = moment(text)
-    except BadInput as error:
-        raise typer.BadParameter(f"--until: {error.reason}") from error
-    if at is None:
-        raise typer.BadParameter("--until names a time.")
-    return at
-
-
 def _print_result(found: HumanGate, *, as_json: bool) -> None:
-    if as_json:
-        _print(found.to_dict())
-    else:
-        typer.echo("\n".join(_lines([found])))
+    print_answer(found.to_dict(), lambda: _lines([found]), as_json=as_json)
 
 
 def _lines(found: Sequence[HumanGate]) -> Iterator[str]:
@@ -165,7 +133,3 @@ def _lines(found: Sequence[HumanGate]) -> Iterator[str]:
         )
         why = f": {shown(one.reason)}" if one.reason else ""
         yield f"{shown(one.analysis_id)}/{one.gate} of {shown(one.stock_id)}  {one.state.value}  {when}{why}"
-
-
-def _print(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))

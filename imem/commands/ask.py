@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
 import typer
 
 from imem.journal.clock import SystemClock
-from imem.journal.errors import BadInput, ImemError, UnknownDebate, UnknownSubject
-from imem.journal.settings import Settings
+from imem.journal.errors import BadInput, ImemError
 from imem.kg.similarity.scoring import MIN_SCORE
+from imem.terminal.command import DEGRADED, Json, moment, print_answer, print_json, run_within
 
 if TYPE_CHECKING:
     from imem.memory import Memory
@@ -24,9 +23,6 @@ ALL_AGENTS_MS = 30_000
 """Budget of reading the track records of all agents, in milliseconds."""
 
 T = TypeVar("T")
-
-FAILURE = 1
-DEGRADED = 3
 
 app = typer.Typer()
 
@@ -42,12 +38,11 @@ AsOf = Annotated[
     ),
 ]
 OnClock = Annotated[
-    str, typer.Option("--clock", metavar="known|recorded", help="What could have been known, or was on file here.")
+    str, typer.Option("--clock", metavar="known|recorded", help="What could have been known, or was recorded here.")
 ]
 Budget = Annotated[
     int | None, typer.Option("--deadline-ms", help="When the answer is due, 10 to 30,000 ms; 500 by default.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Limit = Annotated[int | None, typer.Option("--limit", help="How many, at most 200.")]
 
 
@@ -59,49 +54,11 @@ class _Options(TypedDict):
     deadline_ms: int | None
 
 
-def moment(text: str | None) -> datetime | None:
-    """
-    Return the moment that a person wrote: a day means its end in UTC.
-
-    Raises:
-        BadInput: it is no time, or names no zone.
-    """
-    if text is None:
-        return None
-    try:
-        if len(text) == len("2026-06-01"):
-            return datetime.combine(date.fromisoformat(text) + timedelta(days=1), time(0), tzinfo=UTC)
-        at = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):  # The end of the last day that there is lies beyond the calendar.
-        raise BadInput("--as-of", f"{text!r} is no day and no time, such as 2026-06-01T10:27:49Z.") from None
-    if at.utcoffset() is None:
-        raise BadInput("--as-of", "a time must name its zone, such as 2026-06-01T10:27:49Z.")
-    return at
-
-
-def _parse_options(as_of: str | None, clock: str, deadline_ms: int | None) -> _Options:
-    return {"as_of": moment(as_of), "clock": clock, "deadline_ms": deadline_ms}
-
-
 def run_question(question: Callable[[Memory], Awaitable[T]]) -> T:
     """Return the answer; a wrong argument ends with exit code 2, an unknown subject or debate with 1."""
     from imem.memory import Memory  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
-    async def ask() -> T:
-        async with Memory.open(Settings.read()) as memory:
-            return await question(memory)
-
-    try:
-        return asyncio.run(ask())
-    except (UnknownSubject, UnknownDebate):
-        raise
-    except BadInput as error:
-        raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
-
-
-def print_answer(value: Any, *, as_json: bool, text: Callable[[], str]) -> None:
-    """Print an answer as JSON or as text."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False) if as_json else text())
+    return run_within(Memory.open, question)
 
 
 @app.command()
@@ -126,16 +83,13 @@ def brief(
     Exit code 0: everything was asked; 1: nothing is known of the subject; 3: something could not be asked, and the
     answer says what.
     """
-    try:
-        options = _parse_options(as_of, clock, deadline_ms)
-    except BadInput as error:
-        raise typer.BadParameter(f"{error.field}: {error.reason}") from error
+    options = checked_options(as_of, clock, deadline_ms)
     answer = run_question(lambda memory: memory.brief(subject, for_agent=for_agent, **options))
     try:
         print_answer(
             answer.to_dict(),
+            lambda: [answer.to_markdown(max_tokens=max_tokens, max_chars=max_chars).rstrip("\n")],
             as_json=as_json,
-            text=lambda: answer.to_markdown(max_tokens=max_tokens, max_chars=max_chars).rstrip("\n"),
         )
     except BadInput as error:
         raise typer.BadParameter(f"{error.field}: {error.reason}") from error
@@ -157,14 +111,14 @@ def similar(
     options = checked_options(as_of, clock)
     answer = run_question(lambda memory: memory.similar(what, limit=limit, min_score=min_score, **options))
 
-    def text() -> str:
+    def lines() -> list[str]:
         from imem.recall.sections.similar_analyses import similar_text  # noqa: PLC0415 - as above
 
         # What is overdue is told from what is not due yet.
         at = options.get("as_of") or SystemClock().now()
-        return "\n".join(similar_text(item, at) for item in answer.items) or "None is similar enough."
+        return [similar_text(item, at) for item in answer.items] or ["None is similar enough."]
 
-    print_answer(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
+    print_answer(answer.model_dump(mode="json", exclude_none=True), lines, as_json=as_json)
     if answer.reason is not None:
         typer.echo(f"Incomplete: {answer.reason}.", err=True)
         raise typer.Exit(DEGRADED)
@@ -190,7 +144,7 @@ def view(
     if answer.value is None:
         raise ImemError(f"{name} has no row for {key}.")
     made = {**asdict(answer), "built_at": answer.built_at.astimezone(UTC).isoformat()}
-    typer.echo(json.dumps(made, indent=2, ensure_ascii=False))
+    print_json(made)
 
 
 @app.command()
@@ -201,12 +155,12 @@ def debates(
     options = checked_options(as_of, clock)
     answer = run_question(lambda memory: memory.debates(subject, limit=limit, **options))
 
-    def text() -> str:
+    def lines() -> list[str]:
         from imem.recall.sections.debates import SECTION  # noqa: PLC0415 - as above
 
-        return SECTION.text(answer) or "No debate is known."
+        return [SECTION.text(answer) or "No debate is known."]
 
-    print_answer(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
+    print_answer(answer.model_dump(mode="json", exclude_none=True), lines, as_json=as_json)
 
 
 @app.command()
@@ -221,12 +175,12 @@ def debate(
     options = checked_options(as_of, clock)
     answer = run_question(lambda memory: memory.debate(debate_id, **options))
 
-    def text() -> str:
+    def lines() -> list[str]:
         from imem.recall.sections.debates import debate_text, turn_text  # noqa: PLC0415 - as above
 
-        return "\n".join([debate_text(answer.debate), "", *(turn_text(turn) for turn in answer.turns)])
+        return [debate_text(answer.debate), "", *(turn_text(turn) for turn in answer.turns)]
 
-    print_answer(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
+    print_answer(answer.model_dump(mode="json", exclude_none=True), lines, as_json=as_json)
 
 
 @app.command()
@@ -256,12 +210,12 @@ def agents(
 
     answer = run_question(ask)
 
-    def text() -> str:
+    def lines() -> list[str]:
         from imem.recall.sections.track_records import track_table  # noqa: PLC0415 - as above
 
-        return track_table(answer.items) or f"Nothing that {agent or 'anybody'} said was ever settled."
+        return [track_table(answer.items) or f"No claim of {agent or 'any agent'} was ever settled."]
 
-    print_answer(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
+    print_answer(answer.model_dump(mode="json", exclude_none=True), lines, as_json=as_json)
 
 
 @app.command()
@@ -277,8 +231,8 @@ def text(
     options = checked_options(as_of, clock)
     answer = run_question(lambda memory: memory.text(kind, key, **options))
     if answer is None:
-        raise ImemError(f"No long text is on file for {kind} {key}.")
-    print_answer(answer.model_dump(mode="json"), as_json=as_json, text=lambda: answer.body)
+        raise ImemError(f"No long text is recorded for {kind} {key}.")
+    print_answer(answer.model_dump(mode="json"), lambda: [answer.body], as_json=as_json)
 
 
 @app.command()
@@ -301,7 +255,7 @@ def query(
             raise typer.BadParameter(f"{setting!r} is not of the form NAME=VALUE.")
         values[field] = _value(field, value)
     rows = run_question(lambda memory: memory.query(name, values, **options))
-    typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+    print_json(rows)
 
 
 def _value(field: str, text: str) -> Any:
@@ -319,9 +273,9 @@ def _value(field: str, text: str) -> Any:
         raise typer.BadParameter(f"{field}: is nested too deeply or holds too long a number.") from None
 
 
-def checked_options(as_of: str | None, clock: str) -> _Options:
+def checked_options(as_of: str | None, clock: str, deadline_ms: int | None = None) -> _Options:
     """Return the options of a question; what is wrong with them is wrong usage."""
     try:
-        return _parse_options(as_of, clock, None)
+        return {"as_of": moment(as_of), "clock": clock, "deadline_ms": deadline_ms}
     except BadInput as error:
         raise typer.BadParameter(f"{error.field}: {error.reason}") from error

@@ -11,8 +11,7 @@ import typer
 
 from imem.journal.errors import BadInput
 from imem.journal.settings import Settings
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+from imem.terminal.command import Json
 
 app = typer.Typer()
 

@@ -23,6 +23,7 @@ from imem.journal.statements import root_of
 from imem.local import state, status_view
 from imem.local.folders import Folders
 from imem.terminal import output
+from imem.terminal.command import DEGRADED
 
 if TYPE_CHECKING:
     from imem.journal.postgres.connection import Row
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 EXAMPLES: Final = ("trading_desk", "flusight")
-
-DEGRADED: Final = 3
 
 STALLED_S: Final = 120.0
 """Time without progress of the pipelines after which the demo fails, in seconds; a busy machine takes minutes."""
@@ -226,7 +225,7 @@ async def _scored(stores: Stores, console: Console) -> None:
             if time.monotonic() - moved > STALLED_S:
                 raise StackError("The outcomes were not scored in time.", mend="`imem logs celery` shows why.")
             await asyncio.sleep(POLL_S)
-    console.print(f"{due['scores']:,} scores on file, computed by the worker.")
+    console.print(f"{due['scores']:,} scores recorded, computed by the worker.")
 
 
 def _print(question: DemoQuestion, answer: Briefing) -> None:

@@ -13,16 +13,13 @@ import typer
 
 from imem.journal.errors import BadInput
 from imem.journal.settings import Settings
+from imem.terminal.command import FAILURE, Json, print_answer, run
 
 if TYPE_CHECKING:
     from imem.kg.engine import Graph
     from imem.kg.projection.hash import GraphHash
     from imem.kg.projection.rebuild import ReportProgress
     from imem.services.graph_rebuild import RebuildResult
-
-FAILURE = 1
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer()
 graph_app = typer.Typer(help="The graph as a whole.", no_args_is_help=True)
@@ -44,18 +41,11 @@ def graph_hash(*, as_json: Json = False) -> None:
     Equal facts have equal hashes, whatever the order in which they arrived. While events are being applied the hash
     is that of no single moment.
     """
-    from imem.kg.projection import hash as hashing  # noqa: PLC0415 - as above
-    from imem.services.stores import Stores  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.kg.projection import hash as hashing  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
-    async def ask() -> GraphHash:
-        async with Stores.open(Settings.read()) as stores:
-            return await hashing.graph_hash(stores.graph)
-
-    found = asyncio.run(ask())
-    if as_json:
-        typer.echo(json.dumps(_hash(found), indent=2))
-    else:
-        typer.echo(f"{found.digest}  {found.nodes:,} nodes, {found.links:,} links")
+    found = run(lambda stores: hashing.graph_hash(stores.graph))
+    line = f"{found.digest}  {found.nodes:,} nodes, {found.links:,} links"
+    print_answer(_hash(found), lambda: [line], as_json=as_json)
 
 
 def _hash(found: GraphHash) -> dict[str, Any]:

@@ -14,11 +14,8 @@ from imem.journal.errors import ImemError
 from imem.journal.settings import Settings
 from imem.kg.load_format.entries import object_of
 from imem.services.stores import Stores, register_metrics
+from imem.terminal.command import DEGRADED, FAILURE
 from imem.terminal.load_view import LoadView
-
-FAILURE: Final = 1
-DEGRADED: Final = 3
-
 
 SHOWN_LINES: Final = 10
 """Lines that a dry run shows as they would be stored."""

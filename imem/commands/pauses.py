@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from imem.journal.errors import BadInput, shown
-from imem.journal.settings import Settings
+from imem.journal.errors import shown
+from imem.terminal import command
+from imem.terminal.command import FAILURE, Json, print_answer, print_json, until
 
 if TYPE_CHECKING:
     from imem.checkpoints.pauses.batch_runs import BatchState
     from imem.checkpoints.pauses.rows import Pause
     from imem.journal.deadline import Deadline
-    from imem.services.pauses import AuthorizedPauseService
+    from imem.services.pauses import PauseCommands
+    from imem.services.stores import Stores
 
 T = TypeVar("T")
 
-FAILURE = 1
-UNFINISHED = 3
+UNFINISHED = command.DEGRADED
 
 ASK_MS = 5_000
 """Budget of a read, in milliseconds."""
@@ -40,7 +40,6 @@ HELD_BACK_S = 0.5
 PLAN_CHARS = 100_000
 """Longest plan, in characters: a file may be a device without an end."""
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 What = Annotated[str, typer.Argument(metavar="ANALYSIS|STOCK", help="An analysis, or a stock such as company:MU.")]
 Several = Annotated[
     list[str], typer.Argument(metavar="ANALYSIS|STOCK…", help="Analyses or stocks; several make a batch.")
@@ -69,16 +68,16 @@ def pause(
     """
     if len(what) > 1:
 
-        async def all_of_them(service: AuthorizedPauseService, deadline: Deadline) -> BatchState:
+        async def all_of_them(service: PauseCommands, deadline: Deadline) -> BatchState:
             return await service.pause_batch(what, reason, limit=limit, within_ms=2 * ROUND_MS, deadline=deadline)
 
         _batch("Pausing", all_of_them, wait, as_json=as_json)
         return
 
-    async def order(service: AuthorizedPauseService, deadline: Deadline) -> Pause:
-        return (await service.pause(what[0], reason, deadline=deadline)).pause
+    async def order(service: PauseCommands) -> Pause:
+        return (await service.pause(what[0], reason, deadline_ms=_budget_ms(wait))).pause
 
-    _print_result(_run(order, 1_000 * (wait + 5)), as_json=as_json, done="PAUSED")
+    _print_result(_run(order), as_json=as_json, done="PAUSED")
 
 
 @app.command()
@@ -117,33 +116,30 @@ def resume(
         if plan is not None:
             raise typer.BadParameter("--plan is for one analysis.")
 
-        async def all_of_them(service: AuthorizedPauseService, deadline: Deadline) -> BatchState:
+        async def all_of_them(service: PauseCommands, deadline: Deadline) -> BatchState:
             return await service.resume_batch(names, limit=limit, within_ms=2 * ROUND_MS, deadline=deadline)
 
         _batch("Resuming", all_of_them, wait, as_json=as_json)
         return
     given = _plan(plan)
 
-    async def order(service: AuthorizedPauseService, deadline: Deadline) -> Pause:
-        return (await service.resume(names[0], given, notify=notify, deadline=deadline)).pause
+    async def order(service: PauseCommands) -> Pause:
+        return (await service.resume(names[0], given, notify=notify, deadline_ms=_budget_ms(wait))).pause
 
-    _print_result(_run(order, 1_000 * (wait + 5)), as_json=as_json, done="RESUMED")
+    _print_result(_run(order), as_json=as_json, done="RESUMED")
 
 
 @app.command()
 def extend(
     what: What,
     *,
-    until: Annotated[
-        str, typer.Option("--until", metavar="T", help="A time with its zone, or a day (its end in UTC).")
-    ],
+    end: Annotated[str, typer.Option("--until", metavar="T", help="A time with its zone, or a day (its end in UTC).")],
     reason: Annotated[str, typer.Option("--reason", help="Why.")],
     as_json: Json = False,
 ) -> None:
     """Extend a pause, once, to at most 30 days after it began; the memories of its agents live as long."""
-    at = _moment(until)
-
-    found = _run(lambda service, deadline: service.extend(what, at, reason, deadline=deadline), ASK_MS)
+    at = until(end)
+    found = _run(lambda service: service.extend_pause(what, at, reason, deadline_ms=ASK_MS))
     _print_result(found, as_json=as_json, done="PAUSED")
 
 
@@ -157,20 +153,20 @@ def pauses(
     """List paused analyses: since when, why, when they become stale or expire, and what prevents resuming."""
     if context.invoked_subcommand is not None:
         return
-
-    found = _run(lambda service, deadline: service.listed(everything=everything, deadline=deadline), ASK_MS)
-    if as_json:
-        _print([one.to_dict() for one in found])
-    else:
-        typer.echo("\n".join(line for one in found for line in _lines(one)) or "Nothing is paused.")
+    found = _run(lambda service: service.paused(everything=everything, deadline_ms=ASK_MS))
+    print_answer(
+        [one.to_dict() for one in found],
+        lambda: [line for one in found for line in _lines(one)] or ["Nothing is paused."],
+        as_json=as_json,
+    )
 
 
 @group.command()
 def show(what: What, *, as_json: Json = False) -> None:
     """Show whether an analysis is paused, and how its last pause ended."""
-    state = _run(lambda service, deadline: service.state(what, deadline=deadline), ASK_MS)
+    state = _run(lambda service: service.pause_state(what, deadline_ms=ASK_MS))
     if as_json:
-        _print(state.to_dict())
+        print_json(state.to_dict())
         return
     typer.echo(f"{shown(state.analysis_id)} of {shown(state.stock_id)}: {state.to_dict()['status']}")
     if state.pause is not None:
@@ -184,11 +180,9 @@ def show(what: What, *, as_json: Json = False) -> None:
 @group.command()
 def cancel(what: What, *, reason: Annotated[str, typer.Option("--reason", help="Why.")], as_json: Json = False) -> None:
     """Give a paused analysis up: it has failed, its memories go at once, its checkpoints in 30 days."""
-    name = _run(lambda service, deadline: service.cancel(what, reason, deadline=deadline), ASK_MS)
-    if as_json:
-        _print({"analysis_id": name, "status": "EXPIRED"})
-    else:
-        typer.echo(f"{shown(name)} is given up.")
+    name = _run(lambda service: service.cancel_pause(what, reason, deadline_ms=ASK_MS))
+    document = {"analysis_id": name, "status": "EXPIRED"}
+    print_answer(document, lambda: [f"{shown(name)} is given up."], as_json=as_json)
 
 
 @group.command()
@@ -199,57 +193,60 @@ def batches(
 ) -> None:
     """List the newest batches, or show one: how many analyses are through, which failed, and why."""
 
-    async def ask(service: AuthorizedPauseService, deadline: Deadline) -> list[BatchState]:
+    async def ask(service: PauseCommands) -> list[BatchState]:
         if batch is None:
-            return await service.batches(deadline=deadline)
-        return [await service.batch(batch, deadline=deadline)]
+            return await service.batches(deadline=_due(ASK_MS))
+        return [await service.batch(batch, deadline=_due(ASK_MS))]
 
-    found = _run(ask, ASK_MS)
-    if as_json:
-        _print([one.to_dict() for one in found] if batch is None else found[0].to_dict())
-    else:
-        typer.echo("\n".join(line for one in found for line in _batch_lines(one)) or "There is no batch.")
+    found = _run(ask)
+    print_answer(
+        [one.to_dict() for one in found] if batch is None else found[0].to_dict(),
+        lambda: [line for one in found for line in _batch_lines(one)] or ["There is no batch."],
+        as_json=as_json,
+    )
 
 
 # Within
 
 
-def _run(work: Callable[[AuthorizedPauseService, Deadline], Awaitable[T]], budget_ms: float) -> T:
-    """Run *work* with the pause service; a wrong argument ends with exit code 2."""
+def _run(work: Callable[[PauseCommands], Awaitable[T]]) -> T:
+    from imem.services.pauses import PauseCommands  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+
+    async def worked(stores: Stores) -> T:
+        return await work(PauseCommands(stores))
+
+    return command.run(worked)
+
+
+def _due(budget_ms: float) -> Deadline:
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-    from imem.services.pauses import open_pause_service  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-    from imem.services.stores import Stores  # noqa: PLC0415 - as above
 
-    async def run() -> T:
-        async with Stores.open(Settings.read()) as stores, open_pause_service(stores) as service:
-            return await work(service, Deadline.after_ms(budget_ms))
+    return Deadline.after_ms(budget_ms)
 
-    try:
-        return asyncio.run(run())
-    except BadInput as error:
-        raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
+
+def _budget_ms(wait_s: int) -> int:
+    """Return the budget of an order that is carried out here for *wait_s*, in milliseconds."""
+    return 1_000 * (wait_s + 5)
 
 
 def _resolve(cause: str, *, as_json: bool) -> None:
-    pattern = _run(lambda service, deadline: service.resolve(cause, deadline=deadline), ASK_MS)
-    if as_json:
-        _print({"resolved": pattern})
-    else:
-        typer.echo(f"Noted: {shown(pattern)} is over. What waits for nothing else is resumed by the workers.")
+    pattern = _run(lambda service: service.resolve(cause, deadline=_due(ASK_MS)))
+    said = f"Noted: {shown(pattern)} is over. What waits for nothing else is resumed by the workers."
+    print_answer({"resolved": pattern}, lambda: [said], as_json=as_json)
 
 
 def _batch(
     title: str,
-    order: Callable[[AuthorizedPauseService, Deadline], Awaitable[BatchState]],
+    order: Callable[[PauseCommands, Deadline], Awaitable[BatchState]],
     wait_s: int,
     *,
     as_json: bool,
 ) -> None:
     """Order a batch, show its progress, and exit with a code for its result."""
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
     from imem.terminal.progress import events_bar  # noqa: PLC0415 - as above
 
-    async def work(service: AuthorizedPauseService, deadline: Deadline) -> BatchState:
+    async def work(service: PauseCommands) -> BatchState:
+        deadline = _due(_budget_ms(wait_s))
         with events_bar(title, quiet=as_json, what="analyses") as report:
             state = await order(service, deadline)
             report(state.done, state.total)
@@ -257,15 +254,12 @@ def _batch(
                 if not state.running:
                     # Blocked, or claimed by another process: polled until that may have changed.
                     await asyncio.sleep(min(HELD_BACK_S, deadline.left_s()))
-                state = await service.carry_out(state, within_ms=ROUND_MS, deadline=Deadline.after_ms(ASK_MS))
+                state = await service.carry_out(state, within_ms=ROUND_MS, deadline=_due(ASK_MS))
                 report(state.done, state.total)
         return state
 
-    state = _run(work, 1_000 * (wait_s + 5))
-    if as_json:
-        _print(state.to_dict())
-    else:
-        typer.echo("\n".join(_batch_lines(state)))
+    state = _run(work)
+    print_answer(state.to_dict(), lambda: _batch_lines(state), as_json=as_json)
     if state.failed:
         raise typer.Exit(FAILURE)
     if state.completed_at is None:
@@ -273,10 +267,7 @@ def _batch(
 
 
 def _print_result(found: Pause, *, as_json: bool, done: str) -> None:
-    if as_json:
-        _print(found.to_dict())
-    else:
-        typer.echo("\n".join(_lines(found)))
+    print_answer(found.to_dict(), lambda: _lines(found), as_json=as_json)
     if found.status.value == done:
         return
     raise typer.Exit(UNFINISHED if found.status.value in {"PAUSING", "RESUMING"} else FAILURE)
@@ -301,18 +292,6 @@ def _plan(text: str | None) -> dict[str, Any] | None:
     return found
 
 
-def _moment(text: str) -> datetime:
-    from imem.commands.ask import moment  # noqa: PLC0415 - as above
-
-    try:
-        at = moment(text)
-    except BadInput as error:
-        raise typer.BadParameter(f"--until: {error.reason}") from error
-    if at is None:
-        raise typer.BadParameter("--until names a time.")
-    return at
-
-
 def _lines(one: Pause) -> Iterator[str]:
     days = f"since {one.paused_at:%Y-%m-%d %H:%M} UTC"
     yield f"{shown(one.analysis_id)} of {shown(one.stock_id)}  {one.status.value}  {days}"
@@ -322,7 +301,7 @@ def _lines(one: Pause) -> Iterator[str]:
         yield f"  failed: {shown(one.failed_agent)}"
     if one.status.value in {"PAUSED", "STALE"}:
         stale = "" if one.status.value == "STALE" else f"stale {one.stale_at:%Y-%m-%d %H:%M} UTC, "
-        yield f"  if nobody resumes it: {stale}expires {one.expires_at:%Y-%m-%d %H:%M} UTC"
+        yield f"  unless resumed: {stale}expires {one.expires_at:%Y-%m-%d %H:%M} UTC"
     if one.last_trouble is not None:
         yield f"  held up: {shown(one.last_trouble)}"
     plan = one.plan.to_dict()
@@ -344,7 +323,3 @@ def _batch_lines(state: BatchState) -> Iterator[str]:
     for name, (member, trouble) in state.members.items():
         if trouble is not None:
             yield f"  {shown(name)} {member.value}: {shown(trouble)}"
-
-
-def _print(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from imem.commands.ask import DEGRADED, AsOf, Json, Limit, OnClock, Subject, checked_options, print_answer, run_question
+from imem.commands.ask import AsOf, Limit, OnClock, Subject, checked_options, run_question
+from imem.terminal.command import DEGRADED, Json, print_answer
 
 if TYPE_CHECKING:
     from imem.recall.answers import BriefingSection
@@ -32,9 +33,7 @@ def _add_command(name: str, purpose: str) -> None:
     ) -> None:
         options = checked_options(as_of, clock)
         answer = run_question(methodcaller(name, subject, limit=limit, **options))
-        print_answer(
-            answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=lambda: _text(name, answer)
-        )
+        print_answer(answer.model_dump(mode="json", exclude_none=True), lambda: [_text(name, answer)], as_json=as_json)
         if answer.reason is not None:
             typer.echo(f"Incomplete: {answer.reason}.", err=True)
             raise typer.Exit(DEGRADED)

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Coroutine, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from imem.commands.sync import sync_app
-from imem.journal.errors import BadInput, shown
-from imem.journal.settings import Settings
+from imem.journal.errors import shown
+from imem.terminal.command import DEGRADED, Json, print_answer, run
 
 if TYPE_CHECKING:
+    from imem.services.stores import Stores
     from imem.sync.gates import AgentLag, GateReport
     from imem.sync.snapshots import MemorySnapshot
 
-T = TypeVar("T")
-
 BUDGET_MS = 5000
-"""How long an answer may take, in milliseconds."""
-
-DEGRADED = 3
+"""How long a read may take, in milliseconds."""
 
 SHOWN_CHARS = 100
 """Characters of a statement that a line shows."""
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer()
 snapshot_app = typer.Typer(help="What debates argue from.", no_args_is_help=True)
@@ -39,14 +32,6 @@ def _snapshot() -> None:
     """Look at what debates argue from."""
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run *work*; a wrong argument ends with exit code 2."""
-    try:
-        return asyncio.run(work)
-    except BadInput as error:
-        raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
-
-
 @snapshot_app.command("show")
 def show(
     snapshot: Annotated[str, typer.Argument(metavar="ID", help="The snapshot's id.")], *, as_json: Json = False
@@ -56,22 +41,16 @@ def show(
 
     Exit code 3: it is stale, or could not be compared with what Postgres says.
     """
-    found = _run(_read(snapshot))
-    if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
-    else:
-        typer.echo("\n".join(_lines(found)))
+    found = run(lambda stores: _read(stores, snapshot))
+    print_answer(found.to_dict(), lambda: _lines(found), as_json=as_json)
     if found.stale_reason is not None or not found.confirmed:
         raise typer.Exit(DEGRADED)
 
 
-async def _read(snapshot: str) -> MemorySnapshot:
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-    from imem.services.stores import Stores  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-    from imem.services.synchronization import open_synchronization  # noqa: PLC0415 - as above
+async def _read(stores: Stores, snapshot: str) -> MemorySnapshot:
+    from imem.services.sync_api import SyncApi  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
-    async with Stores.open(Settings.read()) as stores, open_synchronization(stores) as synchronization:
-        return await synchronization.read_snapshot(snapshot, deadline=Deadline.after_ms(BUDGET_MS))
+    return await SyncApi(stores).read_snapshot(snapshot, deadline_ms=BUDGET_MS)
 
 
 def _lines(found: MemorySnapshot) -> Iterator[str]:
@@ -108,34 +87,28 @@ def gate(
 
     Exit code 3: an agent is behind.
     """
-    report = _run(_gate(gate, last=last))
+    report = run(lambda stores: _gate(stores, gate, last=last))
     if report is None:
         typer.echo("null" if as_json else "There is no report of that gate yet.")
         return
-    if as_json:
-        typer.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
-    else:
-        typer.echo("\n".join(_report(report)))
+    print_answer(report.to_dict(), lambda: _report(report), as_json=as_json)
     if not report.consistent:
         raise typer.Exit(DEGRADED)
 
 
-async def _gate(gate: str, *, last: bool) -> GateReport | None:
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-    from imem.services.stores import Stores  # noqa: PLC0415 - as above
-    from imem.services.synchronization import open_synchronization  # noqa: PLC0415 - as above
-    from imem.sync.synchronizer import FORCE_MS  # noqa: PLC0415 - as above
+async def _gate(stores: Stores, gate: str, *, last: bool) -> GateReport | None:
+    from imem.services.sync_api import SyncApi  # noqa: PLC0415 - as above
 
-    async with Stores.open(Settings.read()) as stores, open_synchronization(stores) as synchronization:
-        if last:
-            return await synchronization.gate_report(gate, deadline=Deadline.after_ms(BUDGET_MS))
-        return await synchronization.sync_gate(gate, deadline_ms=FORCE_MS)
+    sync = SyncApi(stores)
+    if last:
+        return await sync.gate_report(gate, deadline_ms=BUDGET_MS)
+    return await sync.sync_gate(gate)
 
 
 def _report(report: GateReport) -> Iterator[str]:
     opens = f", opens {report.opens_at:%Y-%m-%d %H:%M} UTC" if report.opens_at is not None else ""
     yield f"Gate {shown(report.gate)}{opens}; report of {report.made_at:%Y-%m-%d %H:%M:%S} UTC ({report.phase})"
-    yield "Nobody is behind." if report.consistent else "Not everybody's word is where it belongs:"
+    yield "No agent is behind." if report.consistent else "Some agents are behind:"
     for lag in report.lags:
         yield f"  {lag.agent_id}: {_behind(lag)}"
         if lag.reason:

@@ -27,13 +27,10 @@ from imem.local.process import ProcessIdentity
 from imem.local.workers import TOP
 from imem.logs import configure
 from imem.terminal import output
+from imem.terminal.command import DEGRADED, FAILURE, Json
 
-FAILURE = 1
-DEGRADED = 3
 STOP_WAIT_S = 60.0
 POLL_S = 0.05
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer()
 
@@ -126,7 +123,7 @@ def start_detached(settings: Settings, report: Callable[[state.StackState], None
     try:
         ended = _follow(reading, report)
     except BaseException:
-        daemon.send_signal(signal.SIGTERM)  # Nobody asked for half a stack.
+        daemon.send_signal(signal.SIGTERM)  # Half a stack serves no caller.
         daemon.wait()
         raise
     daemon.returncode = 0  # It lives on by intention; without this Python warns that it still runs.

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections.abc import Coroutine, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
 from imem.journal.errors import BadInput, shown
-from imem.journal.settings import Settings
+from imem.terminal.command import DEGRADED, Json, print_answer, run
 
 if TYPE_CHECKING:
     from imem.journal.modes import Mode
+    from imem.services.stores import Stores
     from imem.sync.dead_letters import DeadLetters
     from imem.sync.status import DeliveryStatus
-
-T = TypeVar("T")
 
 BUDGET_MS = 10_000
 """How long an answer may take, in milliseconds."""
 
-DEGRADED = 3
-
 POLL_S = 0.5
 """Poll interval of ``--wait``, in seconds."""
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer()
 sync_app = typer.Typer(help="What was recorded on its way to the graph and to agents.", no_args_is_help=True)
@@ -56,14 +50,12 @@ def status(
     Exit code 3: events wait and no applier is running; or the graph is no projection of this journal.
     """
     end = time.monotonic() + wait
-    found, mode, priority = _run(_status())
+    found, mode, priority = run(_status)
     while not _whole(found) and time.monotonic() < end:
         time.sleep(POLL_S)  # Polling: other processes do the work.
-        found, mode, priority = _run(_status())
-    if as_json:
-        typer.echo(json.dumps({"mode": mode.value, **found.to_dict(), "priority": priority}, indent=2))
-    else:
-        typer.echo("\n".join(_status_lines(found, mode, priority=priority)))
+        found, mode, priority = run(_status)
+    document = {"mode": mode.value, **found.to_dict(), "priority": priority}
+    print_answer(document, lambda: _status_lines(found, mode, priority=priority), as_json=as_json)
     if found.stuck or found.mismatch is not None:
         raise typer.Exit(DEGRADED)
 
@@ -71,12 +63,9 @@ def status(
 @sync_app.command()
 def dead(*, as_json: Json = False) -> None:
     """List the events that the graph refused for good, oldest first, each with the reason."""
-    found = _run(_dead())
-    if as_json:
-        document = {"total": found.total, "dead": [letter.to_dict() for letter in found.letters]}
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
-    else:
-        typer.echo("\n".join(_dead_lines(found)))
+    found = run(_dead)
+    document = {"total": found.total, "dead": [letter.to_dict() for letter in found.letters]}
+    print_answer(document, lambda: _dead_lines(found), as_json=as_json)
 
 
 @sync_app.command()
@@ -98,7 +87,7 @@ def replay(
     """
     if bool(events) is every:
         raise typer.BadParameter("Name events, or say --all.")
-    replayed = _run(_replay(events or []))
+    replayed = run(lambda stores: _replay(stores, events or []))
     if as_json:
         typer.echo(json.dumps({"replayed": replayed}))
     elif not replayed:
@@ -107,61 +96,46 @@ def replay(
         typer.echo(f"On their way again: {', '.join(map(str, replayed))}. `imem sync dead` shows what dies once more.")
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run *work*; a wrong argument ends with exit code 2."""
-    try:
-        return asyncio.run(work)
-    except BadInput as error:
-        raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
-
-
-async def _status() -> tuple[DeliveryStatus, Mode, bool]:
+async def _status(stores: Stores) -> tuple[DeliveryStatus, Mode, bool]:
     from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
     from imem.services.health import check_health  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-    from imem.services.stores import Stores  # noqa: PLC0415 - as above
     from imem.sync import status as sync_status  # noqa: PLC0415 - as above
 
-    async with Stores.open(Settings.read()) as stores:
-        deadline = Deadline.after_ms(BUDGET_MS)
-        found = await stores.gateway.authorize_and_execute(
-            Resource(ResourceType.GRAPH, "delivery"),
-            Action.READ,
-            lambda: sync_status.status(
-                stores.database, stores.graph, applier_interval_s=stores.gateway.applier_interval_s, deadline=deadline
-            ),
-            deadline=deadline,
-        )
-        return found, (await check_health(stores)).mode, stores.settings.sync_priority
+    deadline = Deadline.after_ms(BUDGET_MS)
+    found = await stores.gateway.authorize_and_execute(
+        Resource(ResourceType.GRAPH, "delivery"),
+        Action.READ,
+        lambda: sync_status.status(
+            stores.database, stores.graph, applier_interval_s=stores.gateway.applier_interval_s, deadline=deadline
+        ),
+        deadline=deadline,
+    )
+    return found, (await check_health(stores)).mode, stores.settings.sync_priority
 
 
-async def _dead() -> DeadLetters:
+async def _dead(stores: Stores) -> DeadLetters:
     from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-    from imem.services.stores import Stores  # noqa: PLC0415 - as above
     from imem.sync.dead_letters import dead_letters  # noqa: PLC0415 - as above
 
-    async with Stores.open(Settings.read()) as stores:
-        deadline = Deadline.after_ms(BUDGET_MS)
-        return await stores.gateway.authorize_and_execute(
-            Resource(ResourceType.GRAPH, "dead events"),
-            Action.READ,
-            lambda: dead_letters(stores.database, deadline=deadline),
-            deadline=deadline,
-        )
+    deadline = Deadline.after_ms(BUDGET_MS)
+    return await stores.gateway.authorize_and_execute(
+        Resource(ResourceType.GRAPH, "dead events"),
+        Action.READ,
+        lambda: dead_letters(stores.database, deadline=deadline),
+        deadline=deadline,
+    )
 
 
-async def _replay(events: Sequence[str]) -> list[int]:
+async def _replay(stores: Stores, events: list[str]) -> list[int]:
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-    from imem.services.stores import Stores  # noqa: PLC0415 - as above
     from imem.sync import dead_letters as letters  # noqa: PLC0415 - as above
 
-    which = [_named(text) for text in events]
-    async with Stores.open(Settings.read()) as stores:
-        deadline = Deadline.after_ms(BUDGET_MS)
-        if not which:
-            return await letters.replay_all(stores.gateway, deadline=deadline)
-        return await letters.replay(stores.gateway, which, deadline=deadline)
+    which, deadline = [_named(text) for text in events], Deadline.after_ms(BUDGET_MS)
+    if not which:
+        return await letters.replay_all(stores.gateway, deadline=deadline)
+    return await letters.replay(stores.gateway, which, deadline=deadline)
 
 
 def _named(text: str) -> int | UUID:
@@ -203,7 +177,7 @@ def _sentence(found: DeliveryStatus) -> str:
     if not waiting:
         held = "The graph holds everything that was written."
         return held if found.compared else "Everything that was written was applied; the graph could not be asked."
-    stuck = ", and nobody applies any" if found.stuck else ""
+    stuck = ", and no process applies them" if found.stuck else ""
     return f"{waiting:,} events wait, the oldest for {_ago(found.lag_s)}{stuck}."
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import UUID
 
 import typer
 
-from imem.journal.errors import BadInput, shown
-from imem.journal.settings import Settings
+from imem.journal.errors import shown
+from imem.terminal import command
+from imem.terminal.command import Json, print_answer, print_json
 
 if TYPE_CHECKING:
     from imem.cache.working.document import Contents, MemoryEntry
     from imem.checkpoints.model import Checkpoint, CheckpointSummary
+    from imem.journal.deadline import Deadline
+    from imem.services.stores import Stores
     from imem.services.working import AgentServices
 
 T = TypeVar("T")
@@ -28,7 +28,6 @@ BUDGET_MS = 5000
 SHOWN_CHARS = 60
 """Characters of a value that a line shows."""
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Id = Annotated[UUID, typer.Argument(metavar="ID", help="A checkpoint's id, as `imem checkpoints list` shows it.")]
 
 app = typer.Typer()
@@ -36,25 +35,19 @@ checkpoints_app = typer.Typer(help="Where agents stand.", no_args_is_help=True)
 app.add_typer(checkpoints_app, name="checkpoints")
 
 
-@asynccontextmanager
-async def _work() -> AsyncIterator[AgentServices]:
-    from imem.services.stores import Stores  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-    from imem.services.working import AgentServices  # noqa: PLC0415 - as above
+def _run(ask: Callable[[AgentServices], Awaitable[T]]) -> T:
+    from imem.services.working import AgentServices  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
-    async with Stores.open(Settings.read()) as stores:
-        work = AgentServices(stores)
-        try:
-            yield work
-        finally:
-            await work.close()
+    async def asked(stores: Stores) -> T:
+        return await ask(AgentServices(stores))
+
+    return command.run(asked)
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run *work*; a wrong argument ends with exit code 2."""
-    try:
-        return asyncio.run(work)
-    except BadInput as error:
-        raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
+def _due() -> Deadline:
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
+
+    return Deadline.after_ms(BUDGET_MS)
 
 
 @checkpoints_app.callback()
@@ -72,22 +65,14 @@ def list_(
     """List the checkpoints of an analysis, oldest first; of very many the newest."""
     from imem.checkpoints.store import LONGEST_LIST  # noqa: PLC0415 - as above
 
-    found = _run(_history(analysis, agent_type))
+    found = _run(lambda work: work.history(analysis, agent_type, deadline=_due()))
     if len(found) == LONGEST_LIST:
         typer.echo(f"These are the newest {LONGEST_LIST:,}; older ones are not shown.", err=True)
-    if as_json:
-        typer.echo(json.dumps([_plain(asdict(one)) for one in found], indent=2, ensure_ascii=False))
-    elif not found:
-        typer.echo("No agent has begun in it.")
-    else:
-        typer.echo("\n".join(_list(found)))
-
-
-async def _history(analysis: str, agent_type: str | None) -> list[CheckpointSummary]:
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-
-    async with _work() as work:
-        return await work.history(analysis, agent_type, deadline=Deadline.after_ms(BUDGET_MS))
+    print_answer(
+        [_plain(asdict(one)) for one in found],
+        lambda: list(_list(found)) or ["No agent has begun in it."],
+        as_json=as_json,
+    )
 
 
 def _list(found: list[CheckpointSummary]) -> Iterator[str]:
@@ -105,22 +90,11 @@ def _list(found: list[CheckpointSummary]) -> Iterator[str]:
 @checkpoints_app.command()
 def show(checkpoint: Id, *, as_json: Json = False) -> None:
     """Show one checkpoint: what was done, what is left, and what the agent then knew."""
-    found = _run(_checkpoint(checkpoint))
+    found = _run(lambda work: work.checkpoint(checkpoint, deadline=_due()))
     if as_json:
-        typer.echo(json.dumps(_plain(asdict(found)), indent=2, ensure_ascii=False))
+        print_json(_plain(asdict(found)))
     else:
         typer.echo("\n".join(_show(found)))
-
-
-async def _checkpoint(*checkpoints: UUID) -> Checkpoint:
-    return (await _checkpoints_of(*checkpoints))[0]
-
-
-async def _checkpoints_of(*checkpoints: UUID) -> list[Checkpoint]:
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-
-    async with _work() as work:
-        return [await work.checkpoint(one, deadline=Deadline.after_ms(BUDGET_MS)) for one in checkpoints]
 
 
 def _show(found: Checkpoint) -> Iterator[str]:
@@ -172,14 +146,14 @@ def _printable(text: str) -> str:
 @checkpoints_app.command()
 def diff(before: Id, after: Id, *, as_json: Json = False) -> None:
     """Show what changed from one checkpoint to another: subtasks, and keys of the working memory."""
-    first, second = _run(_checkpoints_of(before, after))
-    changes = _changes(first, second)
-    if as_json:
-        typer.echo(json.dumps(changes, indent=2, ensure_ascii=False))
-        return
+
+    async def both(work: AgentServices) -> list[Checkpoint]:
+        return [await work.checkpoint(one, deadline=_due()) for one in (before, after)]
+
+    changes = _changes(*_run(both))
     lines = [f"{sign} {_printable(name)}" for sign, key in _SIGNS for name in changes[key]]
-    done = changes["completed"]
-    typer.echo("\n".join([f"completed: {', '.join(done) or 'nothing more'}", *(lines or ["The same is known."])]))
+    done = f"completed: {', '.join(changes['completed']) or 'nothing more'}"
+    print_answer(changes, lambda: [done, *(lines or ["The same is known."])], as_json=as_json)
 
 
 _SIGNS = (("+", "added"), ("-", "removed"), ("~", "changed"))
@@ -209,9 +183,9 @@ def working(
 
     Nothing is changed, and nothing is renewed.
     """
-    stand, contents = _run(_working(agent))
+    stand, contents = _run(lambda work: _working(work, agent))
     if as_json:
-        typer.echo(json.dumps({**stand, "keys": contents}, indent=2, ensure_ascii=False))
+        print_json({**stand, "keys": contents})
         return
     typer.echo(
         f"{stand['agent_type']} in {_printable(stand['analysis_id'])}: {stand['state']}, {stand['mode']}, "
@@ -230,15 +204,13 @@ def _value(one: Mapping[str, Any]) -> str:
     return f"  {_printable(str(one['value']))}" if "value" in one else ""
 
 
-async def _working(agent: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
+async def _working(work: AgentServices, agent: str) -> tuple[dict[str, Any], dict[str, Any]]:
     from imem.journal.errors import NotOpen  # noqa: PLC0415 - as above
 
-    async with _work() as work:
-        found = await work.look(agent, deadline=Deadline.after_ms(BUDGET_MS))
-        if found is None:
-            raise NotOpen(f"The working memory of {agent} does not exist.", mend="A session of its agent opens it.")
-        meta, contents, readable = found
+    found = await work.look(agent, deadline=_due())
+    if found is None:
+        raise NotOpen(f"The working memory of {agent} does not exist.", mend="A session of its agent opens it.")
+    meta, contents, readable = found
     stand = {
         **_plain(asdict(meta)),
         **_plain(asdict(meta.identity)),

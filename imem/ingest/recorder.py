@@ -40,12 +40,12 @@ class Recorder:
     """
     Appends items that agents published, each with the agent's owner as the actor.
 
-    If the owner is the gateway's actor, its own role applies; else the role of an agent, and claims of an agent that
+    If the owner is the actor who asks, its own role applies; else the role of an agent, and claims of an agent that
     others are measured against are refused: who owns a memory is what its instance says.
 
     Args:
         gateway: appends the items.
-        own_role: whether the gateway's actor has items of its own. That of a pipeline has none.
+        own_role: whether actors who ask have items of their own. A pipeline has none.
     """
 
     def __init__(self, gateway: Gateway, *, own_role: bool = True) -> None:
@@ -53,10 +53,16 @@ class Recorder:
         self._own_role = own_role
 
     async def __call__(
-        self, items: Sequence[PublishedItem], *, owner: str, lock_epoch: int | None, deadline: Deadline
+        self,
+        items: Sequence[PublishedItem],
+        *,
+        owner: str,
+        by: Actor | None = None,
+        lock_epoch: int | None,
+        deadline: Deadline,
     ) -> list[Receipt]:
         """Append *items*, each under its own identity; see :func:`record`."""
-        own = self._gateway.actor
+        own = by or self._gateway.actor
         actor = own if self._own_role and own.id == owner else Actor(owner, Role.AGENT)
         if actor is not own:
             await self._refuse_reference(items, actor, deadline)

@@ -20,7 +20,7 @@ from imem.checkpoints.conversations.store import (
     SummaryOutcome,
 )
 from imem.checkpoints.statements import thread_of
-from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
@@ -61,12 +61,16 @@ class Conversation:
         workflow_id, thread_id: its name; threads of two workflows with the same thread id are separate.
     """
 
-    def __init__(self, gateway: Gateway, conversations: Conversations, workflow_id: str, thread_id: str) -> None:
+    def __init__(
+        self, gateway: Gateway, actor: Actor, conversations: Conversations, workflow_id: str, thread_id: str
+    ) -> None:
         thread_of(workflow_id, thread_id)
         self._gateway = gateway
+        self._actor = actor
         self._conversations = conversations
         self.workflow_id = workflow_id
         self.thread_id = thread_id
+        self._thread = workflow_id, thread_id
 
     async def add(self, message: Message, *, summarise: bool = True, deadline_ms: int | None = None) -> AddedMessage:
         """
@@ -79,14 +83,9 @@ class Conversation:
             summarise: whether to make a summary that is due; otherwise it is left to a later call.
             deadline_ms: budget including the summary, in milliseconds; 30,000 by default.
         """
-
-        async def work(owner: str | None) -> AddedMessage | ForeignThread:
-            return await self._conversations.add(
-                self.workflow_id, self.thread_id, message, owner=owner, deadline=due, summarise=summarise
-            )
-
         due = _due(deadline_ms, SAY_MS)
-        return await self._allowed(Action.WRITE, work, due)
+        add = partial(self._conversations.add, *self._thread, message, deadline=due, summarise=summarise)
+        return await self._allowed(Action.WRITE, lambda owner: add(owner=owner), due)
 
     async def window(self, *, deadline_ms: int | None = None) -> Messages:
         """
@@ -97,12 +96,9 @@ class Conversation:
         Args:
             deadline_ms: how long it may take, in milliseconds; 2,000 by default.
         """
-
-        async def work(owner: str | None) -> Messages:
-            return await self._conversations.window(self.workflow_id, self.thread_id, owner=owner, deadline=due)
-
         due = _due(deadline_ms, READ_MS)
-        return await self._allowed(Action.READ, work, due)
+        window = self._conversations.window
+        return await self._allowed(Action.READ, lambda owner: window(*self._thread, owner=owner, deadline=due), due)
 
     async def history(self, *, after: int = 0, limit: int = 100, deadline_ms: int | None = None) -> Messages:
         """
@@ -113,14 +109,9 @@ class Conversation:
             limit: most messages, 1 to 500.
             deadline_ms: how long it may take, in milliseconds; 2,000 by default.
         """
-
-        async def work(owner: str | None) -> Messages:
-            return await self._conversations.history(
-                self.workflow_id, self.thread_id, owner=owner, after=after, limit=limit, deadline=due
-            )
-
         due = _due(deadline_ms, READ_MS)
-        return await self._allowed(Action.READ, work, due)
+        page = partial(self._conversations.history, *self._thread, after=after, limit=limit, deadline=due)
+        return await self._allowed(Action.READ, lambda owner: page(owner=owner), due)
 
     async def summarise(self, *, deadline_ms: int | None = None) -> SummaryOutcome:
         """
@@ -129,12 +120,9 @@ class Conversation:
         Args:
             deadline_ms: how long it may take, in milliseconds; 30,000 by default.
         """
-
-        async def work(_: str | None) -> SummaryOutcome:
-            return await self._conversations.summarise(self.workflow_id, self.thread_id, deadline=due)
-
         due = _due(deadline_ms, SAY_MS)
-        return await self._allowed(Action.WRITE, work, due)
+        summarise = self._conversations.summarise
+        return await self._allowed(Action.WRITE, lambda _: summarise(*self._thread, deadline=due), due)
 
     async def delete(self, *, deadline_ms: int | None = None) -> int:
         """
@@ -145,12 +133,9 @@ class Conversation:
         Args:
             deadline_ms: how long it may take, in milliseconds; 2,000 by default.
         """
-
-        async def work(owner: str | None) -> int | ForeignThread:
-            return await self._conversations.delete_of(owner, self.workflow_id, self.thread_id, deadline=due)
-
         due = _due(deadline_ms, READ_MS)
-        return await self._allowed(Action.DELETE, work, due)
+        delete = self._conversations.delete_of
+        return await self._allowed(Action.DELETE, lambda owner: delete(owner, *self._thread, deadline=due), due)
 
     async def _allowed(
         self, action: Action, work: Callable[[str | None], Awaitable[T | ForeignThread]], deadline: Deadline
@@ -159,10 +144,12 @@ class Conversation:
         # The longer budget is for models: a server that is away is reported at once.
         looking = deadline.within_ms(READ_MS)
         found = await self._conversations.owner(self.workflow_id, self.thread_id, deadline=looking)
-        owner = found.owner if found is not None else self._gateway.actor.id
+        owner = found.owner if found is not None else self._actor.id
         while True:
             resource = Resource(ResourceType.WORKFLOW, f"{self.workflow_id}/{self.thread_id}", owner)
-            done = await self._gateway.authorize_and_execute(resource, action, partial(work, owner), deadline=deadline)
+            done = await self._gateway.authorize_and_execute(
+                resource, action, partial(work, owner), deadline=deadline, actor=self._actor
+            )
             if not isinstance(done, ForeignThread):
                 return done
             # Another actor has begun it since: the gateway decides again, for that owner.

@@ -10,9 +10,9 @@ from imem.journal.gateway import Gateway
 from imem.journal.settings import Role
 
 
-async def delegated_actor(gateway: Gateway, agent: str, *, deadline: Deadline) -> Actor:
+async def delegated_actor(gateway: Gateway, agent: str, *, lender: Actor | None = None, deadline: Deadline) -> Actor:
     """
-    Return an actor with the name *agent* and an agent's rights; it carries the delegating actor's id.
+    Return an actor with the name *agent* and an agent's rights; it carries the id of the delegating actor *lender*.
 
     The name of a baseline, an ensemble or a human may be used only by an actor that may append for it. The agent's
     governed kind is looked up once, here: a later change does not end the delegation.
@@ -21,20 +21,20 @@ async def delegated_actor(gateway: Gateway, agent: str, *, deadline: Deadline) -
         PermissionDenied: the agent is a baseline, an ensemble or a human; one denial row was written.
         PostgresUnavailable, BudgetExceeded: the agent's kind could not be looked up; retryable.
     """
-    lender = gateway.actor
+    lender = lender or gateway.actor
     its = Resource(ResourceType.JOURNAL, f"as {agent}", agent)
-    if not gateway.may(its, Action.APPEND):
+    if not gateway.may(its, Action.APPEND, actor=lender):
         kind = await reference_kind(gateway.database, agent, deadline=deadline)
         if kind is not None:
-            await _refuse(gateway, its, kind, deadline)
+            await _refuse(gateway, lender, its, kind, deadline)
     return Actor(agent, Role.AGENT, lent_by=lender.lent_by or lender.id)
 
 
-async def _refuse(gateway: Gateway, its: Resource, kind: str, deadline: Deadline) -> None:
+async def _refuse(gateway: Gateway, lender: Actor, its: Resource, kind: str, deadline: Deadline) -> None:
     try:
-        await gateway.authorize(its, Action.APPEND, deadline=deadline)
+        await gateway.authorize(its, Action.APPEND, deadline=deadline, actor=lender)
     except PermissionDenied as denied:
-        who = f"{gateway.actor.id} ({gateway.actor.role})"
+        who = f"{lender.id} ({lender.role})"
         raise PermissionDenied(
             f"{who} may not act as {its.owner}, whose kind is {kind}: others are measured against it.", mend=denied.mend
         ) from denied

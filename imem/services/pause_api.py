@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from imem.checkpoints.pauses.plan import Plan
+from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
+from imem.services.actor_api import ActorApi
 from imem.services.arguments import MOST_WRITE_BUDGET_MS, budget_ms
 
 if TYPE_CHECKING:
     from imem.checkpoints.orchestration.orchestrator import WorkflowState
+    from imem.checkpoints.pauses.assembly import PauseServices
     from imem.checkpoints.pauses.human_gates import HumanGate
     from imem.checkpoints.pauses.pause_service import PauseResult, PauseState, ResumeResult
     from imem.checkpoints.pauses.rows import Pause
-    from imem.services.working import AgentServices
+
+T = TypeVar("T")
 
 ORDER_BUDGET_MS: Final = 90_000
 """Default budget of a pause or resumption, in milliseconds."""
@@ -27,13 +31,14 @@ def _order_due(deadline_ms: float) -> Deadline:
 
 
 @checks_arguments
-class PauseApi:
-    """Analyses, their pauses and their gates; see :class:`imem.memory.Memory`."""
+class PauseApi(ActorApi):
+    """
+    Analyses, their pauses and their gates; see :class:`imem.memory.Memory`.
 
-    @property
-    def work(self) -> AgentServices:
-        """The services of running agents."""
-        raise NotImplementedError  # Memory, which this is a part of, has it.
+    Reading takes the right to read workflows; changes require a human role. *what* names an analysis, or a stock by its
+    subject, such as ``company:MU``. All raise :class:`~imem.journal.errors.PermissionDenied` if the actor may not, with
+    one denial row written, and :class:`~imem.journal.errors.BadInput` if *what* matches none or several.
+    """
 
     async def start_analysis(
         self, analysis_id: str, subject_id: str, agents: Mapping[str, str], *, deadline_ms: float = ORDER_BUDGET_MS
@@ -50,11 +55,18 @@ class PauseApi:
             BadInput: no agent is given, one is not defined, an instance belongs to another analysis, or the analysis
                 is of another subject.
         """
-        return await self.work.orders.start(analysis_id, subject_id, agents, deadline=_order_due(deadline_ms))
+        due, start = _order_due(deadline_ms), self._pauses.orchestrator.start_analysis
+        return await self._of_workflow(
+            analysis_id,
+            Action.RESUME,
+            lambda: start(analysis_id, subject_id, agents, by=self._actor, deadline=due),
+            due,
+        )
 
     async def analysis_state(self, analysis_id: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> WorkflowState:
         """Return the state of an analysis and of each of its agents."""
-        return await self.work.orders.workflow(analysis_id, deadline=_order_due(deadline_ms))
+        due, state = _order_due(deadline_ms), self._pauses.orchestrator.get_workflow_state
+        return await self._of_workflow(analysis_id, Action.READ, lambda: state(analysis_id, deadline=due), due)
 
     async def open_gate(
         self, analysis_id: str, gate: int, *, due_at: datetime | None = None, deadline_ms: float = ORDER_BUDGET_MS
@@ -71,7 +83,15 @@ class PauseApi:
         Raises:
             BadInput: no such analysis runs.
         """
-        return await self.work.orders.open_gate(analysis_id, gate, due_at=due_at, deadline=_order_due(deadline_ms))
+        from imem.checkpoints.pauses.human_gates import open_gate  # noqa: PLC0415 - who has no gates needs none of it
+
+        due, database = _order_due(deadline_ms), self._stores.database
+        return await self._allowed(
+            Resource(ResourceType.JOURNAL, analysis_id),
+            Action.APPEND_GATES,
+            lambda: open_gate(database, analysis_id, gate, due_at=due_at, by=self._actor, deadline=due),
+            due,
+        )
 
     async def answer_gate(
         self, analysis_id: str, gate: int, answer: str, *, reason: str, deadline_ms: float = ORDER_BUDGET_MS
@@ -85,12 +105,22 @@ class PauseApi:
             BadInput: there is no such gate, or no such answer.
             TransitionRefused: it was answered otherwise, or its time is over.
         """
-        due = _order_due(deadline_ms)
-        return await self.work.orders.answer_gate(analysis_id, gate, answer, reason=reason, deadline=due)
+        from imem.checkpoints.pauses.human_gates import answer_gate  # noqa: PLC0415 - as above
+
+        due, database = _order_due(deadline_ms), self._stores.database
+        return await self._allowed(
+            Resource(ResourceType.JOURNAL, analysis_id),
+            Action.APPEND_GATES,
+            lambda: answer_gate(database, analysis_id, gate, answer, reason=reason, by=self._actor, deadline=due),
+            due,
+        )
 
     async def gates(self, *, deadline_ms: float = ORDER_BUDGET_MS) -> list[HumanGate]:
         """Return the gates that wait for a person, those due first."""
-        return await self.work.orders.gates(deadline=_order_due(deadline_ms))
+        from imem.checkpoints.pauses.human_gates import open_gates  # noqa: PLC0415 - as above
+
+        due, database = _order_due(deadline_ms), self._stores.database
+        return await self._of_workflow("gates", Action.READ, lambda: open_gates(database, deadline=due), due)
 
     async def pause(self, what: str, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> PauseResult:
         """
@@ -102,7 +132,10 @@ class PauseApi:
         Raises:
             BadInput: nothing runs under that name, or several analyses do.
         """
-        return await self.work.orders.pause(what, reason, deadline=_order_due(deadline_ms))
+        due, pause = _order_due(deadline_ms), self._pauses.pauses.pause_analysis
+        return await self._of_workflow(
+            what, Action.PAUSE, lambda: pause(what, reason, by=self._actor, deadline=due), due
+        )
 
     async def resume(
         self,
@@ -123,7 +156,10 @@ class PauseApi:
         Raises:
             TransitionRefused: it is not paused, or is being resumed already.
         """
-        return await self.work.orders.resume(what, plan, notify=notify, deadline=_order_due(deadline_ms))
+        due, resume = _order_due(deadline_ms), self._pauses.pauses.resume_analysis
+        return await self._of_workflow(
+            what, Action.RESUME, lambda: resume(what, plan, notify, by=self._actor, deadline=due), due
+        )
 
     async def extend_pause(
         self, what: str, until: datetime, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS
@@ -135,16 +171,33 @@ class PauseApi:
             TransitionRefused: it is not paused.
             BadInput: it was extended before, or *until* is more than 30 days after it began.
         """
-        return await self.work.orders.extend(what, until, reason, deadline=_order_due(deadline_ms))
+        due, extend = _order_due(deadline_ms), self._pauses.pauses.extend
+        return await self._of_workflow(
+            what, Action.EXTEND, lambda: extend(what, until, reason, by=self._actor, deadline=due), due
+        )
 
     async def cancel_pause(self, what: str, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> str:
         """Cancel a paused analysis: it fails, and its working memories are deleted at once; return its id."""
-        return await self.work.orders.cancel(what, reason, deadline=_order_due(deadline_ms))
+        due, cancel = _order_due(deadline_ms), self._pauses.pauses.cancel
+        return await self._of_workflow(
+            what, Action.CANCEL, lambda: cancel(what, reason, by=self._actor, deadline=due), due
+        )
 
     async def paused(self, *, everything: bool = False, deadline_ms: float = ORDER_BUDGET_MS) -> list[Pause]:
         """Return the paused analyses; with *everything*, also those resumed recently."""
-        return await self.work.orders.listed(everything=everything, deadline=_order_due(deadline_ms))
+        due, listed = _order_due(deadline_ms), self._pauses.pauses.pauses
+        return await self._of_workflow("pauses", Action.READ, lambda: listed(everything=everything, deadline=due), due)
 
     async def pause_state(self, what: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> PauseState:
         """Return whether an analysis is paused, and how its last pause ended."""
-        return await self.work.orders.state(what, deadline=_order_due(deadline_ms))
+        due, state = _order_due(deadline_ms), self._pauses.pauses.get_pause_state
+        return await self._of_workflow(what, Action.READ, lambda: state(what, deadline=due), due)
+
+    @property
+    def _pauses(self) -> PauseServices:
+        return self._stores.agents.pauses
+
+    async def _of_workflow(
+        self, what: str, action: Action, operation: Callable[[], Awaitable[T]], deadline: Deadline
+    ) -> T:
+        return await self._allowed(Resource(ResourceType.WORKFLOW, what), action, operation, deadline)

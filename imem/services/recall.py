@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import structlog
 
+from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
 from imem.recall.brief import Recall
@@ -24,11 +25,12 @@ WARMING_MS: Final = 2_000.0
 """Budget of resolving a session's subject before warming, in milliseconds."""
 
 
-def recall_over(stores: Stores, *, use_cache: bool = True) -> Recall:
+def recall_over(stores: Stores, actor: Actor | None = None, *, use_cache: bool = True) -> Recall:
     """
-    Return the reader over *stores*, for the stores' actor.
+    Return the reader over *stores*.
 
     Args:
+        actor: who asks; the process' own actor by default.
         use_cache: whether to use the tiered cache.
     """
     return Recall(
@@ -39,7 +41,8 @@ def recall_over(stores: Stores, *, use_cache: bool = True) -> Recall:
             halflife_years=stores.settings.credibility_halflife_years,
             journal=stores.journal,
             watch=LatencyWatch(stores.database),
-        )
+        ),
+        actor or stores.gateway.actor,
     )
 
 

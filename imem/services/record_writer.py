@@ -28,8 +28,8 @@ from imem.kg.model import (
     Outcome,
     Turn,
 )
+from imem.services.actor_api import ActorApi
 from imem.services.arguments import MOST_WRITE_BUDGET_MS, budget_ms
-from imem.services.stores import Stores
 
 WRITE_BUDGET_MS: Final = 2000
 """Default budget of a write until it is durable, in milliseconds."""
@@ -39,16 +39,8 @@ Node = Kind | tuple[str, str]
 
 
 @checks_arguments
-class RecordWriter:
-    """
-    Records models, links and corrections; see :class:`imem.memory.Memory` for common arguments and errors.
-
-    Args:
-        stores: the stores of the process.
-    """
-
-    def __init__(self, stores: Stores) -> None:
-        self._stores = stores
+class RecordWriter(ActorApi):
+    """Records models, links and corrections; see :class:`imem.memory.Memory` for common arguments and errors."""
 
     async def record_company(
         self,
@@ -322,6 +314,7 @@ class RecordWriter:
         [receipt] = await record(
             self._stores.gateway,
             [prepare(line, tier=AWAITED if wait_visible else None)],
+            actor=self._actor,
             deadline=deadline,
             wait_visible=visible_by,
         )

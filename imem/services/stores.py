@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from imem.cache.client import Client
     from imem.cache.tiers.tiered import TieredCache
     from imem.kg.engine import Graph
+    from imem.services.agent_stores import AgentStores
 
 
 _CREATE_ROLE = (
@@ -46,7 +47,7 @@ class Stores:
     Attributes:
         settings: with the address of every server.
         database: Postgres.
-        gateway: authorizes the actor that the settings name.
+        gateway: authorizes each call for its actor; that of calls which name none is the one of the settings.
         wakeup_publisher: wakes the applier.
         listener: subscriber to the applier's visibility notifications; None if no caller waits for visibility.
     """
@@ -59,6 +60,7 @@ class Stores:
     listener: VisibilitySubscriber | None = None
     _tiers: TieredCache | None = None
     _clients: list[Client] = field(default_factory=list)
+    _agents: AgentStores | None = None
 
     @property
     def graph(self) -> Graph:
@@ -111,13 +113,19 @@ class Stores:
         url = secret(self.settings, "postgres_url")
         return f"{_database_of(url)}?{urlsplit(url).query}"
 
-    def acting_as(self, actor: Actor) -> Stores:
-        """Return the same stores for another actor; only the first ones are to be closed."""
-        _ = self.graph, self.tiers  # Made now, so that both share them.
-        return replace(self, gateway=self.gateway.acting_as(actor))
+    @property
+    def agents(self) -> AgentStores:
+        """What agents of this process share, made on first use."""
+        if self._agents is None:
+            from imem.services.agent_stores import AgentStores  # noqa: PLC0415 - as above
+
+            self._agents = AgentStores(self)
+        return self._agents
 
     async def close(self) -> None:
         """Close every connection."""
+        if self._agents is not None:
+            await self._agents.close()
         if self._tiers is not None:
             await self._tiers.close()
         for client in self._clients:

@@ -13,19 +13,23 @@ Synchronisation of agents, and snapshots of debates: a part of ``Memory``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
+from imem.cache.working.published import item_of, publication
+from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
+from imem.journal.errors import NotOpen
 from imem.journal.events.entry import Tier
 from imem.kg.load_format.lines import Line
 from imem.kg.model import Kind
-from imem.services.arguments import LEAST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms
+from imem.services.actor_api import ActorApi
+from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms
+from imem.sync.members import SyncMember, checked_tier, members
 
 if TYPE_CHECKING:
-    from imem.services.working import AgentServices
     from imem.sync.delivery.notices import Notice
     from imem.sync.delivery.puller import PullResult
     from imem.sync.delivery.pusher import PushedItem
@@ -33,8 +37,10 @@ if TYPE_CHECKING:
     from imem.sync.snapshots import MemorySnapshot, SnapshotResult
     from imem.sync.synchronizer import RoutingDecision, SyncResult
 
+T = TypeVar("T")
+
 EXCHANGE_MS: Final = 2_000
-"""Default and largest budget of a synchronisation, in milliseconds."""
+"""Default and largest budget of a synchronisation, and default of a read, in milliseconds."""
 
 
 def _due(deadline_ms: float, most: int = EXCHANGE_MS) -> Deadline:
@@ -46,7 +52,7 @@ def _budget(deadline_ms: float, most: int = EXCHANGE_MS) -> float:
 
 
 @checks_arguments
-class SyncApi:
+class SyncApi(ActorApi):
     """
     Push, pull, notices, snapshots and gate reports; see :class:`imem.memory.Memory`.
 
@@ -55,11 +61,6 @@ class SyncApi:
     out of bounds, and :class:`~imem.journal.errors.StoreUnavailable` and :class:`~imem.journal.errors.BudgetExceeded`,
     after which repeating the call is safe.
     """
-
-    @property
-    def work(self) -> AgentServices:
-        """The services of running agents."""
-        raise NotImplementedError  # Memory, which this is a part of, has it.
 
     async def push(
         self,
@@ -81,10 +82,27 @@ class SyncApi:
             deadline_ms: at least 10.
 
         Raises:
+            NotOpen: items are given, and no session of this process holds the agent's memory.
             LeaseHeld: a snapshot is being taken; retryable, the items stay published.
         """
-        due = _due(deadline_ms, MOST_WRITE_BUDGET_MS)
-        return await self.work.synchronization.push(agent_id, items, tier, deadline=due)
+        urgency, due = checked_tier(tier), _due(deadline_ms, MOST_WRITE_BUDGET_MS)
+        agents = self._stores.agents
+        member = await self._member(agent_id, due)
+        session = agents.sessions.get((self._actor.id, agent_id))
+        if items and session is None:
+            raise NotOpen(
+                f"No session of this process works with the memory of {agent_id}.",
+                mend="Begin one, or push without items what it has published.",
+            )
+        changes = [publication(item_of(item)) for item in items]
+
+        async def pushed() -> list[PushedItem]:
+            holder = session.memory if session is not None else None
+            if holder is not None and changes:
+                await holder.write(*changes, deadline=due)
+            return await agents.synchronizer.push(member, by=self._actor, holder=holder, tier=urgency, deadline=due)
+
+        return await self._of_member(member, Action.WRITE, pushed, due)
 
     async def pull(
         self,
@@ -111,15 +129,20 @@ class SyncApi:
         from imem.sync.delivery.puller import PullFilter  # noqa: PLC0415 - who only asks needs none of it
 
         wanted = PullFilter.of(tiers=tiers, kinds=kinds, analysis_id=analysis_id, apart=apart, limit=limit)
-        return await self.work.synchronization.pull(agent_id, since, wanted, deadline=_due(deadline_ms))
+        due, pull = _due(deadline_ms), self._stores.agents.synchronizer.pull
+        member = await self._member(agent_id, due)
+        return await self._of_member(member, Action.WRITE, lambda: pull(member, since, wanted, deadline=due), due)
 
     async def notices(self, agent_id: str, *, deadline_ms: float = EXCHANGE_MS) -> list[Notice]:
         """Return the notices that wait for an agent, most urgent first; they have no content, :meth:`pull` does."""
-        return await self.work.synchronization.notices(agent_id, deadline=_due(deadline_ms))
+        due, notices = _due(deadline_ms), self._stores.agents.synchronizer.notices
+        member = await self._member(agent_id, due)
+        return await self._of_member(member, Action.READ, lambda: notices(member, deadline=due), due)
 
     async def route(self, event: int, *, deadline_ms: float = EXCHANGE_MS) -> list[RoutingDecision]:
         """Return to which agents the event at a position is routed, and why; the best score first."""
-        return await self.work.synchronization.route(event, deadline=_due(deadline_ms))
+        due, route = _due(deadline_ms), self._stores.agents.synchronizer.route
+        return await self._of_sync(f"event {event}", Action.READ, lambda: route(event, deadline=due), due)
 
     async def force_sync(self, agents: Collection[str], *, deadline_ms: float = EXCHANGE_MS) -> dict[str, SyncResult]:
         """
@@ -131,7 +154,12 @@ class SyncApi:
         Args:
             deadline_ms: 10 to 2,000; it ends by then.
         """
-        return await self.work.synchronization.force_sync(agents, deadline_ms=_budget(deadline_ms))
+        due = _due(deadline_ms)
+        found = await members(self._stores.database, agents, deadline=due)
+        for member in found:
+            resource = Resource(ResourceType.SYNC, member.agent_id, member.owner)
+            await self._stores.gateway.authorize(resource, Action.SYNCHRONIZE, deadline=due, actor=self._actor)
+        return await self._stores.agents.synchronizer.synchronize(found, by=self._actor, deadline=due)
 
     async def snapshot(
         self,
@@ -157,8 +185,13 @@ class SyncApi:
             LeaseHeld: another snapshot holds a participant; retryable.
             LeaseLost: the locks expired first; nothing was stored; retryable.
         """
-        due_ms = _budget(deadline_ms)
-        return await self.work.synchronization.snapshot(debate_id, participants, topic, deadline_ms=due_ms)
+        due_ms, take = _budget(deadline_ms), self._stores.agents.snapshots.take
+        return await self._of_sync(
+            f"debate {debate_id}",
+            Action.SYNCHRONIZE,
+            lambda: take(debate_id, participants, topic, by=self._actor, deadline_ms=due_ms),
+            Deadline.after_ms(due_ms),
+        )
 
     async def read_snapshot(self, snapshot_id: UUID | str, *, deadline_ms: float = EXCHANGE_MS) -> MemorySnapshot:
         """
@@ -167,7 +200,14 @@ class SyncApi:
         Raises:
             ConsistencyError: the stored content does not match its hash and must not be used.
         """
-        return await self.work.synchronization.read_snapshot(snapshot_id, deadline=_due(deadline_ms))
+        from imem.sync.snapshots import checked_snapshot_id  # noqa: PLC0415 - as above
+
+        which, due, read = (
+            checked_snapshot_id(snapshot_id),
+            _due(deadline_ms, MOST_BUDGET_MS),
+            self._stores.agents.snapshots.read,
+        )
+        return await self._of_sync(f"snapshot {which}", Action.READ, lambda: read(which, deadline=due), due)
 
     async def sync_gate(self, gate: str, *, deadline_ms: float = EXCHANGE_MS) -> GateReport:
         """
@@ -178,8 +218,27 @@ class SyncApi:
         Args:
             gate: by its analysis and number, such as ``analysis-7/3``.
         """
-        return await self.work.synchronization.sync_gate(gate, deadline_ms=_budget(deadline_ms))
+        due_ms, sync_gate = _budget(deadline_ms), self._stores.agents.gate_sync.sync_gate
+        return await self._of_sync(
+            f"gate {gate}",
+            Action.SYNCHRONIZE,
+            lambda: sync_gate(gate, by=self._actor, deadline_ms=due_ms),
+            Deadline.after_ms(due_ms),
+        )
 
     async def gate_report(self, gate: str, *, deadline_ms: float = EXCHANGE_MS) -> GateReport | None:
         """Return the newest stored report of a gate; None if there is none."""
-        return await self.work.synchronization.gate_report(gate, deadline=_due(deadline_ms))
+        due, report = _due(deadline_ms, MOST_BUDGET_MS), self._stores.agents.gate_sync.report
+        return await self._of_sync(f"gate {gate}", Action.READ, lambda: report(gate, deadline=due), due)
+
+    async def _member(self, agent_id: str, deadline: Deadline) -> SyncMember:
+        return (await members(self._stores.database, [agent_id], field="agent_id", deadline=deadline))[0]
+
+    async def _of_member(
+        self, member: SyncMember, action: Action, operation: Callable[[], Awaitable[T]], deadline: Deadline
+    ) -> T:
+        resource = Resource(ResourceType.WORKING_MEMORY, member.agent_id, member.owner)
+        return await self._allowed(resource, action, operation, deadline)
+
+    async def _of_sync(self, what: str, action: Action, operation: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
+        return await self._allowed(Resource(ResourceType.SYNC, what[:200]), action, operation, deadline)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 from uuid import UUID
 
-from imem.cache.client import Argument, Client
+from imem.cache.client import Argument
 from imem.cache.keys import checked_agent_id
 from imem.cache.working.changes import Change
 from imem.cache.working.document import Contents
@@ -21,18 +20,12 @@ from imem.cache.working.memory import Items, Names, Updates, WorkingMemory
 from imem.cache.working.state import Meta
 from imem.cache.working.store import KeyContent, WriteResult
 from imem.checkpoints.model import Checkpoint, CheckpointSummary
-from imem.checkpoints.orchestration.definitions import Definitions
-from imem.checkpoints.session import Session, SessionFactory
-from imem.journal.actors import Action, Resource, ResourceType
+from imem.checkpoints.session import Session
+from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
-from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, NotOpen
-from imem.services.stores import Stores, secret
-
-if TYPE_CHECKING:
-    from imem.services.pauses import AuthorizedPauseService
-    from imem.services.synchronization import SynchronizationService
+from imem.services.stores import Stores
 
 T = TypeVar("T")
 
@@ -69,7 +62,7 @@ class AuthorizedMemory(WorkingMemory):
         due = deadline or Deadline.after_ms(ASK_MS)
 
         async def written() -> WriteResult:
-            session = self._work.sessions.get(self._agent_id)
+            session = self._work.session_of(self._agent_id)
             if session is None:
                 raise NotOpen(
                     f"No session of this process works with the memory of {self._agent_id}.",
@@ -83,21 +76,13 @@ class AuthorizedMemory(WorkingMemory):
         self, key: str, part: str, *arguments: Argument, kind: str = "", deadline: Deadline | None = None
     ) -> KeyContent:
         """Read a part of *key*, if the actor may read."""
-        due = deadline or Deadline.after_ms(ASK_MS)
-
-        async def found() -> KeyContent:
-            return await (await self._memory(due)).look(key, part, *arguments, kind=kind, deadline=due)
-
-        return await self._allowed(Action.READ, due, found)
+        return await self._read(
+            deadline, lambda memory, due: memory.look(key, part, *arguments, kind=kind, deadline=due)
+        )
 
     async def items(self, *, raw: bool = False, deadline: Deadline | None = None) -> dict[str, Any]:
         """Return all items as of one moment, if the actor may read."""
-        due = deadline or Deadline.after_ms(ASK_MS)
-
-        async def everything() -> dict[str, Any]:
-            return await (await self._memory(due)).items(raw=raw, deadline=due)
-
-        return await self._allowed(Action.READ, due, everything)
+        return await self._read(deadline, lambda memory, due: memory.items(raw=raw, deadline=due))
 
     async def len(self, *, deadline: Deadline | None = None) -> int:
         """Return how many keys there are, if the actor may read."""
@@ -105,34 +90,27 @@ class AuthorizedMemory(WorkingMemory):
 
     async def keys(self, *, deadline: Deadline | None = None) -> Names:
         """Return all keys, sorted, if the actor may read."""
-        due = deadline or Deadline.after_ms(ASK_MS)
-
-        async def names() -> Names:
-            return await (await self._memory(due)).keys(deadline=due)
-
-        return await self._allowed(Action.READ, due, names)
+        return await self._read(deadline, lambda memory, due: memory.keys(deadline=due))
 
     async def published(self, *, deadline: Deadline | None = None) -> Items:
         """Return the items that are published and not pushed, if the actor may read."""
-        due = deadline or Deadline.after_ms(ASK_MS)
-
-        async def items() -> Items:
-            return await (await self._memory(due)).published(deadline=due)
-
-        return await self._allowed(Action.READ, due, items)
+        return await self._read(deadline, lambda memory, due: memory.published(deadline=due))
 
     async def knowledge(self, *, deadline: Deadline | None = None) -> Updates:
         """Return the updates that were pulled, if the actor may read."""
+        return await self._read(deadline, lambda memory, due: memory.knowledge(deadline=due))
+
+    async def _read(self, deadline: Deadline | None, ask: Callable[[WorkingMemory, Deadline], Awaitable[T]]) -> T:
         due = deadline or Deadline.after_ms(ASK_MS)
 
-        async def updates() -> Updates:
-            return await (await self._memory(due)).knowledge(deadline=due)
+        async def asked() -> T:
+            return await ask(await self._memory(due), due)
 
-        return await self._allowed(Action.READ, due, updates)
+        return await self._allowed(Action.READ, due, asked)
 
     async def _memory(self, deadline: Deadline) -> WorkingMemory:
         """Return the memory of this process's session; without one, the memory at the epoch of the first read."""
-        session = self._work.sessions.get(self._agent_id)
+        session = self._work.session_of(self._agent_id)
         if session is None and self._attached is None:
             meta = await self._work.memories.meta(self._agent_id, deadline=deadline)
             if meta is None:
@@ -146,60 +124,36 @@ class AuthorizedMemory(WorkingMemory):
         if self._owner is None:  # An instance never changes its owner.
             self._owner = await self._work.owner(self._agent_id, deadline=deadline)
         resource = Resource(ResourceType.WORKING_MEMORY, self._agent_id, self._owner)
-        return await self._work.gateway.authorize_and_execute(resource, action, operation, deadline=deadline)
+        work = self._work
+        return await work.gateway.authorize_and_execute(
+            resource, action, operation, deadline=deadline, actor=work.actor
+        )
 
 
 @checks_arguments
 class AgentServices:
     """
-    Authorized services of running agents, for one process and one event loop; connects when first used.
+    Authorized services of running agents, for one actor.
 
     Args:
-        stores: Postgres, and the gateway of the calling actor.
-
-    Attributes:
-        sessions: agent id → the session that is open in this process.
+        stores: of the process.
+        actor: who calls; the process' own actor by default.
     """
 
-    def __init__(self, stores: Stores) -> None:
-        settings = stores.settings
-        self.sessions: dict[str, Session] = {}
-        self._stores = stores
+    def __init__(self, stores: Stores, actor: Actor | None = None) -> None:
         self.gateway = stores.gateway
-        self._clients = (
-            Client(secret(settings, "valkey_working_url"), name="The working Valkey"),
-            Client(secret(settings, "valkey_durable_url"), name="The durable Valkey"),
-        )
-        self._cache = Client(secret(settings, "valkey_cache_url"), name="The cache Valkey")
-        working, durable = self._clients
-        self._definitions = Definitions.read(settings.agents)
-        self.session_factory = SessionFactory.over(
-            stores.database, working, durable, self._definitions, SystemClock(), cache=self._cache
-        )
+        self.actor = actor or stores.gateway.actor
+        self._agents = stores.agents
+        self.session_factory = self._agents.session_factory
         self.leases, self.memories, self.checkpoints = (
             self.session_factory.leases,
             self.session_factory.working,
             self.session_factory.checkpoints,
         )
 
-    @cached_property
-    def orders(self) -> AuthorizedPauseService:
-        """The pause service; made on first use."""
-        from imem.services.pauses import pause_service_over  # noqa: PLC0415 - who pauses nothing needs no broker
-
-        return pause_service_over(self._stores, *self._clients, self._definitions)
-
-    @cached_property
-    def synchronization(self) -> SynchronizationService:
-        """The synchronisation service; made on first use."""
-        from imem.services.synchronization import SynchronizationService  # noqa: PLC0415 - who synchronises nothing needs none of it
-
-        return SynchronizationService(self._stores, self.memories, self._clients[1], self.sessions)
-
-    async def close(self) -> None:
-        """Close the clients of the Valkeys; the stores stay open."""
-        for client in (*self._clients, self._cache):
-            await client.close()
+    def session_of(self, agent_id: str) -> Session | None:
+        """Return the session that the actor has open in this process, if any."""
+        return self._agents.sessions.get((self.actor.id, agent_id))
 
     @asynccontextmanager
     async def session(
@@ -222,10 +176,10 @@ class AgentServices:
         Raises:
             PermissionDenied: another actor owns the instance, or the role runs no agents; a denial row was written.
         """
-        actor = self.gateway.actor
-        owner = await self.owner(agent_id, deadline=deadline) or actor.id
+        owner = await self.owner(agent_id, deadline=deadline) or self.actor.id
         for kind in (ResourceType.WORKFLOW, ResourceType.WORKING_MEMORY):
-            await self.gateway.authorize(Resource(kind, agent_id, owner), Action.WRITE, deadline=deadline)
+            resource = Resource(kind, agent_id, owner)
+            await self.gateway.authorize(resource, Action.WRITE, deadline=deadline, actor=self.actor)
         async with self.session_factory.begin(
             analysis_id=analysis_id,
             agent_type=agent_type,
@@ -236,13 +190,14 @@ class AgentServices:
             wait=wait,
             deadline=deadline,
         ) as session:
-            self.sessions[agent_id] = session
+            opened, name = self._agents.sessions, (self.actor.id, agent_id)
+            opened[name] = session
             try:
                 yield session
             finally:
                 # A session that lost its lease may end after the next one in this process has begun.
-                if self.sessions.get(agent_id) is session:
-                    del self.sessions[agent_id]
+                if opened.get(name) is session:
+                    del opened[name]
 
     def memory(self, agent_id: str) -> AuthorizedMemory:
         """Return the authorized working memory of an instance; it is attached on first use."""
@@ -255,7 +210,8 @@ class AgentServices:
         To an actor that may read the workflow but not the memory, the caller may show names, types and sizes alone.
         """
         owner = await self.owner(agent_id, deadline=deadline)
-        readable = self.gateway.may(Resource(ResourceType.WORKING_MEMORY, agent_id, owner), Action.READ)
+        memory = Resource(ResourceType.WORKING_MEMORY, agent_id, owner)
+        readable = self.gateway.may(memory, Action.READ, actor=self.actor)
 
         async def work() -> tuple[Meta, Contents, bool] | None:
             meta = await self.memories.meta(agent_id, deadline=deadline)
@@ -264,9 +220,10 @@ class AgentServices:
             meta, contents = await self.memories.read(agent_id, deadline=deadline)
             return meta, contents, readable
 
-        kind = ResourceType.WORKING_MEMORY if readable else ResourceType.WORKFLOW
-        resource = Resource(kind, agent_id, owner)
-        return await self.gateway.authorize_and_execute(resource, Action.READ, work, deadline=deadline)
+        resource = memory if readable else Resource(ResourceType.WORKFLOW, agent_id, owner)
+        return await self.gateway.authorize_and_execute(
+            resource, Action.READ, work, deadline=deadline, actor=self.actor
+        )
 
     async def history(
         self, analysis_id: str, agent_type: str | None = None, *, deadline: Deadline
@@ -278,10 +235,11 @@ class AgentServices:
         denied: list[tuple[CheckpointSummary, Resource]] = []
         for one in found:
             resource = Resource(ResourceType.WORKFLOW, one.agent_id, owners.get(one.agent_id))
-            (shown if self.gateway.may(resource, Action.READ) else denied).append((one, resource))
+            readable = self.gateway.may(resource, Action.READ, actor=self.actor)
+            (shown if readable else denied).append((one, resource))
         if denied and not shown:
             # If the actor may see none, that is a denial with its row, not an empty list.
-            await self.gateway.authorize(denied[0][1], Action.READ, deadline=deadline)
+            await self.gateway.authorize(denied[0][1], Action.READ, deadline=deadline, actor=self.actor)
         return [one for one, _ in shown]
 
     async def checkpoint(self, checkpoint_id: UUID, *, deadline: Deadline) -> Checkpoint:
@@ -298,7 +256,7 @@ class AgentServices:
         resource = Resource(
             ResourceType.WORKING_MEMORY, found.agent_id, await self.owner(found.agent_id, deadline=deadline)
         )
-        await self.gateway.authorize(resource, Action.READ, deadline=deadline)
+        await self.gateway.authorize(resource, Action.READ, deadline=deadline, actor=self.actor)
         return found
 
     async def owner(self, agent_id: str, *, deadline: Deadline) -> str | None:

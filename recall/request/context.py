@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from imem.cache.tiers.tiered import TieredCache
+from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 from imem.kg.asof import AsOf, AsOfClock
@@ -84,6 +85,7 @@ class RequestContext:
 
     Attributes:
         sources: what requests of the process share.
+        actor: who asks.
         subject_id: the subject.
         asked, on: the as-of asked for (None: now), and its clock.
         limits: most items of each sort.
@@ -93,6 +95,7 @@ class RequestContext:
     """
 
     sources: RecallDependencies
+    actor: Actor
     subject_id: str
     asked: datetime | None
     on: AsOfClock
@@ -115,5 +118,5 @@ class RequestContext:
         """Return the arguments of a retriever."""
         of = self.sources
         return RetrievalRequest(
-            self.subject_id, at, of.gateway, of.graph, due, self.limits, of.halflife_years, self.for_agent
+            self.subject_id, at, of.gateway.database, of.graph, due, self.limits, of.halflife_years, self.for_agent
         )

@@ -152,9 +152,10 @@ class PatternAccess:
     def start_grant(self) -> asyncio.Task[int]:
         """Start the authorization of reading patterns, once per request."""
         if self.granted is None:
-            resource = Resource(ResourceType.PATTERNS, self.context.subject_id)
-            gateway = self.context.sources.gateway
-            self.granted = background_task(gateway.authorize_patterns(resource, deadline=self.context.l3))
+            context = self.context
+            resource = Resource(ResourceType.PATTERNS, context.subject_id)
+            grant = context.sources.gateway.authorize_patterns(resource, deadline=context.l3, actor=context.actor)
+            self.granted = background_task(grant)
         return self.granted
 
     def _start_epoch(self) -> asyncio.Task[int]:

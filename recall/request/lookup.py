@@ -50,7 +50,7 @@ class SectionLookup:
             }
             if spec.for_agent:
                 arguments["for"] = context.for_agent
-            key = key_of(spec.name, schema_of(spec.model), context.sources.gateway.actor.role.value, arguments)
+            key = key_of(spec.name, schema_of(spec.model), context.actor.role.value, arguments)
         return Query(
             spec.name,
             key,

@@ -57,8 +57,9 @@ class SectionReader:
                 await asyncio.shield(self.patterns.start_grant())
                 return await read()
             resource = Resource(spec.resource, self.context.subject_id)
-            return await self.context.sources.gateway.authorize_and_execute(
-                resource, Action.READ, read, deadline=self.context.deadline
+            context = self.context
+            return await context.sources.gateway.authorize_and_execute(
+                resource, Action.READ, read, deadline=context.deadline, actor=context.actor
             )
 
     async def cached_sections(self, specs: Sequence[SectionSpec[Any]]) -> dict[str, Any]:
@@ -73,8 +74,8 @@ class SectionReader:
             return shown
         # One decision per resource type; a refusal is made and audited per section, in section().
         resources = {spec.resource for spec in specs} - {ResourceType.PATTERNS}
-        subject_id, gateway = self.context.subject_id, sources.gateway
-        if not all(gateway.may(Resource(one, subject_id), Action.READ) for one in resources):
+        subject_id, may, actor = self.context.subject_id, sources.gateway.may, self.context.actor
+        if not all(may(Resource(one, subject_id), Action.READ, actor=actor) for one in resources):
             return shown
         plain = [spec for spec in specs if not spec.shows_patterns]
         # Lets the statement just started be sent before entries are decoded: Postgres writes the row meanwhile.

@@ -15,7 +15,6 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
 import structlog
 
 from imem.cache.keys import checked_analysis_id
@@ -258,18 +257,3 @@ class Puller:
                 await self._notices.drop(agent_id, [row["position"] for row in stale], deadline=deadline)
         except ImemError as error:
             log.warning("notices.not_dropped", agent_id=agent_id, reason=str(error))
-
-
-def as_json(pull: PullResult) -> dict[str, Any]:
-    """Return a pull as JSON types."""
-    found: dict[str, Any] = orjson.loads(
-        orjson.dumps(
-            {
-                "updates": [update.to_dict() for update in pull.updates],
-                "cursor": pull.cursor,
-                "waiting": pull.waiting,
-                "kept": pull.kept,
-            }
-        )
-    )
-    return found

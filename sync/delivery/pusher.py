@@ -11,9 +11,10 @@ agent, which may record its own facts only, whatever role the owner has: roles a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from imem.cache.working import changes
 from imem.cache.working.memory import WorkingMemory
 from imem.cache.working.published import PublishedItem, PushResult
 from imem.cache.working.store import WorkingStore
+from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, LeaseLost, NotOpen, PermissionDenied, StatementRejected
 from imem.journal.events.entry import Receipt, Tier
@@ -70,10 +72,16 @@ class RecordAppender(Protocol):
     """Appends lines to the journal; an agent may record its own facts only."""
 
     async def __call__(
-        self, items: Sequence[PublishedItem], *, owner: str, lock_epoch: int | None, deadline: Deadline
+        self,
+        items: Sequence[PublishedItem],
+        *,
+        owner: str,
+        by: Actor | None = None,
+        lock_epoch: int | None,
+        deadline: Deadline,
     ) -> list[Receipt]:
         """
-        Append *items* in the name of *owner*; return one receipt for each.
+        Append *items* in the name of *owner*, as asked by *by*; return one receipt for each.
 
         Raises:
             PermissionDenied: the owner may not record one of them; nothing was written.
@@ -102,6 +110,7 @@ class Pusher:
         self,
         member: SyncMember,
         *,
+        by: Actor | None = None,
         holder: WorkingMemory | None = None,
         tier: Tier | None = None,
         lock_epoch: int | None = None,
@@ -111,6 +120,7 @@ class Pusher:
         Append every item that *member* has published; return the result of each.
 
         Args:
+            by: who asks; the process' own actor by default.
             holder: the memory of the holder, which removes the items; without it, push results are stored.
             tier: items of a less urgent tier are raised to it.
             lock_epoch: of the lock on the owner's writes, for the holder of that lock.
@@ -138,9 +148,10 @@ class Pusher:
         push_results = {item.id: noted[item.id] for item in found.items if item.id in noted}
         fresh: dict[UUID, PushResult] = {}
         known = await self._known(waiting, deadline)
+        record = partial(self._record, owner=member.owner, by=by, lock_epoch=lock_epoch, deadline=deadline)
         for first in range(0, len(waiting), BATCH):
             page = [item for item in waiting[first : first + BATCH] if item.id not in known]
-            fresh |= await self._append(member, page, tier, lock_epoch, deadline)
+            fresh |= await self._append(page, tier, record, deadline)
         fresh |= {item: PushResult(position) for item, position in known.items()}
         await self._note(
             member.agent_id,
@@ -170,23 +181,22 @@ class Pusher:
 
     async def _append(
         self,
-        member: SyncMember,
         items: Sequence[PublishedItem],
         tier: Tier | None,
-        lock_epoch: int | None,
+        record: Callable[[Sequence[PublishedItem]], Awaitable[list[Receipt]]],
         deadline: Deadline,
     ) -> dict[UUID, PushResult]:
         if not items:
             return {}
         urgent = [item if tier is None else replace(item, tier=_sooner(item.tier, tier)) for item in items]
         try:
-            receipts = await self._record(urgent, owner=member.owner, lock_epoch=lock_epoch, deadline=deadline)
+            receipts = await record(urgent)
         except (PermissionDenied, StatementRejected, BadInput) as error:
             if len(items) > 1:
                 # One item is refused, or was pushed concurrently: append each by itself.
                 push_results: dict[UUID, PushResult] = {}
                 for item in items:
-                    push_results |= await self._append(member, [item], tier, lock_epoch, deadline)
+                    push_results |= await self._append([item], tier, record, deadline)
                 return push_results
             known = await self._known(items, deadline)
             if known:

@@ -57,11 +57,7 @@ def settings_of(world: World, role: Role, actor: str) -> Settings:
 @asynccontextmanager
 async def at(world: World, role: Role, actor: str) -> AsyncIterator[AgentServices]:
     async with Stores.open(settings_of(world, role, actor)) as stores:
-        opened = AgentServices(stores)
-        try:
-            yield opened
-        finally:
-            await opened.close()
+        yield AgentServices(stores)
 
 
 async def denials(world: World) -> int:
@@ -158,7 +154,7 @@ async def test_a_handle_is_guarded_whatever_it_is_asked(reader: World) -> None:
     async with at(reader, Role.HUMAN_ADMIN, "boss") as person:
         memory = person.memory(reader.agent("reader"))
         assert await memory.get("secret") == "what ann knows"
-        person.gateway.actor = replace(person.gateway.actor, role=Role.AGENT, id="bob")
+        person.actor = replace(person.actor, role=Role.AGENT, id="bob")
         for asked in (
             memory.get("secret"), memory.items(), memory.keys(), memory.len(), memory.contains("secret"),
             memory.hash("fetch:hash").get("k"), memory.set("a", "b"), memory.delete("secret"), memory.clear(),

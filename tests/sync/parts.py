@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -14,12 +14,13 @@ from imem.checkpoints.model import AgentLease
 from imem.ingest.recorder import Recorder
 from imem.journal.actors import Actor
 from imem.journal.clock import SystemClock
+from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 from imem.journal.settings import Role
 from imem.sync.delivery.notices import Notices
 from imem.sync.members import SyncMember, members
 from imem.sync.snapshots import Snapshots
-from imem.sync.synchronizer import Synchronizer
+from imem.sync.synchronizer import FORCE_MS, Synchronizer, SyncResult
 
 from .conftest import Desk, soon
 
@@ -32,6 +33,14 @@ def synchronizer(desk: Desk, actor: Actor = FACILITATOR, *, memories: WorkingSto
     return Synchronizer(
         desk.database, memories or desk.memories, Recorder(gateway), gateway, notices=Notices(desk.durable)
     )
+
+
+async def force_sync(
+    sync: Synchronizer, agent_ids: Collection[str], *, deadline_ms: float = FORCE_MS
+) -> dict[str, SyncResult]:
+    """Synchronise the agents of these ids."""
+    deadline = Deadline.after_ms(deadline_ms)
+    return await sync.synchronize(await members(sync.database, agent_ids, deadline=deadline), deadline=deadline)
 
 
 def snapshots(desk: Desk, **named: Any) -> Snapshots:

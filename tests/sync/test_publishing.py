@@ -28,7 +28,7 @@ from imem.sync.delivery.pusher import PushState
 from imem.sync.synchronizer import SyncState
 
 from .conftest import Desk, soon
-from .parts import FACILITATOR, held, member, synchronizer
+from .parts import FACILITATOR, force_sync, held, member, synchronizer
 
 
 async def events(desk: Desk, actor: str = "ann") -> list[dict[str, Any]]:
@@ -139,7 +139,7 @@ async def test_a_stranger_cannot_state_what_an_agent_may_not(desk: Desk) -> None
     await memory.publish(desk.finding("somebody-else", id="f-1"))
     who = await member(desk)
 
-    result = (await synchronizer(desk).force_sync([who.agent_id], deadline_ms=1_500))[who.agent_id]
+    result = (await force_sync(synchronizer(desk), [who.agent_id], deadline_ms=1_500))[who.agent_id]
     assert result.state is SyncState.FAILED
     assert await events(desk) == []
 

@@ -19,7 +19,7 @@ from tests.kg.projection.world import Silent, World
 from tests.waiting import until
 
 from .conftest import Desk, desk_at, soon
-from .parts import debate, held, snapshots, synchronizer
+from .parts import debate, force_sync, held, snapshots, synchronizer
 
 __all__ = ["empty", "world"]
 
@@ -39,7 +39,7 @@ async def synchronized(desk: Desk, *names: str) -> Mapping[str, SyncResult]:
     """Synchronise agents until nobody is behind: a busy machine may take longer than one call has."""
     async with asyncio.timeout(60):
         while True:
-            done = await synchronizer(desk).force_sync([desk.agent(name) for name in names])
+            done = await force_sync(synchronizer(desk), [desk.agent(name) for name in names])
             if {one.state for one in done.values()} == {SyncState.SYNCHRONIZED}:
                 return done
 
@@ -85,7 +85,7 @@ async def test_a_snapshot_and_the_graph_hold_the_same_while_everybody_writes(who
     writing = [asyncio.create_task(write(name)) for name in ("ann", "bob")]
     await until(has_begun)
     await ann.publish(whole.finding("ann", id="published", statement="Before the challenge."))
-    taken, synced = await asyncio.gather(snapshots(whole).take("d-1"), synchronizer(whole).force_sync(agents))
+    taken, synced = await asyncio.gather(snapshots(whole).take("d-1"), force_sync(synchronizer(whole), agents))
     over.set()
     await asyncio.gather(*writing)
     await synchronized(whole, "ann", "bob", "cyd")

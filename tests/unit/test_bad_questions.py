@@ -116,7 +116,7 @@ async def test_types_of_parameters(memory: Memory) -> None:
 
 def test_the_earliest_moment_is_one() -> None:
     """What lies within the calendar is taken."""
-    from imem.commands.ask import moment
+    from imem.terminal.command import moment
 
     assert moment("9999-12-30") == datetime(9999, 12, 31, tzinfo=UTC)
     assert moment("0001-01-01") == datetime(1, 1, 2, tzinfo=UTC)

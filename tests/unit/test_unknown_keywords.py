@@ -21,8 +21,6 @@ from imem.journal.errors import SettingsError
 from imem.journal.settings import Settings
 from imem.langgraph import ImemSaver
 from imem.services.conversations import Conversation
-from imem.services.pauses import AuthorizedPauseService
-from imem.services.synchronization import SynchronizationService
 from imem.services.working import AuthorizedMemory
 from tests.surface import CONSTRUCTED, FUNCTIONS, methods_of, ours, public_classes, public_methods
 
@@ -36,8 +34,8 @@ def _id(case: object) -> str:
 def test_what_programs_get_is_found() -> None:
     """The walk over the surface reaches what a program is lent, with and without ``await``."""
     lent = {
-        Session, Conversation, AuthorizedMemory, WorkingMemory, HashHandle, AuthorizedPauseService,
-        SynchronizationService, SyncMemory, SyncSession, SyncConversation, SyncWorkingMemory, SyncHash, ImemSaver,
+        Session, Conversation, AuthorizedMemory, WorkingMemory, HashHandle,
+        SyncMemory, SyncSession, SyncConversation, SyncWorkingMemory, SyncHash, ImemSaver,
         CheckpointMigrations,
     }  # fmt: skip
     found = {one for kind in public_classes() for one in kind.__mro__}

@@ -33,8 +33,7 @@ from imem.memory import Memory
 from imem.recall.rendering.markdown import LEAST_TOKENS
 from imem.recall.retrievers import Limits
 from imem.services.conversations import Conversation
-from imem.services.pauses import AuthorizedPauseService
-from imem.services.synchronization import SynchronizationService
+from imem.services.pauses import PauseCommands
 from imem.services.working import AgentServices, AuthorizedMemory
 from tests.recall.pages import briefing
 from tests.surface import FUNCTIONS, hints_of, methods_of, public_classes
@@ -43,8 +42,8 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 ANYTHING_ELSE = object()
 
 CHECKING = (
-    Memory, Conversation, AuthorizedMemory, WorkingMemory, Session, AuthorizedPauseService, SynchronizationService,
-    AgentServices, ListHandle, HashHandle, MembersHandle, SortedHandle, ImemSaver, CheckpointMigrations,
+    Memory, Conversation, AuthorizedMemory, WorkingMemory, Session,
+    AgentServices, PauseCommands, ListHandle, HashHandle, MembersHandle, SortedHandle, ImemSaver, CheckpointMigrations,
 )  # fmt: skip
 
 LENT = (Deadline, ManualClock)

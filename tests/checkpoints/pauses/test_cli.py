@@ -17,7 +17,7 @@ from imem.checkpoints.incidents.failures import AgentFailure, FailureKind
 from imem.cli import app
 from imem.commands.pauses import PLAN_CHARS
 from imem.journal.errors import PermissionDenied, TransitionRefused
-from imem.services.pauses import AuthorizedPauseService
+from imem.services.pauses import PauseCommands
 
 from .world import World, soon
 
@@ -58,7 +58,7 @@ async def test_a_pause_from_beginning_to_end(world: World, imem: Any) -> None:
     assert paused.exit_code == 0, paused.output
     assert "a-1 of company:a-1  PAUSED  since" in paused.output
     assert "MANUAL by priya: Odd figures." in paused.output
-    assert "if nobody resumes it: stale" in paused.output
+    assert "unless resumed: stale" in paused.output
     listed = json.loads((await imem("pauses", "--json")).output)
     assert [(one["analysis_id"], one["status"], one["created_by"]) for one in listed] == [("a-1", "PAUSED", "priya")]
     until = (await world.pause_row("a-1"))["pause_timestamp"] + timedelta(days=20)
@@ -175,13 +175,13 @@ async def test_a_batch_that_is_held_back_is_looked_at_now_and_then(
     quota = AgentFailure(kind=FailureKind.QUOTA, message="429", endpoint="api.example", attempt=3)
     for name in ("b-0", "b-1", "b-2"):
         await world.incidents.report(name, "business_research", quota, deadline=soon())
-    looks, carry_out = [], AuthorizedPauseService.carry_out
+    looks, carry_out = [], PauseCommands.carry_out
 
-    async def counted(self: AuthorizedPauseService, *given: Any, **named: Any) -> Any:
+    async def counted(self: PauseCommands, *given: Any, **named: Any) -> Any:
         looks.append(given)
         return await carry_out(self, *given, **named)
 
-    monkeypatch.setattr(AuthorizedPauseService, "carry_out", counted)
+    monkeypatch.setattr(PauseCommands, "carry_out", counted)
     found = await imem("resume", "a-1", "a-2", "--wait", "0", "--json")
 
     assert found.exit_code == 3, found.output

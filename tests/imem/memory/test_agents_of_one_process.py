@@ -101,7 +101,7 @@ def test_the_command_line_starts_opens_and_answers(house: House, monkeypatch: py
         return done.exit_code, done.output
 
     gate = f"{house.analysis}/2"
-    assert typed("gates") == (0, "No gate waits for anybody.\n")
+    assert typed("gates") == (0, "No gate waits.\n")
     code, said = typed("start", house.analysis, "--subject", "company:MU", "--agent", f"reader={house.agent_id}")
     assert (code, said.splitlines()[0]) == (0, f"{house.analysis} of company:MU: RUNNING")
     assert typed("gates", "open", gate)[0] == 0
@@ -131,6 +131,7 @@ async def test_three_agents_of_one_process_each_have_their_own(house: House) -> 
             ):
                 await session.memory.set("plan", name)
                 await session.complete("fetch")
+                assert mine._stores is memory._stores, "one gateway and one set of connections serve all"
                 others = f"{names[names.index(name) - 1]}-{house.agent_id}"
                 with pytest.raises(PermissionDenied):
                     await mine.working(others).get("plan")

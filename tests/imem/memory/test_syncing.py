@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
@@ -130,6 +130,10 @@ async def test_items_are_pushed_by_whoever_works_with_the_memory(house: House) -
         with pytest.raises(BadInput) as refused:
             await ann.push("nobody-at-all")
         assert refused.value.field == "agent_id"
+        for wrong in (9, 2_001, "soon"):
+            with pytest.raises(BadInput) as refused:
+                await ann.force_sync([house.agent_id], deadline_ms=cast("float", wrong))
+            assert refused.value.field == "deadline_ms"
         for pull in ({"deadline_ms": 2001}, {"tiers": [9]}):
             with pytest.raises(BadInput):
                 await ann.pull(house.agent_id, **pull)

@@ -392,5 +392,7 @@ async def test_status_says_that_nothing_becomes_visible(paper: Journal, light_st
     ran = imem(paper, light_stack.settings, "status")
 
     assert ran.returncode == 3, ran.stderr
-    assert ran.stdout.startswith("Mode: degraded_read. 1 events wait, the oldest for 10 min, and nobody applies any.\n")
+    assert ran.stdout.startswith(
+        "Mode: degraded_read. 1 events wait, the oldest for 10 min, and no process applies them.\n"
+    )
     assert "No process applies events" in ran.stdout

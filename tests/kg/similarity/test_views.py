@@ -151,7 +151,7 @@ async def test_the_view_stands_in_where_the_time_is_over(told: House) -> None:
 
     def ask(asked: datetime | None = None) -> RetrievalRequest:
         at = AsOf(asked or datetime.now(UTC), asked=asked)
-        return RetrievalRequest("company:A", at, told.gateway, cast("Graph", None), NEVER, Limits(), 2.0)
+        return RetrievalRequest("company:A", at, told.gateway.database, cast("Graph", None), NEVER, Limits(), 2.0)
 
     async def shown(question: RetrievalRequest) -> list[str]:
         section = await load_from_view(question)

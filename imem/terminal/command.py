@@ -1,0 +1,97 @@
+"""What commands are made of: exit codes, the option ``--json``, a call of the services, and its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+from imem.journal.errors import BadInput, UnknownDebate, UnknownSubject
+from imem.journal.settings import Settings
+
+if TYPE_CHECKING:
+    from imem.services.stores import Stores
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+FAILURE: Final = 1
+DEGRADED: Final = 3
+"""Exit code: it works, but something is late, missing or under way."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def run(work: Callable[[Stores], Awaitable[T]]) -> T:
+    """Run *work* with the stores that the environment names; see :func:`run_within`."""
+    from imem.services.stores import Stores  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+
+    return run_within(Stores.open, work)
+
+
+def run_within(open_: Callable[[Settings], AbstractAsyncContextManager[S]], work: Callable[[S], Awaitable[T]]) -> T:
+    """
+    Run *work* with what *open_* opens, as the environment's settings say; a wrong argument ends with exit code 2.
+
+    An unknown subject or debate is no wrong argument: it ends with exit code 1.
+    """
+
+    async def ran() -> T:
+        async with open_(Settings.read()) as opened:
+            return await work(opened)
+
+    try:
+        return asyncio.run(ran())
+    except (UnknownSubject, UnknownDebate):
+        raise
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
+
+
+def print_json(value: Any) -> None:
+    """Print *value* as JSON, indented."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_answer(value: Any, lines: Callable[[], Iterable[str]], *, as_json: bool) -> None:
+    """Print an answer: *value* as JSON, or else its *lines*."""
+    if as_json:
+        print_json(value)
+    else:
+        typer.echo("\n".join(lines()))
+
+
+def moment(text: str | None, option: str = "--as-of") -> datetime | None:
+    """
+    Return the moment that a person wrote after *option*: a day means its end in UTC.
+
+    Raises:
+        BadInput: it is no time, or names no zone.
+    """
+    if text is None:
+        return None
+    try:
+        if len(text) == len("2026-06-01"):
+            return datetime.combine(date.fromisoformat(text) + timedelta(days=1), time(0), tzinfo=UTC)
+        at = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):  # The end of the last day that there is lies beyond the calendar.
+        raise BadInput(option, f"{text!r} is no day and no time, such as 2026-06-01T10:27:49Z.") from None
+    if at.utcoffset() is None:
+        raise BadInput(option, "a time must name its zone, such as 2026-06-01T10:27:49Z.")
+    return at
+
+
+def until(text: str) -> datetime:
+    """Return the moment that ``--until`` names; a wrong one ends with exit code 2."""
+    try:
+        at = moment(text, "--until")
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.field}: {error.reason}") from error
+    if at is None:
+        raise typer.BadParameter("--until names a time.")
+    return at

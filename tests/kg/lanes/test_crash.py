@@ -15,7 +15,7 @@ import pytest
 
 from imem.journal.gateway import Gateway
 from imem.kg.projection.hash import graph_hash
-from tests.kg.lanes.killed import APPLYING, PUSHING, said
+from tests.kg.killed import APPLYING, PUSHING, said
 from tests.kg.projection.test_crash import let_go, whole
 from tests.kg.projection.world import NEVER, Journal, World
 
@@ -29,7 +29,7 @@ async def program(world: World, journal: Journal) -> AsyncIterator[asyncio.subpr
     assert found.neo4j_password is not None
     assert found.valkey_durable_url is not None
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.kg.lanes.killed", cwd=TOP,
+        sys.executable, "-m", "tests.kg.killed", cwd=TOP,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     where = {

@@ -119,7 +119,7 @@ class Lives:
         """Live for so many steps; return how it ended."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(f"{steps}\n".encode())
+        self.process.stdin.write(f"apply any {steps}\n".encode())
         await self.process.stdin.drain()
         return int(await asyncio.wait_for(self.process.stdout.readline(), 120))
 
@@ -131,7 +131,7 @@ async def lives(world: World, journal: Journal, batch: int = BATCH) -> AsyncIter
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.kg.projection.crashing",
+        "tests.kg.killed",
         cwd=TOP,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -1,13 +1,15 @@
 """
-The way of a write, killed at a step by name: a program, told where on its first line, and on each further line how.
+The way of a write, killed at a step: a program, told where on its first line, and on each further line how.
 
-``apply STEP COUNT`` applies what is due, in both lanes, until the step is taken for the COUNT-th time; ``push STEP
-NUMBER`` records a finding by its number, as its agent does. Each life is a fork of this process. For each it answers
-with how the life ended: the number of the signal, or 0.
+``apply STEP COUNT`` applies what is due, in both lanes, until the step is taken for the COUNT-th time; ``apply any
+COUNT`` until so many steps of whatever name are taken. ``push STEP NUMBER`` records a finding by its number, as its
+agent does. A step is whatever lies between two things that a crash could tear apart. Each life is a fork of this process, so
+that a hundred of them cost seconds. For each it answers with how the life ended: the number of the signal, or 0.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,6 +18,7 @@ from uuid import UUID
 
 import neo4j
 
+from imem.credibility.settled_links import SettledBy
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.events.entry import JournalEntry, Tier
@@ -29,7 +32,6 @@ from imem.kg.engine import Graph
 from imem.kg.projection.applier import Applier
 from imem.kg.projection.rows import Event
 from tests.kg.lanes.conftest import finding
-from tests.kg.projection.crashing import Finished, WakeupSource
 from tests.kg.projection.world import entries_of
 from tests.lives import one_a_line
 
@@ -41,7 +43,14 @@ APPLYING = ("claimed", "statement", "commit", "committed", "told", "marking", "m
 PUSHING = ("before", "stored", "rung")
 """Where a writer can be."""
 
+ANY = "any"
+"""All steps."""
+
 AGENTS = 3
+
+
+class Finished(Exception):
+    """Nothing is due any more."""
 
 
 def said(number: int) -> tuple[Actor, list[JournalEntry]]:
@@ -51,13 +60,13 @@ def said(number: int) -> tuple[Actor, list[JournalEntry]]:
 
 
 class Steps:
-    """Ends the process when a step is taken for the last time."""
+    """Ends the process when the step of that name, or any, is taken for the last time."""
 
     def __init__(self, name: str, left: int) -> None:
         self.name, self.left = name, left
 
     def take(self, name: str) -> None:
-        if name != self.name:
+        if self.name not in {name, ANY}:
             return
         self.left -= 1
         if self.left <= 0:
@@ -65,6 +74,8 @@ class Steps:
 
 
 class Transaction:
+    """A transaction each of whose statements is a step."""
+
     def __init__(self, inner: neo4j.AsyncTransaction, steps: Steps) -> None:
         self._inner, self._steps = inner, steps
 
@@ -99,35 +110,51 @@ class MortalDatabase(Database):
         return rows
 
     async def execute(self, name: str, parameters: Parameters | None = None, *, deadline: Deadline) -> int:
-        if name == "settle_applied":
-            self.steps.take("marking")
+        before, after = ("marking", "marked") if name == "settle_applied" else ("executing", "executed")
+        self.steps.take(before)
         changed = await super().execute(name, parameters, deadline=deadline)
-        if name == "settle_applied":
-            self.steps.take("marked")
+        self.steps.take(after)
         return changed
+
+
+class WakeupSource:
+    """Ends the life when nothing is due any more."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def wait(self) -> None:
+        counts = await self._database.named("delivery_counts", deadline=Deadline.never())
+        derived = await self._database.rows("SELECT FROM derive_work LIMIT 1", deadline=Deadline.never())
+        if not counts[0]["pending"] and not derived:
+            raise Finished
+        await asyncio.sleep(0.005)
 
 
 async def apply(where: dict[str, Any], steps: Steps) -> None:
     graph, database = MortalGraph(*where["graph"]), MortalDatabase(where["postgres"])
     graph.steps = database.steps = steps
-    speaker = VisibilityPublisher(where["valkey"])
+    speaker = VisibilityPublisher(where["valkey"]) if "valkey" in where else None
 
     async def written(_: Sequence[Event]) -> None:
         steps.take("told")
 
     def announce(event_ids: Sequence[UUID]) -> None:
+        assert speaker is not None
         speaker.publish(event_ids)
         steps.take("said")
 
     wakeups = WakeupSource(database)
-    applier = Applier(database, graph, wakeups, batch=where["batch"], written=written, announce=announce)
+    telling: dict[str, Any] = {} if speaker is None else {"written": written, "announce": announce}
+    applier = Applier(database, graph, wakeups, batch=where["batch"], derivers={"settled_by": SettledBy()}, **telling)
     assert await applier.lease.take()
     try:
         await applier._serve()
     except Finished:
         return
     finally:
-        await speaker.close()
+        if speaker is not None:
+            await speaker.close()
         await graph.close()
         await database.close()
 

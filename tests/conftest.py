@@ -15,6 +15,7 @@ tests that need it; none is skipped.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -80,7 +81,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_finish(session: pytest.Session) -> Generator[None]:
-    """Tell the scheduler which tests use the shared graph."""
+    """Tell the scheduler which tests use the shared graph, and the collector that thousands of tests are no garbage."""
+    gc.collect()
+    gc.freeze()
     if not hasattr(session.config, "workerinput"):
         return (yield)
     with marked(session):

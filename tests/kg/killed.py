@@ -3,8 +3,9 @@ The way of a write, killed at a step: a program, told where on its first line, a
 
 ``apply STEP COUNT`` applies what is due, in both lanes, until the step is taken for the COUNT-th time; ``apply any
 COUNT`` until so many steps of whatever name are taken. ``push STEP NUMBER`` records a finding by its number, as its
-agent does. A step is whatever lies between two things that a crash could tear apart. Each life is a fork of this process, so
-that a hundred of them cost seconds. For each it answers with how the life ended: the number of the signal, or 0.
+agent does. A step is whatever lies between two things that a crash could tear apart. Each life is a fork of this
+process, so that a hundred of them cost seconds. For each it answers with how the life ended: the number of the signal,
+or 0.
 """
 
 from __future__ import annotations

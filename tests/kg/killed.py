@@ -126,7 +126,8 @@ class WakeupSource:
 
     async def wait(self) -> None:
         counts = await self._database.named("delivery_counts", deadline=Deadline.never())
-        derived = await self._database.rows("SELECT FROM derive_work LIMIT 1", deadline=Deadline.never())
+        waiting = "SELECT FROM due_row WHERE queue = 'graph' LIMIT 1"
+        derived = await self._database.rows(waiting, deadline=Deadline.never())
         if not counts[0]["pending"] and not derived:
             raise Finished
         await asyncio.sleep(0.005)

@@ -21,6 +21,7 @@ import shutil
 import signal
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from inspect import unwrap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
@@ -140,6 +141,12 @@ def home() -> Iterator[Path]:
     """Make a folder for a stack of the test's own."""
     with temporary_home() as folder:
         yield folder
+
+
+@pytest.fixture
+def unspared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Configure graphs of this process as the product does, for tests of that."""
+    monkeypatch.setattr(neo4j.Neo4j, "_configuration", unwrap(neo4j.Neo4j._configuration))
 
 
 @pytest.fixture(scope="session")

@@ -108,6 +108,7 @@ def test_the_first_start_makes_the_same_database(
     assert "--data-checksums" in seen
 
 
+@pytest.mark.usefixtures("unspared")
 def test_neo4j_is_set_as_the_local_one(folders: Folders, services: dict[str, Any]) -> None:
     """Every line of the local configuration but addresses; no plug-in, no library of algorithms; the same collector."""
     settings = settings_for(folders.home)

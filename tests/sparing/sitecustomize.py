@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
@@ -34,6 +35,7 @@ def spare(server: Any) -> None:
     configuration = server.Neo4j._configuration
     names = tuple(f"{line.partition('=')[0]}=" for line in LINES)
 
+    @wraps(configuration)
     def changed(self: Any) -> str:
         kept = (line for line in configuration(self).splitlines() if not line.startswith(names))
         return "".join(f"{line}\n" for line in (*kept, *LINES))

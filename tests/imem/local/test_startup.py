@@ -161,6 +161,7 @@ def test_a_worker_that_computes_is_waited_for(home: Path, monkeypatch: pytest.Mo
 # What went wrong is said
 
 
+@pytest.mark.usefixtures("unspared")
 def test_a_neo4j_without_room_says_so(home: Path) -> None:
     """Neo4j's own words name no disk; the start does, whether the disk is full or too small for its logs."""
     server = Neo4j(Folders(home), Secrets.of(_prepared(home)), settings_for(home))

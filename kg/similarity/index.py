@@ -53,6 +53,9 @@ PRUNE_PAGE: Final = 5_000
 BULK_REST: Final = 1.0
 """Pause after a page of an update with much work, as a share of the page's duration."""
 
+LOADING_TIMES: Final = 4.0
+"""How many times as long the pauses are while events wait for the graph: an import needs the processor."""
+
 REBUILD_REST: Final = 3.0
 """The same for a rebuild, which is not urgent: it takes a quarter of one processor."""
 
@@ -122,11 +125,11 @@ class Throttle:
         """Return whether *until* has passed."""
         return self.until.passed
 
-    async def pause(self) -> None:
-        """Pause after a page; called before the next one."""
+    async def pause(self, times: float = 1.0) -> None:
+        """Pause after a page, *times* as long as usual; called before the next one."""
         took_s = time.monotonic() - self._begun
         if self.rest:
-            await asyncio.sleep(min(took_s * self.rest, self.until.left_s()))
+            await asyncio.sleep(min(took_s * self.rest * times, self.until.left_s()))
         self._begun = time.monotonic()
 
 
@@ -190,7 +193,8 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
             return total
         total += done
         if done.more:
-            await throttle.pause()
+            loading = (await database.named("delivery_behind", deadline=store_deadline()))[0]["behind_s"] > 0
+            await throttle.pause(LOADING_TIMES if loading else 1.0)
     return total + UpdateReport(more=True)
 
 

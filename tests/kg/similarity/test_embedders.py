@@ -16,7 +16,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, SettingsError, StatementRejected, StoreUnavailable
 from imem.journal.settings import Settings
 from imem.kg.similarity.embedders import TEXT_CHARS, TEXTS_A_CALL, Embedder, EndpointEmbedder, LocalEmbedder, unit
-from imem.kg.similarity.sentence_models import UniversalEncoder
+from imem.kg.similarity.sentence_models import Purpose, UniversalEncoder
 from imem.local.servers.jars import ENCODER
 from imem.services.embedders import embedder_of
 from tests.http_server import Answer, Asked, HttpServer, serving
@@ -59,6 +59,19 @@ async def test_a_vector_does_not_depend_on_its_batch(embedder: Embedder) -> None
         found = await embedder.embed(batch, deadline=Deadline.never())
         for text, vector in zip(batch, found, strict=True):
             assert np.array_equal(vector, together[texts.index(text)]), text
+
+
+async def test_figures_count_in_what_questions_are_to_find() -> None:
+    """Of texts that are compared they do not; a question is encoded as one, and finds what answers it."""
+    rises = ["Margins rise by 4 %.", "Margins rise by 11 %."]
+    for purpose in Purpose:
+        four, eleven = await LOCAL.embed(rises, deadline=soon(), purpose=purpose)
+        assert np.array_equal(four, eleven) is (purpose is Purpose.COMPARE)
+    texts = ["How much do margins rise?", "The court postponed the hearing."]
+    [asked, _] = await LOCAL.embed(texts, deadline=soon(), purpose=Purpose.QUERY)
+    found = await LOCAL.embed([rises[0], *texts], deadline=soon(), purpose=Purpose.PASSAGE)
+    assert not np.array_equal(asked, found[1])
+    assert asked @ found[0] > asked @ found[2]
 
 
 async def test_an_encoder_that_cannot_be_fetched_is_away(tmp_path: Path) -> None:

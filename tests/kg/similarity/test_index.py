@@ -22,6 +22,7 @@ from imem.kg.similarity.embedders import Vectors
 from imem.kg.similarity.index import PAGE
 from imem.kg.similarity.neighbours import features_of
 from imem.kg.similarity.scoring import NEIGHBOURS, reranked
+from imem.kg.similarity.sentence_models import Purpose
 from tests.kg.similarity.conftest import NEVER, Directions, House, analysis, company, corrected, day, finding
 
 TOPICS = ("oil", "chips", "banks", "water", "steel", "rails")
@@ -128,8 +129,8 @@ async def test_doing_it_again_changes_nothing(house: House) -> None:
 class Tired(Directions):
     """Makes the vectors of one page, and is away from then on."""
 
-    async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
-        found = await super().embed(texts, deadline=deadline)
+    async def embed(self, texts: Sequence[str], *, deadline: Deadline, purpose: Purpose = Purpose.COMPARE) -> Vectors:
+        found = await super().embed(texts, deadline=deadline, purpose=purpose)
         self.away = True
         return found
 
@@ -267,10 +268,10 @@ class Choosy(Directions):
     word: str = "forbidden"
     wrong_key: bool = False
 
-    async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
+    async def embed(self, texts: Sequence[str], *, deadline: Deadline, purpose: Purpose = Purpose.COMPARE) -> Vectors:
         if self.wrong_key or any(self.word in text or not text.strip() for text in texts):
             raise StatementRejected("The endpoint for vectors refused with status 400.")
-        return await super().embed(texts, deadline=deadline)
+        return await super().embed(texts, deadline=deadline, purpose=purpose)
 
 
 async def test_a_text_that_is_refused_holds_up_nobody(house: House) -> None:

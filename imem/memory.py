@@ -46,6 +46,7 @@ from imem.recall.sections import contradictions, debates, history, lessons, patt
 from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms, share
 from imem.services.arguments import parameters as checked
 from imem.services.delegation import delegated_actor
+from imem.services.memories_api import MemoriesApi
 from imem.services.pause_api import PauseApi
 from imem.services.recall import recall_over, while_warming
 from imem.services.record_writer import RecordWriter
@@ -80,7 +81,7 @@ class _ReadOptions(TypedDict):
 
 
 @checks_arguments
-class Memory(RecordWriter, PauseApi, SyncApi):
+class Memory(RecordWriter, MemoriesApi, PauseApi, SyncApi):
     """
     The memory of one process and one event loop; made by :meth:`open`.
 

@@ -55,6 +55,8 @@ class ResourceType(StrEnum):
     """Leases, checkpoints, pauses and conversations of running analyses."""
     SYNC = "sync"
     """Synchronisations of agents' memories, snapshots of debates, reports of gates."""
+    MEMORIES = "memories"
+    """Texts that are kept in namespaces; an agent's own are those of its subtree, and what is open to every agent."""
 
 
 class Action(StrEnum):
@@ -130,6 +132,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.AGENT, _T.JOURNAL, Scope.OWN, _A.APPEND),
     **_cells(_R.AGENT, _T.SYNC, Scope.ALL, _A.READ),
     **_cells(_R.AGENT, _T.SYNC, Scope.OWN, _A.SYNCHRONIZE),
+    **_cells(_R.AGENT, _T.MEMORIES, Scope.OWN, _A.READ, _A.WRITE),
     # knowledge base agent
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE, _A.DELETE),
@@ -140,6 +143,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.AUDIT, Scope.ALL, _A.READ),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.JOURNAL, Scope.ALL, _A.APPEND, _A.IMPORT, _A.APPEND_PATTERNS),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.SYNC, Scope.ALL, _A.READ, _A.SYNCHRONIZE),
+    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.MEMORIES, Scope.ALL, _A.READ, _A.WRITE),
     # debate facilitator
     **_cells(_R.DEBATE_FACILITATOR, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.DEBATE_FACILITATOR, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE, _A.DELETE),
@@ -150,6 +154,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.DEBATE_FACILITATOR, _T.AUDIT, Scope.ALL, _A.READ),
     **_cells(_R.DEBATE_FACILITATOR, _T.JOURNAL, Scope.ALL, _A.APPEND_DEBATES),
     **_cells(_R.DEBATE_FACILITATOR, _T.SYNC, Scope.ALL, _A.READ, _A.SYNCHRONIZE),
+    **_cells(_R.DEBATE_FACILITATOR, _T.MEMORIES, Scope.OWN, _A.READ, _A.WRITE),
     # learning engine
     **_cells(_R.LEARNING_ENGINE, _T.AGENT_CACHE, Scope.ALL, _A.READ),
     **_cells(_R.LEARNING_ENGINE, _T.GRAPH, Scope.ALL, _A.READ, _A.WRITE),
@@ -161,6 +166,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
         _A.APPEND, _A.IMPORT, _A.APPEND_PATTERNS, _A.APPEND_CREDIBILITY, _A.APPEND_POSTMORTEM,
     ),
     **_cells(_R.LEARNING_ENGINE, _T.SYNC, Scope.ALL, _A.READ),
+    **_cells(_R.LEARNING_ENGINE, _T.MEMORIES, Scope.ALL, _A.READ),
     # human admin
     **_cells(_R.HUMAN_ADMIN, _T.WORKING_MEMORY, Scope.ALL, _A.READ),
     **_cells(
@@ -176,6 +182,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.HUMAN_ADMIN, _T.CREDIBILITY, Scope.ALL, _A.READ, _A.WRITE),
     **_cells(_R.HUMAN_ADMIN, _T.AUDIT, Scope.ALL, _A.READ, _A.DROP_EXPIRED),
     **_cells(_R.HUMAN_ADMIN, _T.SYNC, Scope.ALL, _A.READ, _A.SYNCHRONIZE),
+    **_cells(_R.HUMAN_ADMIN, _T.MEMORIES, Scope.ALL, _A.READ, _A.WRITE),
     **_cells(
         _R.HUMAN_ADMIN, _T.JOURNAL, Scope.ALL,
         _A.APPEND, _A.IMPORT, _A.APPEND_GATES, _A.APPEND_POSTMORTEM, _A.REPLAY,

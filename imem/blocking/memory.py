@@ -17,6 +17,7 @@ from imem.memory import SESSION_BUDGET_MS, Memory
 
 if TYPE_CHECKING:
     from imem.blocking.conversations import SyncConversation
+    from imem.blocking.memories import SyncMemories
     from imem.blocking.working import SyncSession, SyncWorkingMemory
 
 
@@ -60,6 +61,17 @@ class SyncMemory(Twin[Memory]):
     record_groups = blocking(Memory.record_groups)
     link = blocking(Memory.link)
     correct = blocking(Memory.correct)
+
+    # Memories
+
+    remember = blocking(Memory.remember)
+
+    @property
+    def memories(self) -> SyncMemories:
+        """The memories that the actor may read; see :attr:`imem.memory.Memory.memories`."""
+        from imem.blocking.memories import SyncMemories  # noqa: PLC0415 - what makes vectors takes long to import
+
+        return SyncMemories(self._portal, self._portal.run(lambda: self._inner.memories))
 
     # Analyses, pauses and gates
 

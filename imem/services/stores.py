@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from imem.cache.client import Client
     from imem.cache.tiers.tiered import TieredCache
     from imem.kg.engine import Graph
+    from imem.recall.memories.store import MemoryTable
     from imem.services.agent_stores import AgentStores
 
 
@@ -61,6 +62,7 @@ class Stores:
     _tiers: TieredCache | None = None
     _clients: list[Client] = field(default_factory=list)
     _agents: AgentStores | None = None
+    _memories: MemoryTable | None = None
 
     @property
     def graph(self) -> Graph:
@@ -122,8 +124,25 @@ class Stores:
             self._agents = AgentStores(self)
         return self._agents
 
+    @property
+    def memories(self) -> MemoryTable:
+        """
+        The table of memories, made on first use; all actors of the process share it, as its encoder.
+
+        Raises:
+            SettingsError: the settings name an endpoint for vectors, and no model.
+        """
+        if self._memories is None:
+            from imem.recall.memories.store import MemoryTable  # noqa: PLC0415 - as above
+            from imem.services.embedders import embedder_of  # noqa: PLC0415 - as above
+
+            self._memories = MemoryTable(self.database, embedder_of(self.settings))
+        return self._memories
+
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection; what was counted of memories is written first."""
+        if self._memories is not None:
+            await self._memories.close()
         if self._agents is not None:
             await self._agents.close()
         if self._tiers is not None:

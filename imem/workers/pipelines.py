@@ -13,6 +13,7 @@ from imem.jobs.journal_pipelines import UPKEEP
 from imem.jobs.pipeline import Pipeline
 from imem.kg.pipelines import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
 from imem.kg.projection.derived_values import RULES
+from imem.recall.memories.pipelines import EMBED_MEMORIES
 from imem.sync.pipelines import FLUSH, SYNC_GATES
 
 PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
@@ -21,6 +22,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     SIMILAR,
     REBUILD_SIMILAR,
     REBUILD_VIEWS,
+    EMBED_MEMORIES,
     SEND_ALERTS,
     WATCH_MEMORY,
     MANAGE,

@@ -25,6 +25,7 @@ from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute
 from imem.kg.similarity.embedders import TEXT_CHARS, Embedder
+from imem.kg.similarity.sentence_models import Purpose
 
 log = structlog.get_logger()
 
@@ -126,7 +127,7 @@ async def embed(database: Database, embedder: Embedder, model: EmbeddingModel, k
     if not found:
         return 0
     texts = [document(row["core"], body=row["body"], question=row["question"]) for row in found]
-    vectors = await _vectors(embedder, texts, Deadline.after_ms(EMBED_BUDGET_MS))
+    vectors = await vectors_of(embedder, texts, deadline=Deadline.after_ms(EMBED_BUDGET_MS))
     taken = [nth for nth, vector in enumerate(vectors) if vector is not None]
     if len(taken) < len(found):
         refused = sorted({found[nth]["key"] for nth in set(range(len(found))) - set(taken)})
@@ -143,7 +144,9 @@ async def embed(database: Database, embedder: Embedder, model: EmbeddingModel, k
     return len(taken)
 
 
-async def _vectors(embedder: Embedder, texts: Sequence[str], deadline: Deadline) -> list[Vector | None]:
+async def vectors_of(
+    embedder: Embedder, texts: Sequence[str], *, deadline: Deadline, purpose: Purpose = Purpose.COMPARE
+) -> list[Vector | None]:
     """
     Return the vectors of *texts*; None for a text that is refused while others are accepted.
 
@@ -151,15 +154,20 @@ async def _vectors(embedder: Embedder, texts: Sequence[str], deadline: Deadline)
         ImemError: as the embedder; nothing is accepted now.
     """
     try:
-        return list(await embedder.embed(texts, deadline=deadline))
+        return list(await embedder.embed(texts, deadline=deadline, purpose=purpose))
     except StatementRejected:
         # If even the probe is refused, the settings are wrong, and every text stays due.
-        await embedder.embed([PROBE_TEXT], deadline=deadline)
+        await embedder.embed([PROBE_TEXT], deadline=deadline, purpose=purpose)
     if len(texts) == 1:
         return [None]
     middle = len(texts) // 2
-    first = await _vectors(embedder, texts[:middle], deadline)
-    return first + await _vectors(embedder, texts[middle:], deadline)
+    first = await vectors_of(embedder, texts[:middle], deadline=deadline, purpose=purpose)
+    return first + await vectors_of(embedder, texts[middle:], deadline=deadline, purpose=purpose)
+
+
+def as_text(vector: Vector) -> str:
+    """Return *vector* as the extension reads it: each number as the shortest decimal that parses to it again."""
+    return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
 
 def _columns(found: Sequence[Row], texts: Sequence[str], vectors: Sequence[Vector | None]) -> dict[str, Any]:
@@ -173,6 +181,5 @@ def _columns(found: Sequence[Row], texts: Sequence[str], vectors: Sequence[Vecto
         "recorded_at": [row["recorded_at"] for row in found],
         "subjects": [row["core"].get("subject_id") for row in found],
         "hashes": [hashlib.sha256(text.encode()).digest() for text in texts],
-        # The shortest decimal of each 32-bit number that parses to it again, as the extension does.
-        "vectors": [orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY).decode() for vector in vectors],
+        "vectors": [as_text(vector) for vector in vectors if vector is not None],
     }

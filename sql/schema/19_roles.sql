@@ -13,12 +13,12 @@ DECLARE
 BEGIN
     FOREACH v_statement IN ARRAY ARRAY[
         -- What was granted before.
-        'REVOKE ALL ON ALL TABLES IN SCHEMA public, workflow, langgraph FROM %I',
-        'GRANT USAGE ON SCHEMA public, workflow, langgraph TO %I',
-        'GRANT SELECT ON ALL TABLES IN SCHEMA public TO %I',
+        'REVOKE ALL ON ALL TABLES IN SCHEMA public, workflow, langgraph, recall FROM %I',
+        'GRANT USAGE ON SCHEMA public, workflow, langgraph, recall TO %I',
+        'GRANT SELECT ON ALL TABLES IN SCHEMA public, recall TO %I',
         'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA workflow, langgraph TO %I',
         'GRANT USAGE ON ALL SEQUENCES IN SCHEMA workflow, langgraph TO %I',
-        'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public, workflow, langgraph TO %I',
+        'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public, workflow, langgraph, recall TO %I',
         -- What fences processes off from one another is written by functions alone, and so are gates.
         'REVOKE INSERT, UPDATE, DELETE ON workflow.analysis, workflow.agent_instance, workflow.agent_leases, '
             'workflow.agent_checkpoints, workflow.agent_checkpoints_archive, workflow.agent_deliverable, '
@@ -36,11 +36,12 @@ BEGIN
     -- they would write what its rows contain.
     FOR v_object IN
         SELECT p.oid::regprocedure::text FROM pg_proc AS p
-        WHERE p.pronamespace IN ('public'::regnamespace, 'workflow'::regnamespace, 'langgraph'::regnamespace)
+        WHERE p.pronamespace IN ('public'::regnamespace, 'workflow'::regnamespace, 'langgraph'::regnamespace, 'recall'::regnamespace)
           AND (p.prosecdef AND p.prorettype = 'trigger'::regtype
             OR p.proname IN (
                 'imem_grant_application', 'imem_grant_curators', 'imem_grant_pipelines', 'imem_curates_v1',
-                'imem_note_questions_v1', 'imem_note_open_writers_v1', 'imem_embedding_index_v1', 'imem_embedding_drop_v1'))
+                'imem_note_questions_v1', 'imem_note_open_writers_v1', 'imem_embedding_index_v1', 'imem_embedding_drop_v1',
+                'set_vectors_v1'))
     LOOP
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, %I', v_object, p_role);
     END LOOP;
@@ -76,7 +77,7 @@ BEGIN
         'GRANT INSERT, UPDATE, DELETE ON view_version, view_row, view_current TO %I',
         'GRANT UPDATE ON workflow.gate_state TO %I',
         'GRANT EXECUTE ON FUNCTION imem_note_questions_v1, imem_note_open_writers_v1, imem_embedding_index_v1, '
-            'imem_embedding_drop_v1 TO %I'
+            'imem_embedding_drop_v1, recall.set_vectors_v1 TO %I'
     ] LOOP
         EXECUTE format(v_statement, p_role);
     END LOOP;

@@ -33,6 +33,7 @@ from imem.memory import Memory
 from imem.recall.rendering.markdown import LEAST_TOKENS
 from imem.recall.retrievers import Limits
 from imem.services.conversations import Conversation
+from imem.services.memories import Memories
 from imem.services.pauses import PauseCommands
 from imem.services.working import AgentServices, AuthorizedMemory
 from tests.recall.pages import briefing
@@ -42,7 +43,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 ANYTHING_ELSE = object()
 
 CHECKING = (
-    Memory, Conversation, AuthorizedMemory, WorkingMemory, Session,
+    Memory, Conversation, Memories, AuthorizedMemory, WorkingMemory, Session,
     AgentServices, PauseCommands, ListHandle, HashHandle, MembersHandle, SortedHandle, ImemSaver, CheckpointMigrations,
 )  # fmt: skip
 

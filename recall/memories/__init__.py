@@ -1,0 +1,1 @@
+"""Memories: sentences that are kept in namespaces, and found again by their words and by their meaning."""

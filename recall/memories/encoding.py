@@ -1,0 +1,67 @@
+"""Vectors of memories and queries within a deadline: what is late goes on in the background, and is there next time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded
+from imem.kg.similarity.embedders import Embedder, Vectors
+from imem.kg.similarity.sentence_models import Purpose
+
+AT_ONCE: Final = 2
+"""Calls of the embedder at a time; a local one encodes one text at a time anyway."""
+
+OVERDUE_MS: Final = 100.0
+"""How long a caller waits while an earlier call is late: an encoder that is being fetched holds up no other writer."""
+
+
+class BackgroundEncoder:
+    """
+    Makes vectors until a deadline.
+
+    Attributes:
+        embedder: makes them; loading a local one may take longer than a reader has.
+    """
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._overdue: set[asyncio.Task[Vectors]] = set()
+
+    async def vectors(self, texts: Sequence[str], purpose: Purpose, *, deadline: Deadline) -> Vectors:
+        """
+        Return the vectors of *texts*.
+
+        Raises:
+            BudgetExceeded: they were not there in time; the call goes on.
+            ImemError: as the embedder.
+        """
+        task: asyncio.Task[Vectors] | None = None
+        wait = deadline.within_ms(OVERDUE_MS) if self._overdue else deadline
+        try:
+            async with asyncio.timeout(wait.left_s()):
+                await self._slots.acquire()
+                task = asyncio.create_task(self.embedder.embed(texts, deadline=deadline, purpose=purpose))
+                task.add_done_callback(self._ended)
+                return await asyncio.shield(task)
+        except TimeoutError:
+            if task is not None and not task.done():
+                self._overdue.add(task)
+            raise BudgetExceeded("The sentence encoder was not ready in time.") from None
+
+    def _ended(self, task: asyncio.Task[Vectors]) -> None:
+        self._overdue.discard(task)
+        self._slots.release()
+        if not task.cancelled():
+            # The caller has it, or has given up; then nobody else asks for it.
+            task.exception()
+
+    async def close(self) -> None:
+        """Give up what is late."""
+        late = list(self._overdue)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)

@@ -1,0 +1,145 @@
+"""
+Namespaces of memories, what a search may name of them, and who reads and writes where. Pure.
+
+A namespace is a path of segments below ``global``, ``agent/NAME``, ``symbol/NAME`` or ``user/NAME``. A search names
+one, or with ``/*`` at the end the subtree of one, itself included. Both are compared by segments, never as patterns of
+text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from imem.journal.actors import AUTHORIZATION, Action, Actor, Resource, ResourceType, Scope
+from imem.journal.errors import BadInput
+
+ROOTS: Final = ("global", "agent", "symbol", "user")
+
+NAMESPACE_CHARS: Final = 300
+"""Longest namespace, in characters; the table has the same bound."""
+
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9._-]+")
+_SUBTREE: Final = "*"
+_SHARED: Final = ("symbol", "user")
+"""Roots below which every agent writes; below ``global`` it reads alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacePattern:
+    """
+    What a search covers.
+
+    Attributes:
+        segments: of a namespace or a root.
+        subtree: whether what lies below it is covered too.
+    """
+
+    segments: tuple[str, ...]
+    subtree: bool = True
+
+    @property
+    def scope(self) -> str:
+        """Its text, by which Postgres compares (``recall.scopes_v1``)."""
+        return "/".join((*self.segments, *([_SUBTREE] if self.subtree else [])))
+
+    def covers(self, segments: tuple[str, ...]) -> bool:
+        """Return whether it covers a namespace."""
+        return segments == self.segments or (self.subtree and segments[: len(self.segments)] == self.segments)
+
+    def intersection(self, other: NamespacePattern) -> NamespacePattern | None:
+        """Return what both cover; None for nothing."""
+        if self.segments == other.segments:
+            return NamespacePattern(self.segments, self.subtree and other.subtree)
+        inner, outer = (self, other) if len(self.segments) > len(other.segments) else (other, self)
+        return inner if outer.covers(inner.segments) else None
+
+
+EVERYTHING: Final = tuple(NamespacePattern((root,)) for root in ROOTS)
+
+
+def parse_namespace(text: str) -> tuple[str, ...]:
+    """
+    Return the segments of a namespace.
+
+    Raises:
+        BadInput: it is none.
+    """
+    segments = _segments(text)
+    if len(segments) < 2 and segments != ("global",):
+        raise BadInput("namespace", f"{text!r} lacks a name: {segments[0]}/NAME.")
+    return segments
+
+
+def parse_pattern(text: str) -> NamespacePattern:
+    """
+    Return what a search names: a namespace, or a subtree such as ``symbol/MU/*``.
+
+    Raises:
+        BadInput: it is neither.
+    """
+    if text.endswith("/" + _SUBTREE):
+        return NamespacePattern(_segments(text[:-2]))
+    return NamespacePattern(parse_namespace(text), subtree=False)
+
+
+def _segments(text: str) -> tuple[str, ...]:
+    segments = tuple(text.split("/"))
+    if len(text) > NAMESPACE_CHARS:
+        raise BadInput("namespace", f"has at most {NAMESPACE_CHARS} characters.")
+    if segments[0] not in ROOTS or not all(map(_SEGMENT.fullmatch, segments)):
+        raise BadInput(
+            "namespace",
+            f"{text!r} is not one: segments of letters, digits, dots, underscores and hyphens, separated by slashes.",
+            mend=f"The first is {', '.join(ROOTS[:-1])} or {ROOTS[-1]}.",
+        )
+    return segments
+
+
+# Rights
+
+
+def own_namespace(actor: Actor) -> tuple[str, ...]:
+    """
+    Return the namespace that is the actor's own.
+
+    Raises:
+        BadInput: its name cannot be a segment, so that it has none.
+    """
+    if not _SEGMENT.fullmatch(actor.id):
+        raise BadInput(
+            "namespace", f"is needed: {actor.id!r} has none of its own.", mend="symbol/NAME and user/NAME are open."
+        )
+    return ("agent", actor.id)
+
+
+def resource_of(segments: tuple[str, ...], actor: Actor, action: Action) -> Resource:
+    """
+    Return the resource that a namespace or root is, for the table of authorization.
+
+    Below ``agent/NAME`` it belongs to that agent. What every agent may do elsewhere belongs to whoever asks.
+    """
+    if segments[0] == "agent":
+        owner: str | None = segments[1] if len(segments) > 1 else actor.id
+    else:
+        owner = actor.id if action is Action.READ or segments[0] in _SHARED else None
+    return Resource(ResourceType.MEMORIES, "/".join(segments), owner)
+
+
+def readable(actor: Actor) -> tuple[NamespacePattern, ...]:
+    """Return everything that *actor* may read."""
+    scope = AUTHORIZATION.get((actor.role, ResourceType.MEMORIES, Action.READ))
+    if scope is Scope.ALL:
+        return EVERYTHING
+    if scope is None:
+        return ()
+    own = [NamespacePattern(("agent", actor.id))] if _SEGMENT.fullmatch(actor.id) else []
+    return (*(pattern for pattern in EVERYTHING if pattern.segments != ("agent",)), *own)
+
+
+def scopes(asked: NamespacePattern | None, allowed: Iterable[NamespacePattern]) -> list[str]:
+    """Return what a search of *asked* (None: of everything) covers of what is *allowed*."""
+    found = [pattern if asked is None else asked.intersection(pattern) for pattern in allowed]
+    return [pattern.scope for pattern in found if pattern is not None]

@@ -1,0 +1,107 @@
+"""
+The order in which candidates for a query are shown. Pure.
+
+Three raw scores are each scaled over all candidates to mean 0 and deviation 1: words, the cosine of the text, and that
+of the text with the message before it. Their weighted mean is joined by a share of that of the neighbours in the
+conversation, since an answer often stands beside the sentence that is found, and by a bonus where the query names the
+author. The weights were chosen on three conversations of LoCoMo and measured on two others;
+``docs/reference/benchmarks`` has the figures.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+CANDIDATES: Final = 50
+"""Candidates of each list: by words, by vectors, by those of contexts."""
+
+WORDS, OWN, CONTEXT = 1.0, 2.0, 2.0
+"""Weights of the three scores."""
+
+BEFORE, AFTER = 0.2, 0.1
+"""Shares of the scores of the message before and the one after."""
+
+NAMED: Final = 0.5
+"""Bonus of an author whom the query names, in deviations."""
+
+Place = tuple[str, str, int]
+"""Namespace, conversation, and ordinal in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """
+    A memory that may answer a query.
+
+    Attributes:
+        id: of the memory.
+        words: how well its words match, 0 for not at all.
+        own, context: cosines of its vectors with the query's; None where one of them is missing.
+        place: where it stands in its conversation, if it is of one.
+        author: who said it, if known.
+    """
+
+    id: UUID
+    words: float
+    own: float | None = None
+    context: float | None = None
+    place: Place | None = None
+    author: str | None = None
+
+
+def rank(candidates: Sequence[Candidate], query: str) -> list[tuple[Candidate, float]]:
+    """Return *candidates* with their scores, best first, equal ones by id."""
+    scaled = [
+        (WORDS, _scaled([one.words for one in candidates])),
+        (OWN, _scaled([one.own for one in candidates])),
+        (CONTEXT, _scaled([one.context for one in candidates])),
+    ]
+    # Without vectors the words alone decide, on the same scale.
+    used = [(weight, scores) for weight, scores in scaled if any(score is not None for score in scores)]
+    total = sum(weight for weight, _ in used)
+    fused = [
+        sum(weight * (scores[nth] or 0.0) for weight, scores in used) / total if total else 0.0
+        for nth in range(len(candidates))
+    ]
+    places = {one.place: score for one, score in zip(candidates, fused, strict=True) if one.place is not None}
+    named = {author for author in {one.author for one in candidates} if author and _names(query, author)}
+    found = [
+        (one, score + _beside(places, one.place) + (NAMED if one.author in named else 0.0))
+        for one, score in zip(candidates, fused, strict=True)
+    ]
+    return sorted(found, key=lambda pair: (-pair[1], pair[0].id))
+
+
+def _scaled(scores: Sequence[float | None]) -> list[float | None]:
+    """Scale to mean 0 and deviation 1; what is None stays so. The sums do not depend on the order."""
+    known = [score for score in scores if score is not None]
+    if not known:
+        return list(scores)
+    mean = math.fsum(known) / len(known)
+    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in known) / len(known))
+    if deviation <= 1e-9 * max(1.0, abs(mean)):
+        return [None if score is None else 0.0 for score in scores]
+    return [None if score is None else (score - mean) / deviation for score in scores]
+
+
+def _beside(places: dict[Place, float], place: Place | None) -> float:
+    if place is None:
+        return 0.0
+    namespace, conversation, ordinal = place
+    before = places.get((namespace, conversation, ordinal - 1), 0.0)
+    return BEFORE * before + AFTER * places.get((namespace, conversation, ordinal + 1), 0.0)
+
+
+def _names(query: str, author: str) -> bool:
+    """Return whether *query* names *author*, as whole words, whatever the case."""
+    return re.search(rf"(?<!\w){re.escape(author.casefold())}(?!\w)", query.casefold()) is not None
+
+
+def similarity(cosine: float, unrelated: float) -> float:
+    """Return the similarity, 0 to 1, that *cosine* means where that of unrelated texts is *unrelated*."""
+    return min(1.0, max(0.0, (cosine - unrelated) / (1.0 - unrelated)))

@@ -1,0 +1,163 @@
+"""Who reads and writes where, and that nothing in a namespace or a query means more than it says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from imem.journal.actors import Actor
+from imem.journal.errors import BadInput, PermissionDenied
+from imem.journal.settings import Role
+from imem.recall.memories.namespaces import (
+    EVERYTHING,
+    NamespacePattern,
+    parse_namespace,
+    parse_pattern,
+    readable,
+    scopes,
+)
+from tests.imem.memories.conftest import memory_of
+from tests.imem.memory.conftest import House
+
+SEGMENTS = some.lists(some.sampled_from(["agent", "news", "newsroom", "x.y", "-", "_"]), min_size=1, max_size=3)
+NAMESPACES = SEGMENTS.map(lambda found: ("agent", *found))
+
+HOSTILE = (
+    "", "*", "/", "agent", "agent/", "agent//x", "/agent/x", "agent/*/x", "agent/%", "agent/_%", "agent/ne*",
+    "agent/a b", "agent/a'b", 'agent/a"b', "agent/\\", "other/x", "symbol", "Global", "agent/ünï", "agent/x/",
+    "agent/x\n", "*/x", "agent/x/**", "agent/" + "x" * 300,
+)  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("places")
+
+
+def texts_below(asked: str) -> set[str]:
+    """What a search of *asked* covers, by its text alone."""
+    return set(scopes(parse_pattern(asked), EVERYTHING))
+
+
+@given(NAMESPACES, NAMESPACES, some.booleans(), some.booleans())
+def test_an_intersection_is_what_both_cover(
+    one: tuple[str, ...],
+    other: tuple[str, ...],
+    deep: bool,  # noqa: FBT001 - drawn
+    other_deep: bool,  # noqa: FBT001 - drawn
+) -> None:
+    first, second = NamespacePattern(one, deep), NamespacePattern(other, other_deep)
+    both = first.intersection(second)
+    for inner in (one, other, (*one, "x"), (*other, "x"), one[:-1]):
+        expected = first.covers(inner) and second.covers(inner)
+        assert (both is not None and both.covers(inner)) is expected
+
+
+@pytest.mark.spec("RC-18")
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_what_is_no_namespace_is_refused(house: House, text: str) -> None:
+    """By everything that takes one, before it is looked up."""
+    with pytest.raises(BadInput):
+        parse_namespace(text)
+    async with memory_of(house) as memory:
+        with pytest.raises(BadInput, match="namespace"):
+            await memory.remember("Margins rise.", namespace=text)
+        with pytest.raises(BadInput, match="namespace"):
+            await memory.memories.search("margins", namespace=text)
+    assert house.rows("SELECT count(*) FROM recall.memory_namespace") == [{"count": 0}]
+
+
+@pytest.mark.spec("RC-18")
+async def test_a_subtree_ends_at_segments(house: House) -> None:
+    """``agent/news/*`` is not ``agent/newsroom``, and what looks like a pattern in a query is a text."""
+    spaces = ("agent/news", "agent/news/us", "agent/newsroom", "agent/n_ws", "agent/news-us", "symbol/news", "global")
+    async with memory_of(house, "kate", Role.HUMAN_ADMIN) as memory:
+        for space in spaces:
+            await memory.remember(f"A story of {space}.", namespace=space)
+
+        async def found(query: str = "story", namespace: str | None = None) -> set[str]:
+            return {item.namespace for item in (await memory.memories.search(query, namespace=namespace)).items}
+
+        assert await found() == set(spaces)
+        assert await found(namespace="agent/news/*") == {"agent/news", "agent/news/us"}
+        assert await found(namespace="agent/news") == {"agent/news"}
+        assert await found(namespace="agent/n_ws/*") == {"agent/n_ws"}
+        assert await found(namespace="agent/*") == {space for space in spaces if space.startswith("agent/")}
+        assert await found(namespace="symbol/other") == set()
+        for query in (
+            "%",
+            "_",
+            "*",
+            "'",
+            "it''s",
+            '"',
+            "a & b | !c <-> d:*",
+            "\\",
+            "' OR true --",
+            "\u202e rtl",
+            "()",
+        ):
+            assert await found(query, "agent/news") == {"agent/news"}
+            words = [item.found_by for item in (await memory.memories.search(query, namespace="agent/news")).items]
+            assert words == [["meaning"]], "nothing of it is a word of the text"
+
+
+async def test_who_reads_and_writes_where(house: House) -> None:
+    """An agent its own, symbols, users and, reading, what is global; others' subtrees neither; a denial row each."""
+    spaces = ("global/a", "agent/ann/x", "agent/bob", "agent/annabel", "symbol/MU", "user/u")
+    allowed = {
+        Role.AGENT: ({"global/a", "agent/ann/x", "symbol/MU", "user/u"}, {"agent/ann/x", "symbol/MU", "user/u"}),
+        Role.DEBATE_FACILITATOR: (
+            {"global/a", "agent/ann/x", "symbol/MU", "user/u"},
+            {"agent/ann/x", "symbol/MU", "user/u"},
+        ),
+        Role.KNOWLEDGE_BASE_AGENT: (set(spaces), set(spaces)),
+        Role.HUMAN_ADMIN: (set(spaces), set(spaces)),
+        Role.LEARNING_ENGINE: (set(spaces), set()),
+    }
+    async with memory_of(house, "kate", Role.HUMAN_ADMIN) as memory:
+        ids = {space: (await memory.remember("A story.", namespace=space)).id for space in spaces}
+    for role, (reads, writes) in allowed.items():
+        async with memory_of(house, "ann", role) as memory:
+            assert {item.namespace for item in (await memory.memories.search("story")).items} == reads
+            for space in spaces:
+                before = len(house.audited(authorized=False))
+                calls = (
+                    (space in reads, lambda: memory.memories.search("story", namespace=f"{space}/*")),  # noqa: B023 - awaited at once
+                    (space in reads, lambda: memory.memories.history(ids[space])),  # noqa: B023 - as above
+                    (space in writes, lambda: memory.remember("A story.", namespace=space)),  # noqa: B023 - as above
+                )
+                for may, call in calls:
+                    if may:
+                        await call()
+                    else:
+                        with pytest.raises(PermissionDenied):
+                            await call()
+                denied = house.audited(authorized=False)[before:]
+                assert len(denied) == sum(not may for may, _ in calls)
+                if space not in writes:
+                    with pytest.raises(PermissionDenied):
+                        await memory.memories.supersede(ids[space], "Another.", reason="No.")
+
+
+async def test_postgres_checks_writers_too(house: House) -> None:
+    """Whatever a process says to the gateway: the function refuses, and nothing is written directly."""
+    import psycopg
+
+    assert house.settings.postgres_url is not None
+    call = (
+        "SELECT * FROM recall.store_memory_v1('ann', 'agent', gen_random_uuid(), %s, 'semantic', 'x', '{}', 0.5, NULL,"
+        " NULL, NULL, NULL, NULL, NULL, NULL, 0.95, 10)"
+    )
+    with psycopg.connect(house.settings.postgres_url.get_secret_value(), autocommit=True) as conn:
+        for space in ("global", "agent/bob", "agent/annabel/x"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                conn.execute(call, (space,))
+        conn.execute(call, ("agent/ann/x",))
+        for statement in ("UPDATE recall.memory SET importance = 1", "DELETE FROM recall.memory_use"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                conn.execute(statement)
+
+
+def test_an_agent_whose_name_is_no_segment_has_no_subtree() -> None:
+    """It reads what is open; no other name could be made of its own."""
+    assert {pattern.scope for pattern in readable(Actor("Ann Smith", Role.AGENT))} == {"global/*", "symbol/*", "user/*"}
+    assert texts_below("agent/*") == {"agent/*"}

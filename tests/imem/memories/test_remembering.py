@@ -1,0 +1,211 @@
+"""Memories from end to end: stored, found by words and by meaning, updated, superseded, dated, counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from imem.journal.errors import BadInput
+from imem.memory import Memory
+from imem.recall.answers import Quality
+from imem.recall.memories.model import MemoriesSection, MemoryMatch, StoreStatus
+from tests.imem.memories.conftest import Places, make_vectors, memory_of
+from tests.imem.memory.conftest import House
+
+
+@contextmanager
+def locked(house: House) -> Iterator[None]:
+    """Hold the counts, as a writer that does not end."""
+    with psycopg.connect(house.admin_url) as conn:
+        conn.execute("SELECT FROM recall.memory_use FOR UPDATE")
+        yield
+        conn.rollback()
+
+
+def texts(found: MemoriesSection) -> list[str]:
+    return [item.content for item in found.items]
+
+
+async def test_what_is_remembered_is_found(house: House) -> None:
+    """By its words and by its meaning, with the encoder that is the default; who asks has not named where."""
+    async with memory_of(house) as memory:
+        stored = await memory.remember("High-bandwidth memory is sold out until 2027.", metadata={"source": "call"})
+        await memory.remember("The court postponed the hearing about the river's dam.", namespace="symbol/DAM")
+        await memory.remember("Ann prefers short answers.", namespace="user/ann", memory_type="procedural")
+
+        found = await memory.memories.search("Is there enough HBM supply for AI chips?")
+        assert (found.quality, found.reason, found.total) == (Quality.EXACT, None, 3)
+        best = found.items[0]
+        assert (best.id, best.content) == (stored.id, "High-bandwidth memory is sold out until 2027.")
+        assert (best.namespace, best.agent_id, best.metadata) == ("agent/ann", "ann", {"source": "call"})
+        assert best.similarity == max(item.similarity or 0.0 for item in found.items)
+        assert MemoryMatch.MEANING in best.found_by
+        assert texts(await memory.memories.search("Was the hearing postponed?", limit=1)) == [
+            "The court postponed the hearing about the river's dam."
+        ]
+        assert texts(await memory.memories.search("hearing", memory_type="procedural")) == [
+            "Ann prefers short answers."
+        ]
+        assert texts(await memory.memories.search("hearing", namespace="user/*")) == ["Ann prefers short answers."]
+
+
+@pytest.mark.usefixtures("places")
+def test_without_await(house: House) -> None:
+    """The same methods, and a memory lent to another agent sees its own."""
+    with Memory.sync(house.of()) as memory:
+        stored = memory.remember("Margins rise.")
+        assert texts(memory.memories.search("margins")) == ["Margins rise."]
+        assert [one.version for one in memory.memories.history(stored.id)] == [1]
+        with memory.acting_as("bob") as bob:
+            assert bob.memories.search("margins").items == []
+
+
+@pytest.mark.spec("RC-17")
+async def test_a_near_duplicate_updates(house: House, places: Places) -> None:
+    """Above 0.95 with the same figures it is one memory, with what both knew; below, or with others, it is another."""
+    places.cosines = {"It rises 4 %.": 1.0, "Up 4 %.": 0.951, "Growth 4 %.": 0.949, "Up 11 %.": 0.99}
+    async with memory_of(house) as memory:
+        first = await memory.remember("It rises 4 %.", metadata={"a": 1, "b": 1}, importance=0.7)
+        again = await memory.remember("Up 4 %.", metadata={"b": 2}, importance=0.2)
+        assert (first.status, again.status) == (StoreStatus.NEW, StoreStatus.UPDATED)
+        assert (again.id, again.version) == (first.id, 2)
+        [current] = (await memory.memories.search("rises", namespace="agent/ann")).items
+        assert (current.content, current.importance, current.metadata) == ("Up 4 %.", 0.7, {"a": 1, "b": 2})
+        assert [one.content for one in await memory.memories.history(first.id)] == ["It rises 4 %.", "Up 4 %."]
+
+        assert (await memory.remember("Up 4 %.")).status is StoreStatus.IDENTICAL
+        assert (await memory.remember("Up 11 %.")).status is StoreStatus.NEW
+        assert (await memory.remember("It rises 4 %.", namespace="symbol/MU")).status is StoreStatus.NEW
+        assert (await memory.remember("Growth 4 %.", namespace="symbol/MU")).status is StoreStatus.NEW
+
+
+@pytest.mark.spec("RC-17")
+@pytest.mark.parametrize("away", [False, True], ids=["with vectors", "without"])
+async def test_two_at_once_leave_one(house: House, places: Places, away: bool) -> None:  # noqa: FBT001 - a case
+    """Whether or not the encoder is there: the namespace holds the text once."""
+    places.away = away
+    async with memory_of(house, "ann") as ann, memory_of(house, "bob") as bob:
+        stored = await asyncio.gather(
+            *(one.remember("Margins rise.", namespace="symbol/MU") for one in (ann, bob) for _ in range(5))
+        )
+    assert len({one.id for one in stored}) == 1
+    assert sorted(one.status for one in stored) == [StoreStatus.IDENTICAL] * 9 + [StoreStatus.NEW]
+    assert house.rows("SELECT count(*) FROM recall.memory") == [{"count": 1}]
+
+
+@pytest.mark.usefixtures("places")
+async def test_superseded_on_purpose(house: House) -> None:
+    """What contradicts takes the place of what was; both stay in the history, with the reason."""
+    async with memory_of(house) as memory:
+        old = await memory.remember("The plant opens in May.", importance=0.8)
+        new = await memory.memories.supersede(old.id, "The plant opens in July.", reason="The company said so.")
+        assert new.status is StoreStatus.SUPERSEDED
+        [current] = (await memory.memories.search("When does the plant open?")).items
+        assert (current.id, current.content, current.importance) == (new.id, "The plant opens in July.", 0.8)
+        for one in (old.id, str(new.id)):
+            before, after = await memory.memories.history(one)
+            assert (before.superseded_by, before.reason) == (new.id, "The company said so.")
+            assert (before.superseded_at, after.superseded_at) == (after.recorded_at, None)
+
+        again = await memory.memories.supersede(old.id, "The plant opens in July.", reason="Again.")
+        assert (again.status, again.id) == (StoreStatus.IDENTICAL, new.id)
+        with pytest.raises(BadInput, match="was superseded by"):
+            await memory.memories.supersede(old.id, "Never.", reason="No.")
+        other = await memory.remember("Something else.")
+        with pytest.raises(BadInput, match="says already"):
+            await memory.memories.supersede(other.id, "The plant opens in July.", reason="No.")
+        with pytest.raises(BadInput, match="there is no memory"):
+            await memory.memories.supersede(uuid4(), "Never.", reason="No.")
+
+
+@pytest.mark.usefixtures("places")
+async def test_as_of_a_moment(house: House) -> None:
+    """The versions that were current then, with the same scores; nothing that was stored later changes the answer."""
+    async with memory_of(house) as memory:
+        await memory.remember("The plant opens in May.", conversation_id="c", author="Ann")
+        second = await memory.remember("It makes memory chips.", conversation_id="c", author="Bob")
+        then = await memory.memories.search("plant of Bob", as_of=datetime.now(UTC))
+        assert then.as_of is not None
+        await memory.memories.supersede(second.id, "It makes processors.", reason="Corrected.")
+        await memory.remember("Another plant opens in June.", conversation_id="c")
+
+        assert await memory.memories.search("plant of Bob", as_of=then.as_of) == then
+        assert sorted(texts(then)) == ["It makes memory chips.", "The plant opens in May."]
+        assert len((await memory.memories.search("plant of Bob")).items) == 3
+        assert (await memory.memories.search("plant", as_of=datetime(2020, 1, 1, tzinfo=UTC))).items == []
+
+
+async def test_conversations_help_to_find(house: House, places: Places) -> None:
+    """The message beside the one that is found is a candidate too, and an author who is named is preferred."""
+    # By its context Lisbon is what was asked; by itself it is far.
+    places.cosines = {"Where did you go in spring?\nTo Lisbon.": 1.0, "Which town did Bob see in spring?": 1.0}
+    async with memory_of(house) as memory:
+        said = [("Ann", "Where did you go in spring?"), ("Bob", "To Lisbon."), ("Ann", "Was it warm?")]
+        for author, text in said:
+            await memory.remember(text, conversation_id="c", author=author)
+        for number in range(120):
+            await memory.remember(f"Nothing of that sort, {number} times.", conversation_id="other")
+        found = await memory.memories.search("Which town did Bob see in spring?", limit=3)
+        assert {"Where did you go in spring?", "To Lisbon."} <= set(texts(found)[:2])
+        kinds = {item.content: item.found_by for item in found.items}
+        assert MemoryMatch.WORDS in kinds["Where did you go in spring?"]
+
+
+async def test_without_the_encoder(house: House, places: Places) -> None:
+    """It is stored and found by words, the answer says so; a worker makes the vectors, and then it is found by all."""
+    async with memory_of(house) as memory:
+        places.away = True
+        first = await memory.remember("Margins rise.", conversation_id="c")
+        await memory.remember("So do prices.", conversation_id="c")
+        assert first.waits
+        found = await memory.memories.search("Do margins rise?")
+        assert (texts(found)[0], found.quality) == ("Margins rise.", Quality.PARTIAL)
+        assert found.reason is not None
+        assert found.reason.startswith("searched by words alone")
+        places.away = False
+        assert "no vector yet" in str((await memory.memories.search("Do margins rise?")).reason)
+
+        assert await make_vectors(house, places) == {"vectors": 2, "more": False}
+        assert (await memory.memories.search("Do margins rise?")).quality is Quality.EXACT
+        assert house.rows("SELECT count(*) FROM due_row") == [{"count": 0}]
+        assert house.rows("SELECT count(*) FROM recall.memory WHERE context_vector IS NOT NULL") == [{"count": 1}]
+        # Of another model they are made anew.
+        places.model_id = "another"
+        assert await make_vectors(house, places) == {"vectors": 2, "more": False}
+        assert (await memory.memories.search("Do margins rise?")).quality is Quality.EXACT
+
+
+@pytest.mark.spec("RC-22")
+@pytest.mark.usefixtures("places")
+async def test_accesses_are_counted_without_a_write_on_a_read(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the counts are locked a read answers; two readers' counts are all there at the end."""
+    monkeypatch.setattr("imem.recall.memories.accesses.FLUSH_S", 0.01)
+    async with memory_of(house) as memory:
+        stored = await memory.remember("Margins rise.")
+        await memory.memories.search("margins")
+    counted = "SELECT access_count FROM recall.memory_use WHERE id = %s"
+    assert house.rows(counted, stored.id) == [{"access_count": 1}], "written when it closes"
+    async with memory_of(house) as memory:
+        with locked(house):
+            for _ in range(20):
+                await memory.memories.search("margins", deadline_ms=5_000)
+                await asyncio.sleep(0.01)  # So that a batch is under way.
+            assert house.rows(counted, stored.id) == [{"access_count": 1}]
+    assert house.rows(counted, stored.id) == [{"access_count": 21}]
+    async with memory_of(house) as ann, memory_of(house) as bob:
+
+        async def read(memory: Memory) -> None:
+            for _ in range(50):
+                await memory.memories.search("margins", deadline_ms=5_000)
+
+        await asyncio.gather(read(ann), read(bob))
+    assert house.rows(counted, stored.id) == [{"access_count": 121}]
+    async with memory_of(house) as memory:
+        [item] = (await memory.memories.search("margins")).items
+        assert item.access_count == 121

@@ -17,7 +17,21 @@ from typing import Annotated
 import typer
 
 import imem.commands
-from imem.commands import alerts, analyses, ask, data, demo, graph, pauses, sections, snapshots, stack, sync, work
+from imem.commands import (
+    alerts,
+    analyses,
+    ask,
+    data,
+    demo,
+    graph,
+    memories,
+    pauses,
+    sections,
+    snapshots,
+    stack,
+    sync,
+    work,
+)
 from imem.journal.errors import ImemError, SettingsError
 from imem.terminal import output
 
@@ -36,6 +50,7 @@ app.add_typer(stack.app)
 app.add_typer(data.app)
 app.add_typer(ask.app)
 app.add_typer(sections.app)
+app.add_typer(memories.app)
 app.add_typer(demo.app)
 app.add_typer(graph.app)
 app.add_typer(work.app)

@@ -35,7 +35,9 @@ WEBHOOK_SECRET_PREFIX = "whsec_"  # noqa: S105 - how secrets begin, and none
 _SECRET_BYTES = 16
 """Least length of a secret that signs."""
 
-TEST_VARIABLES = frozenset({"IMEM_TEST_STACK", "IMEM_TEST_NEO4J", "IMEM_TEST_VALKEY", "IMEM_CHAOS", "IMEM_BENCH_SCALE"})
+TEST_VARIABLES = frozenset(
+    {"IMEM_TEST_STACK", "IMEM_TEST_NEO4J", "IMEM_TEST_VALKEY", "IMEM_CHAOS", "IMEM_BENCH_SCALE", "IMEM_LOCOMO"}
+)
 """Variables of the test suite, which share the prefix and are no settings."""
 
 

@@ -53,6 +53,10 @@ ORDER: Final = (
         )
         for what in ("before", "growth")
     ),
+    "evidence, R@10",
+    "evidence, R@20",
+    "memories search p50",
+    "memories search p95",
     "receipt durable p50",
     "receipt durable p95",
     "receipt visible p50",

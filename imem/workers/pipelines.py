@@ -13,7 +13,7 @@ from imem.jobs.journal_pipelines import UPKEEP
 from imem.jobs.pipeline import Pipeline
 from imem.kg.pipelines import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
 from imem.kg.projection.derived_values import RULES
-from imem.recall.memories.pipelines import EMBED_MEMORIES
+from imem.recall.memories.pipelines import CONSOLIDATE_MEMORIES, EMBED_MEMORIES, MAINTAIN_MEMORIES
 from imem.sync.pipelines import FLUSH, SYNC_GATES
 
 PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
@@ -23,6 +23,8 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     REBUILD_SIMILAR,
     REBUILD_VIEWS,
     EMBED_MEMORIES,
+    CONSOLIDATE_MEMORIES,
+    MAINTAIN_MEMORIES,
     SEND_ALERTS,
     WATCH_MEMORY,
     MANAGE,

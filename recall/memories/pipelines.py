@@ -1,4 +1,4 @@
-"""The pipeline that makes the vectors of memories that were stored without, or with those of another model."""
+"""Pipelines of memories: vectors that were not made yet, or that are of another model, and daily upkeep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from uuid import UUID
 import structlog
 
 from imem.jobs.due import DueRow, finish_due, next_due
-from imem.jobs.pipeline import Every, Pipeline, Report
+from imem.jobs.pipeline import Daily, Every, Pipeline, Report
+from imem.jobs.runtime import Runtime
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute
@@ -17,6 +18,7 @@ from imem.kg.similarity.embedders import Embedder
 from imem.kg.similarity.sentence_models import Purpose
 from imem.kg.similarity.vectors import EMBED_BUDGET_MS, as_text, store_deadline, vectors_of
 from imem.recall.memories.store import model_number, with_context
+from imem.recall.memories.upkeep import consolidate, maintain
 
 log = structlog.get_logger()
 
@@ -82,4 +84,20 @@ async def _step(runtime: SimilarityRuntime, until: Deadline) -> Report:
     return await embed_due(runtime.database, runtime.embedder, until=until)
 
 
+async def _consolidate(runtime: SimilarityRuntime, until: Deadline) -> Report:
+    return await consolidate(runtime.database, runtime.embedder, until=until)
+
+
+async def _maintain(runtime: Runtime, until: Deadline) -> Report:
+    return await maintain(runtime.database, until=until)
+
+
 EMBED_MEMORIES: Final = Pipeline("recall.embed_memories", _step, Every(15.0), budget_ms=BUDGET_MS, retry_max_s=60)
+
+CONSOLIDATE_MEMORIES: Final = Pipeline(
+    "recall.consolidate_memories", _consolidate, Daily(3, 37), budget_ms=BUDGET_MS, retry_max_s=600
+)
+
+MAINTAIN_MEMORIES: Final = Pipeline(
+    "recall.maintain_memories", _maintain, Daily(3, 52), budget_ms=BUDGET_MS, retry_max_s=600
+)

@@ -87,3 +87,65 @@ LIMIT %(limit)s
 -- Stores vectors that were made later. Parameters: model, ids, versions, vectors, contexts (NULL for none).
 SELECT recall.set_vectors_v1(
     %(model)s::smallint, %(ids)s::uuid[], %(versions)s::integer[], %(vectors)s::text[], %(contexts)s::text[])
+
+-- namespaces_to_consolidate --
+-- A namespace in which something was recorded since it was consolidated, and the moment from which on that is to be noted. Messages of
+-- conversations are not counted: they stay as they were said.
+SELECT s.namespace, imem_now() AS at FROM recall.memory_namespace AS s
+WHERE EXISTS (
+    SELECT FROM recall.memory AS m WHERE m.namespace = s.namespace AND m.recorded_at > s.consolidated_at AND m.superseded_at IS NULL
+      AND m.conversation_id IS NULL AND m.model = %(model)s::smallint)
+ORDER BY s.namespace LIMIT 1
+
+-- similar_memories --
+-- Pairs of a namespace of which one was recorded since it was consolidated, that are of one type, have the same figures, and whose
+-- similarity is above the given one. Parameters: namespace, model, least, exact, limit (neighbours of each).
+SELECT m.id, n.id AS other
+FROM recall.memory_namespace AS s JOIN recall.memory AS m ON m.namespace = s.namespace AND m.recorded_at > s.consolidated_at
+JOIN embedding_model AS e ON e.model = m.model
+CROSS JOIN LATERAL recall.nearest_memories_v1(
+    'vector', ARRAY[m.namespace], m.model, m.vector, m.memory_type, NULL, NULL, NULL, %(limit)s, s.memories > %(exact)s) AS n
+JOIN recall.memory AS o ON o.id = n.id AND o.version = n.version
+WHERE s.namespace = %(namespace)s AND m.model = %(model)s::smallint AND m.superseded_at IS NULL AND m.conversation_id IS NULL
+  AND o.conversation_id IS NULL AND n.id <> m.id AND (n.similarity - e.unrelated) / (1 - e.unrelated) > %(least)s::float8
+  AND recall.figures_v1(m.content) = recall.figures_v1(o.content)
+
+-- memories_alike --
+-- The similarity of every two of the given memories of one type with the same figures, and what decides which is kept. A memory stands
+-- for those that it took the place of, too: the least similar two count, so that a chain does not become one in several rounds.
+-- Parameters: ids, model.
+WITH RECURSIVE member (root, id, version) AS (
+    SELECT m.id, m.id, m.version FROM recall.memory AS m
+    WHERE m.id = ANY (%(ids)s::uuid[]) AND m.superseded_at IS NULL AND m.model = %(model)s::smallint
+    UNION
+    SELECT g.root, x.id, x.version FROM member AS g JOIN recall.memory AS x ON x.superseded_by = g.id
+),
+vectors AS MATERIALIZED (
+    SELECT g.root, m.vector FROM member AS g JOIN recall.memory AS m ON m.id = g.id AND m.version = g.version
+    WHERE m.model = %(model)s::smallint
+)
+SELECT m.id, m.importance, m.content, o.id AS other, (
+    SELECT (1 - max(a.vector <=> b.vector) - e.unrelated) / (1 - e.unrelated)
+    FROM vectors AS a CROSS JOIN vectors AS b WHERE a.root = m.id AND b.root = o.id) AS similarity
+FROM recall.memory AS m JOIN embedding_model AS e ON e.model = m.model
+LEFT JOIN recall.memory AS o ON o.id = ANY (%(ids)s::uuid[]) AND o.id > m.id AND o.superseded_at IS NULL AND o.model = m.model
+    AND o.memory_type = m.memory_type AND recall.figures_v1(m.content) = recall.figures_v1(o.content)
+WHERE m.id = ANY (%(ids)s::uuid[]) AND m.superseded_at IS NULL AND m.model = %(model)s::smallint
+
+-- merge_memories --
+-- Makes one memory of several; see recall.merge_memories_v1. Parameters: keep, others.
+SELECT recall.merge_memories_v1(%(keep)s::uuid, %(others)s::uuid[]) AS merged
+
+-- note_consolidated --
+-- Notes up to when a namespace is consolidated.
+UPDATE recall.memory_namespace SET consolidated_at = %(at)s::timestamptz WHERE namespace = %(namespace)s
+
+-- namespace_to_maintain --
+-- A namespace that was not maintained within the last 20 hours.
+SELECT namespace FROM recall.memory_namespace WHERE maintained_at < imem_now() - interval '20 hours' ORDER BY namespace LIMIT 1
+
+-- maintain_memories --
+-- Lets importance decay, and deletes what nobody needed; see recall.maintain_memories_v1.
+SELECT decayed, deleted
+FROM recall.maintain_memories_v1(
+    %(namespace)s, %(unused)s::interval, %(decay)s::float8, %(least)s::float8, %(age)s::interval, %(accesses)s::bigint)

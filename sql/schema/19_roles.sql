@@ -41,7 +41,7 @@ BEGIN
             OR p.proname IN (
                 'imem_grant_application', 'imem_grant_curators', 'imem_grant_pipelines', 'imem_curates_v1',
                 'imem_note_questions_v1', 'imem_note_open_writers_v1', 'imem_embedding_index_v1', 'imem_embedding_drop_v1',
-                'set_vectors_v1'))
+                'set_vectors_v1', 'merge_memories_v1', 'maintain_memories_v1'))
     LOOP
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, %I', v_object, p_role);
     END LOOP;
@@ -77,7 +77,8 @@ BEGIN
         'GRANT INSERT, UPDATE, DELETE ON view_version, view_row, view_current TO %I',
         'GRANT UPDATE ON workflow.gate_state TO %I',
         'GRANT EXECUTE ON FUNCTION imem_note_questions_v1, imem_note_open_writers_v1, imem_embedding_index_v1, '
-            'imem_embedding_drop_v1, recall.set_vectors_v1 TO %I'
+            'imem_embedding_drop_v1, recall.set_vectors_v1, recall.merge_memories_v1, recall.maintain_memories_v1 TO %I',
+        'GRANT UPDATE (consolidated_at) ON recall.memory_namespace TO %I'
     ] LOOP
         EXECUTE format(v_statement, p_role);
     END LOOP;

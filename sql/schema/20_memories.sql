@@ -20,9 +20,13 @@ CREATE TABLE recall.memory_namespace (
         length(namespace) <= 300 AND namespace ~ '^(global|agent/[A-Za-z0-9._-]+|symbol/[A-Za-z0-9._-]+|user/[A-Za-z0-9._-]+)(/[A-Za-z0-9._-]+)*$'),
     scopes    text[] COLLATE "C" NOT NULL GENERATED ALWAYS AS (recall.scopes_v1(namespace)) STORED,
     memories  bigint NOT NULL DEFAULT 0,
-    lexemes   bigint NOT NULL DEFAULT 0
+    lexemes   bigint NOT NULL DEFAULT 0,
+    consolidated_at timestamptz NOT NULL DEFAULT '-infinity',
+    maintained_at   timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE recall.memory_namespace IS 'One row a namespace; its lock orders those who write there.';
+COMMENT ON COLUMN recall.memory_namespace.consolidated_at IS 'What was recorded until then was compared with all of the namespace.';
+COMMENT ON COLUMN recall.memory_namespace.maintained_at IS 'When importance decayed last: once a day, however often the pipeline runs.';
 COMMENT ON COLUMN recall.memory_namespace.memories IS 'Of current versions: how many, and how many different lexemes they have in all. What words weigh follows from both.';
 
 CREATE FUNCTION recall.content_hash_v1(p_content text) RETURNS bytea
@@ -70,7 +74,7 @@ CREATE INDEX memory_recorded ON recall.memory (namespace, recorded_at);
 CREATE INDEX memory_words ON recall.memory USING gin (words) WITH (fastupdate = off);
 CREATE INDEX memory_model ON recall.memory (model) WHERE superseded_at IS NULL;
 CREATE INDEX memory_superseded_by ON recall.memory (superseded_by) WHERE superseded_by IS NOT NULL;
-COMMENT ON TABLE recall.memory IS 'Every version of every memory. A version ends; nothing else of it changes but its vectors.';
+COMMENT ON TABLE recall.memory IS 'Every version of every memory. A version ends; nothing else of it changes but its vectors, and its importance, which decays in place.';
 COMMENT ON COLUMN recall.memory.agent_id IS 'The actor that stored the version.';
 COMMENT ON COLUMN recall.memory.ordinal IS 'Place in its conversation, from 1: what stands before and after it says what it is about.';
 COMMENT ON COLUMN recall.memory.author IS 'Who said it, if that is not the one who stored it.';
@@ -425,4 +429,86 @@ AS $$
 UPDATE memory AS m SET model = p_model, vector = n.vector::halfvec, context_vector = n.context::halfvec
 FROM unnest(p_ids, p_versions, p_vectors, p_contexts) AS n (id, version, vector, context)
 WHERE m.id = n.id AND m.version = n.version
+$$;
+
+-- Consolidation and decay, of the pipelines alone
+
+CREATE FUNCTION recall.merge_memories_v1(p_keep uuid, p_others uuid[]) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
+AS $$
+-- Makes one memory of several that say the same: p_keep gets a version with the highest importance and the metadata of all, and the
+-- others are superseded by it. False, with nothing written, where one of them has ended meanwhile.
+#variable_conflict use_column
+DECLARE
+    v_keep memory;
+    v_now timestamptz;
+BEGIN
+    PERFORM FROM memory_namespace AS s JOIN memory AS m ON m.namespace = s.namespace
+    WHERE m.id = p_keep AND m.superseded_at IS NULL FOR UPDATE OF s;
+    SELECT * INTO v_keep FROM memory AS m WHERE m.id = p_keep AND m.superseded_at IS NULL;
+    IF v_keep.id IS NULL OR cardinality(p_others) <> (
+        SELECT count(*) FROM memory AS m
+        WHERE m.id = ANY (p_others) AND m.superseded_at IS NULL AND m.namespace = v_keep.namespace
+    ) THEN
+        RETURN false;
+    END IF;
+    -- All of them end when the next version begins.
+    SELECT r.recorded_at INTO v_now FROM replace_memory_v1(
+        v_keep, p_keep, v_keep.agent_id, v_keep.content,
+        (SELECT jsonb_object_agg(t.key, t.value ORDER BY m.id = p_keep, m.importance, m.id) FROM memory AS m CROSS JOIN jsonb_each(m.metadata) AS t
+         WHERE m.id = ANY (p_others || p_keep) AND m.superseded_at IS NULL),
+        (SELECT max(m.importance) FROM memory AS m WHERE m.id = ANY (p_others || p_keep) AND m.superseded_at IS NULL),
+        v_keep.model, v_keep.vector, v_keep.context_vector, 'Merged with others that say nearly the same.') AS r;
+    UPDATE memory_namespace AS s SET memories = s.memories - o.memories, lexemes = s.lexemes - o.lexemes
+    FROM (SELECT count(*) AS memories, sum(m.lexemes) AS lexemes FROM memory AS m
+          WHERE m.id = ANY (p_others) AND m.superseded_at IS NULL) AS o
+    WHERE s.namespace = v_keep.namespace;
+    UPDATE memory AS m
+    SET superseded_at = greatest(v_now, m.recorded_at + interval '1 microsecond'), superseded_by = p_keep, reason = 'Merged: another says nearly the same.'
+    WHERE m.id = ANY (p_others) AND m.superseded_at IS NULL;
+    INSERT INTO memory_use AS u (id, access_count, last_accessed_at)
+    SELECT p_keep, sum(o.access_count), max(o.last_accessed_at) FROM memory_use AS o WHERE o.id = ANY (p_others) HAVING count(*) > 0
+    ON CONFLICT (id) DO UPDATE
+    SET access_count = u.access_count + excluded.access_count, last_accessed_at = greatest(u.last_accessed_at, excluded.last_accessed_at);
+    RETURN true;
+END
+$$;
+
+CREATE FUNCTION recall.maintain_memories_v1(
+    p_namespace text, p_unused interval, p_decay double precision, p_least double precision, p_age interval, p_accesses bigint
+) RETURNS TABLE (decayed bigint, deleted bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
+AS $$
+-- Lets the importance of memories decay that nobody found for p_unused, never found ones included, and deletes, with their versions,
+-- those below p_least that are older than p_age and were found less than p_accesses times. Once a day: again on the same day it does
+-- nothing. A deletion takes what was superseded within the memory itself; what it superseded of others stays.
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := imem_now();
+BEGIN
+    UPDATE memory_namespace AS s SET maintained_at = v_now WHERE s.namespace = p_namespace AND s.maintained_at < v_now - interval '20 hours';
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 0::bigint, 0::bigint;
+        RETURN;
+    END IF;
+    UPDATE memory AS m SET importance = m.importance * p_decay
+    WHERE m.namespace = p_namespace AND m.superseded_at IS NULL AND m.importance > p_least
+      AND coalesce((SELECT u.last_accessed_at FROM memory_use AS u WHERE u.id = m.id), m.created_at) < v_now - p_unused;
+    GET DIAGNOSTICS decayed = ROW_COUNT;
+    WITH gone AS MATERIALIZED (
+        SELECT m.id, m.lexemes FROM memory AS m LEFT JOIN memory_use AS u ON u.id = m.id
+        WHERE m.namespace = p_namespace AND m.superseded_at IS NULL AND m.importance < p_least AND m.created_at < v_now - p_age
+          AND coalesce(u.access_count, 0) < p_accesses
+    ), versions AS (
+        DELETE FROM memory AS m USING gone AS g WHERE m.id = g.id
+    ), uses AS (
+        DELETE FROM memory_use AS u USING gone AS g WHERE u.id = g.id
+    ), counted AS (
+        UPDATE memory_namespace AS s SET memories = s.memories - (SELECT count(*) FROM gone),
+            lexemes = s.lexemes - (SELECT coalesce(sum(g.lexemes), 0) FROM gone AS g)
+        WHERE s.namespace = p_namespace
+    )
+    SELECT count(*) INTO deleted FROM gone;
+    RETURN NEXT;
+END
 $$;

@@ -1,0 +1,108 @@
+"""
+What keeps memories few and fresh: those that say the same become one, and what nobody needs fades.
+
+Both go namespace by namespace, each in transactions of its own, and note how far they came: a crash leaves whole steps,
+and the next run goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.database import Database
+from imem.kg.similarity.embedders import Embedder
+from imem.kg.similarity.vectors import store_deadline
+from imem.recall.memories.clusters import clusters
+from imem.recall.memories.store import EXACT, model_number
+
+MERGED: Final = 0.90
+"""Memories above this similarity to one another become one, where their figures are the same."""
+
+NEIGHBOURS: Final = 20
+"""Neighbours that are looked at of each new memory."""
+
+MOST_ALIKE: Final = 100
+"""Most memories that are compared with one another at once; of more that hang together the rest stays."""
+
+UNUSED: Final = timedelta(days=30)
+"""A memory that nobody found for so long, or ever, becomes less important each day."""
+
+DECAY: Final = 0.99
+"""What is left of its importance a day later."""
+
+LEAST: Final = 0.1
+"""Importance at which decay ends; below it a memory is deleted ..."""
+
+AGE: Final = timedelta(days=90)
+"""... if it is older than this ..."""
+
+ACCESSES: Final = 3
+"""... and was found less often than this."""
+
+
+async def consolidate(database: Database, embedder: Embedder, *, until: Deadline) -> dict[str, object]:
+    """
+    Merge what says the same in each namespace with new memories; messages of conversations stay as they were said.
+
+    The one that is kept is the most important, then the longest; it gets the metadata of all, and the others are
+    superseded by it.
+
+    Raises:
+        PostgresUnavailable: what was merged stays; retryable.
+    """
+    model = await model_number(database, embedder, deadline=store_deadline())
+    merged = 0
+    while not until.passed:
+        found = await database.named("namespaces_to_consolidate", {"model": model}, deadline=store_deadline())
+        if not found:
+            return {"merged": merged, "more": False}
+        [space] = found
+        given = {"namespace": space["namespace"], "model": model, "least": MERGED, "exact": EXACT, "limit": NEIGHBOURS}
+        pairs = await database.named("similar_memories", given, deadline=Deadline.never())
+        for alike in _connected([(row["id"], row["other"]) for row in pairs]):
+            merged += await _merge(database, model, alike[:MOST_ALIKE])
+        await database.execute("note_consolidated", space, deadline=store_deadline())
+    return {"merged": merged, "more": True}
+
+
+async def _merge(database: Database, model: int, ids: Sequence[UUID]) -> int:
+    rows = await database.named("memories_alike", {"ids": list(ids), "model": model}, deadline=store_deadline())
+    # By what they say and not by their ids: in whichever order they were stored, the same is kept.
+    order = {row["id"]: (-row["importance"], -len(row["content"]), row["content"]) for row in rows}
+    similarities = {frozenset((row["id"], row["other"])): row["similarity"] for row in rows if row["other"] is not None}
+    merged = 0
+    for keep, *others in clusters(similarities, order, MERGED):
+        [done] = await database.commit("merge_memories", {"keep": keep, "others": others}, deadline=store_deadline())
+        merged += len(others) if done["merged"] else 0
+    return merged
+
+
+def _connected(pairs: Sequence[tuple[UUID, UUID]]) -> list[list[UUID]]:
+    """Return the groups that pairs connect, each sorted."""
+    group_of: dict[UUID, set[UUID]] = {}
+    for pair in pairs:
+        joined = set(pair).union(*(group_of.get(one, set()) for one in pair))
+        group_of.update(dict.fromkeys(joined, joined))
+    return [sorted(group) for group in {id(group): group for group in group_of.values()}.values()]
+
+
+async def maintain(database: Database, *, until: Deadline) -> dict[str, object]:
+    """
+    Let importance decay in each namespace, and delete what nobody needed; once a day, however often it runs.
+
+    Raises:
+        PostgresUnavailable: finished namespaces stay; retryable.
+    """
+    decayed = deleted = 0
+    rules = {"unused": UNUSED, "decay": DECAY, "least": LEAST, "age": AGE, "accesses": ACCESSES}
+    while not until.passed:
+        found = await database.named("namespace_to_maintain", deadline=store_deadline())
+        if not found:
+            return {"decayed": decayed, "deleted": deleted, "more": False}
+        [row] = await database.commit("maintain_memories", {**found[0], **rules}, deadline=store_deadline())
+        decayed, deleted = decayed + row["decayed"], deleted + row["deleted"]
+    return {"decayed": decayed, "deleted": deleted, "more": True}

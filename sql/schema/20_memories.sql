@@ -72,6 +72,7 @@ CREATE UNIQUE INDEX memory_content ON recall.memory (namespace, content_hash) WH
 CREATE INDEX memory_conversation ON recall.memory (namespace, conversation_id, ordinal) WHERE conversation_id IS NOT NULL;
 CREATE INDEX memory_recorded ON recall.memory (namespace, recorded_at);
 CREATE INDEX memory_words ON recall.memory USING gin (words) WITH (fastupdate = off);
+CREATE INDEX memory_kinds ON recall.memory (namespace, memory_type, agent_id) WHERE superseded_at IS NULL;
 CREATE INDEX memory_model ON recall.memory (model) WHERE superseded_at IS NULL;
 CREATE INDEX memory_superseded_by ON recall.memory (superseded_by) WHERE superseded_by IS NOT NULL;
 COMMENT ON TABLE recall.memory IS 'Every version of every memory. A version ends; nothing else of it changes but its vectors, and its importance, which decays in place.';
@@ -127,8 +128,8 @@ BEGIN
     FOREACH v_column IN ARRAY ARRAY['vector', 'context_vector'] LOOP
         EXECUTE format(
             'CREATE INDEX IF NOT EXISTS %I ON recall.memory USING hnsw ((%I::halfvec(%s)) halfvec_cosine_ops) '
-            'WITH (m = 16, ef_construction = 64) WHERE model = %s AND superseded_at IS NULL',
-            'memory_' || v_column || '_hnsw_' || v_model, v_column, p_dimension, v_model);
+            'WITH (m = 16, ef_construction = 64) WHERE model = %s AND superseded_at IS NULL AND %I IS NOT NULL',
+            'memory_' || v_column || '_hnsw_' || v_model, v_column, p_dimension, v_model, v_column);
     END LOOP;
     RETURN v_model;
 END
@@ -201,6 +202,16 @@ BEGIN
         WHERE m.namespace = ANY (v_namespaces) AND m.recorded_at <= p_until AND (m.superseded_at IS NULL OR m.superseded_at > p_until);
     END IF;
     v_by_index := p_until IS NULL AND v_memories > p_exact;
+    IF v_by_index AND num_nonnulls(p_type, p_agent, p_conversation) > 0 THEN
+        -- The index would look at very many to find those few.
+        v_by_index := p_exact < (
+            SELECT count(*) FROM (
+                SELECT FROM recall.memory AS m
+                WHERE m.namespace = ANY (v_namespaces) AND m.superseded_at IS NULL AND (p_type IS NULL OR m.memory_type = p_type)
+                  AND (p_agent IS NULL OR m.agent_id = p_agent) AND (p_conversation IS NULL OR m.conversation_id = p_conversation)
+                LIMIT p_exact + 1
+            ) AS counted);
+    END IF;
     -- A backslash would be one of tsquery's own.
     v_terms := ARRAY(
         SELECT quote_literal(replace(l.lexeme, '\', ''))::tsquery FROM unnest(to_tsvector('english', p_query)) AS l

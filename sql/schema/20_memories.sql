@@ -216,6 +216,16 @@ BEGIN
     v_terms := ARRAY(
         SELECT quote_literal(replace(l.lexeme, '\', ''))::tsquery FROM unnest(to_tsvector('english', p_query)) AS l
         WHERE replace(l.lexeme, '\', '') <> '' ORDER BY l.positions[1], l.lexeme LIMIT 64);
+    IF v_memories > p_exact THEN
+        -- What more than a tenth of very many hold says little, and to score all of those would take most of the time.
+        EXECUTE format($common$
+            SELECT array_agg(t.term ORDER BY t.nth) FROM unnest($1) WITH ORDINALITY AS t (term, nth)
+            WHERE $4 > (SELECT count(*) FROM (
+                SELECT FROM recall.memory AS m WHERE m.namespace = ANY ($2) AND %s AND m.words @@ t.term LIMIT $4) AS held)
+            $common$, v_when)
+        INTO v_terms USING v_terms, v_namespaces, p_until, greatest(p_exact, v_memories / 10)::bigint;
+        v_terms := coalesce(v_terms, '{}');
+    END IF;
     v_any := array_to_string(v_terms, ' | ')::tsquery;
     RETURN QUERY EXECUTE format($search$
         WITH matched AS MATERIALIZED (

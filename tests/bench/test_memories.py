@@ -208,7 +208,10 @@ def seed(admin_url: str, topics: Topics) -> None:
         for start in range(0, MANY, 5_000):
             part = slice(start, min(start + 5_000, MANY))
             numbers = about[part].tolist()
-            texts = [f"{one} story{start + nth} of word{one} and word{nth % 97}" for nth, one in enumerate(numbers)]
+            texts = [
+                f"{one} story{start + nth} of word{one} and word{nth % 97} in the quarter"
+                for nth, one in enumerate(numbers)
+            ]
             vectors = [as_text(vector) for vector in topics.vectors(numbers, start)]
             conn.execute(SEED, (model, list(spaces[part]), list(kinds[part]), texts, vectors))
         conn.execute(COUNTED)
@@ -236,7 +239,7 @@ async def test_among_many(house: House, table: Table, monkeypatch: pytest.Monkey
 
         async def ask(number: int, **only: Any) -> tuple[float, set[UUID]]:
             begun = time.perf_counter()
-            query = f"{number * 37 % TOPICS} what of word{number * 37 % TOPICS} in {number}"
+            query = f"{number * 37 % TOPICS} what of word{number * 37 % TOPICS} in that quarter, {number}"
             answer = await memory.memories.search(query, deadline_ms=30_000, **only)
             return (time.perf_counter() - begun) * 1000, {item.id for item in answer.items}
 

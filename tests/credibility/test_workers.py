@@ -191,4 +191,5 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
         "credibility.settle", "credibility.reconcile", "kg.similar", "kg.rebuild_similar", "kg.rebuild_views",
         "alerts.send", "alerts.watch_memory", "checkpoints.manage", "checkpoints.retire", "checkpoints.cleanup",
         "sync.gates", "sync.flush", "journal.upkeep",
+        "recall.embed_memories", "recall.consolidate_memories", "recall.maintain_memories",
     } == {pipeline.name for pipeline in PIPELINES}  # fmt: skip

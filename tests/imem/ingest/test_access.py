@@ -33,8 +33,9 @@ DENIAL = "SELECT imem_audit_v1('x', 'agent', 'journal', NULL, 'append', false, N
 """Writes an audit row."""
 
 OWN, ALL = "own", "all"
-WORKING, CACHE, GRAPH, PATTERNS, CREDIBILITY, AUDIT, JOURNAL, WORKFLOW, SYNC = (
+WORKING, CACHE, GRAPH, PATTERNS, CREDIBILITY, AUDIT, JOURNAL, WORKFLOW, SYNC, MEMORIES = (
     "working_memory", "agent_cache", "graph", "patterns", "credibility", "audit", "journal", "workflow", "sync",
+    "memories",
 )  # fmt: skip
 
 TABLE: dict[str, dict[str, dict[str, str]]] = {
@@ -47,6 +48,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         JOURNAL: {"append": OWN},
         WORKFLOW: {"read": OWN, "write": OWN, "delete": OWN},
         SYNC: {"read": ALL, "synchronize": OWN},
+        MEMORIES: {"read": OWN, "write": OWN},
     },
     "knowledge_base_agent": {
         WORKING: {"read": OWN, "write": OWN},
@@ -58,6 +60,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         JOURNAL: {"append": ALL, "import": ALL, "append_patterns": ALL},
         WORKFLOW: {"read": OWN, "write": OWN, "delete": OWN},
         SYNC: {"read": ALL, "synchronize": ALL},
+        MEMORIES: {"read": ALL, "write": ALL},
     },
     "debate_facilitator": {
         WORKING: {"read": OWN, "write": OWN},
@@ -69,6 +72,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         JOURNAL: {"append_debates": ALL},
         WORKFLOW: {"read": OWN, "write": OWN, "delete": OWN},
         SYNC: {"read": ALL, "synchronize": ALL},
+        MEMORIES: {"read": OWN, "write": OWN},
     },
     "learning_engine": {
         CACHE: {"read": ALL},
@@ -80,6 +84,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
             "append": ALL, "import": ALL, "append_patterns": ALL, "append_credibility": ALL, "append_postmortem": ALL,
         },
         SYNC: {"read": ALL},
+        MEMORIES: {"read": ALL},
     },
     "human_admin": {
         WORKING: {"read": ALL},
@@ -96,6 +101,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
             "read": ALL, "delete": ALL, "pause": ALL, "resume": ALL, "extend": ALL, "cancel": ALL, "acknowledge": ALL,
         },
         SYNC: {"read": ALL, "synchronize": ALL},
+        MEMORIES: {"read": ALL, "write": ALL},
     },
 }  # fmt: skip
 """The specification's table, written out by hand: role → resource → action → whose. What is not here is denied."""

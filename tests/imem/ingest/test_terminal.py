@@ -82,6 +82,7 @@ TELLING = {
     "debate": [EVIL],
     "text": ["Analysis", EVIL],
     "query": ["debates_of_subject", "--set", f"subject_id={SUBJECT}"],
+    "memories": [EVIL],
     "sync dead": [],
     "load": [],  # of a file with hostile lines and a hostile name, see below
 }
@@ -89,6 +90,7 @@ TELLING = {
 
 ECHOING = {
     "agents": [EVIL],
+    "remember": [EVIL, "--author", EVIL],
     "patterns": [SUBJECT],
     "lessons": [SUBJECT],
     "similar": [EVIL],
@@ -168,6 +170,7 @@ def test_no_command_prints_what_a_terminal_would_obey(desk: Desk) -> None:
     with desk.applier():
         loaded = desk.run("load", path)
         assert loaded.returncode == 0, loaded.stderr
+        assert desk.run("remember", EVIL, "--author", EVIL).returncode == 0
     with psycopg.connect(desk.admin_url) as conn:
         made = "INSERT INTO view_version (name, source_seq) VALUES ('agent_credibility', 1) RETURNING name, version"
         name, version = conn.execute(made).fetchone() or ("", 0)

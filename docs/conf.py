@@ -16,6 +16,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from sphinx.errors import ExtensionError
 from sphinx.ext.napoleon.docstring import GoogleDocstring
 
+# Before any page is read: autodoc rewrites the annotations of pydantic's base class, and LangChain can define no model
+# after that.
+import imem.langgraph  # noqa: F401 - see above
 from docs import from_code
 
 project = "Institutional Memory"

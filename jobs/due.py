@@ -96,13 +96,19 @@ async def make_due(
     await execute(conn, "due_add", wanted)
 
 
-async def finish_due(conn: Connection, queue: str, due: Collection[DueRow]) -> None:
-    """Delete rows that were done, with what had been set aside of the same keys; after the last the alert is over."""
+async def finish_due(conn: Connection, queue: str, due: Collection[DueRow]) -> int:
+    """
+    Delete rows that were done, with what had been set aside of the same keys; after the last the alert is over.
+
+    Returns:
+        How many were deleted; fewer than *due* where another process has deleted some.
+    """
     if not due:
-        return
-    await execute(conn, "due_done", {"ids": sorted(one.id for one in due)})
+        return 0
+    deleted = await execute(conn, "due_done", {"ids": sorted(one.id for one in due)})
     if await rows(conn, "due_alert_over", {"queue": queue, "about": _matter(queue)}):
         await close_alerts(conn, _matter(queue))
+    return deleted
 
 
 async def halving(work: Callable[[int], Awaitable[T]], size: int, alone: Callable[[Exception], Awaitable[T]]) -> T:

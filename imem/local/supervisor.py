@@ -92,7 +92,7 @@ def lock(folders: Folders) -> int:
         except BlockingIOError as error:
             os.close(held)
             if time.monotonic() < give_up_s:
-                time.sleep(0.01)
+                time.sleep(0.01)  # Polling: flock has no timeout, and who only tests the lock holds it for a moment.
                 continue
             raise StackError(
                 f"A stack already runs on {folders.home}.",

@@ -23,6 +23,7 @@ from uuid import UUID
 import neo4j
 import structlog
 
+from imem.jobs.due import DueRow, due_rows_of, finish_due, make_due
 from imem.jobs.leadership import run_as_leader, together
 from imem.jobs.lease import LeaderLease
 from imem.journal.clock import Clock, SystemClock
@@ -130,7 +131,7 @@ class Applier:
     _lane_slots: Lanes = field(init=False)
     _marking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _urgent_at: float = float("-inf")
-    _later: tuple[list[Row], int] | None = None
+    _later: tuple[list[DueRow], int] | None = None
 
     def __post_init__(self) -> None:
         """Create the lease without acquiring it."""
@@ -320,7 +321,7 @@ class Applier:
         note = log.error if dead else log.warning
         note("applier.refused", position=event.position, kind=event.kind, state=row["state"], reason=str(error))
 
-    async def _derivable(self, deadline: Deadline) -> list[Row]:
+    async def _derivable(self, deadline: Deadline) -> list[DueRow]:
         """
         Return derived values due for recomputation, once the events that caused them are applied.
 
@@ -328,17 +329,18 @@ class Applier:
         returned once no event up to it waits.
         """
         if self._later is not None:
-            rows, upto = self._later
+            due, upto = self._later
             [row] = await self.database.named("pending_upto", {"upto": upto}, deadline=deadline)
             if row["waits"]:
                 return []
             self._later = None
-            return rows
+            return due
         rows = await self.database.named("claim_derive", {"queue": QUEUE, "limit": DERIVE_ROWS}, deadline=deadline)
+        due = due_rows_of(rows)
         if rows and rows[0]["upto"] is not None:
-            self._later = (rows, rows[0]["upto"])
+            self._later = (due, rows[0]["upto"])
             return []
-        return rows
+        return due
 
     async def _derived(self) -> bool:
         """Recompute derived values; those that the graph refuses stay due, are logged, and hold up no event."""
@@ -359,8 +361,8 @@ class Applier:
         if not due:
             return False
         batches: dict[str, list[dict[str, Any]]] = {}
-        for sort in {row["kind"] for row in due}:
-            keys = sorted({row["key"] for row in due if row["kind"] == sort})
+        for sort in {one.kind for one in due}:
+            keys = sorted({one.key for one in due if one.kind == sort})
             deriver = self.derivers.get(sort)
             batches[sort] = await deriver.rows(self.database, keys) if deriver else [{"key": key} for key in keys]
 
@@ -373,10 +375,9 @@ class Applier:
         if self.derived is not None:
             for sort, rows in sorted(batches.items()):
                 await self.derived(sort, [row["key"] for row in rows])
-        ids = {"ids": sorted(row["id"] for row in due)}
-        if await self.database.execute("due_done", ids, deadline=budget) < len(due):
-            # Another applier may have written newer values before these: recompute them once more.
-            for sort, rows in sorted(batches.items()):
-                again = {"queue": QUEUE, "kind": sort, "keys": [row["key"] for row in rows]}
-                await self.database.execute("due_add", {**again, "since": None, "later": False}, deadline=budget)
+        async with self.database.transaction(budget) as conn:
+            if await finish_due(conn, QUEUE, due) < len(due):
+                # Another applier may have written newer values before these: recompute them once more.
+                for sort, rows in sorted(batches.items()):
+                    await make_due(conn, QUEUE, sort, (row["key"] for row in rows))
         return True

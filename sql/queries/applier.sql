@@ -148,8 +148,8 @@ RETURNING state, tier, attempts, extract(epoch FROM next_attempt_at - imem_now()
 
 -- claim_derive --
 -- Derived values to recompute, and the newest event that this statement saw waiting: a value recorded together with an event
--- that is not applied yet would be settled too early. Columns: id, kind, key, upto (position; null where none waits).
-SELECT id, kind, key, (SELECT max(position) FROM delivery WHERE state = 'pending') AS upto FROM due_row
+-- that is not applied yet would be settled too early. Columns: those of a due row, upto (position; null where none waits).
+SELECT id, kind, key, position, created_at, (SELECT max(position) FROM delivery WHERE state = 'pending') AS upto FROM due_row
 WHERE queue = %(queue)s AND set_aside IS NULL ORDER BY later, created_at, id LIMIT %(limit)s
 
 -- pending_upto --

@@ -58,7 +58,7 @@ class OwnServer:
                 except (redis.ConnectionError, redis.TimeoutError):
                     assert self._process.poll() is None, (self.folder / "log").read_text(encoding="utf-8")[-2000:]
                     assert time.monotonic() < end, "the server does not answer"
-                    time.sleep(0.005)
+                    time.sleep(0.005)  # Polling: a server that starts tells nobody.
                 else:
                     return
 

@@ -84,7 +84,7 @@ SHOWN = {
     "reference/python-api.html": ("limits: Limits | None = None, as_of: datetime | None = None", f"© {copyright}"),
     "reference/graph.html": ("company:<ticker>",),
 }
-"""What a reader of these pages sees: types, what stands in angle brackets, whose they are."""
+"""Page → texts that it must show: types, names in angle brackets, the copyright."""
 
 
 def check_pages(app: Any, error: Exception | None) -> None:

@@ -138,8 +138,8 @@ class Memories(ActorApi):
         """
         Put *text* in the place of a memory that it contradicts; the old one stays in its history, with *reason*.
 
-        Nothing supersedes a memory by itself: similar texts update, and contradictions are for whoever may write there
-        to decide. Superseding by the same text again is ``identical``.
+        No memory is superseded automatically: similar texts update, and contradictions are for an actor who may write
+        there to decide. Superseding by the same text again is ``identical``.
 
         Args:
             text: 1 to 10,000 characters.

@@ -56,7 +56,7 @@ class BackgroundEncoder:
         self._overdue.discard(task)
         self._slots.release()
         if not task.cancelled():
-            # The caller has it, or has given up; then nobody else asks for it.
+            # Marks the error as retrieved: a caller that has timed out no longer awaits the task.
             task.exception()
 
     async def close(self) -> None:

@@ -119,7 +119,7 @@ def resource_of(segments: tuple[str, ...], actor: Actor, action: Action) -> Reso
     """
     Return the resource that a namespace or root is, for the table of authorization.
 
-    Below ``agent/NAME`` it belongs to that agent. What every agent may do elsewhere belongs to whoever asks.
+    Below ``agent/NAME`` the owner is that agent. Elsewhere, where every agent may do *action*, it is the actor itself.
     """
     if segments[0] == "agent":
         owner: str | None = segments[1] if len(segments) > 1 else actor.id

@@ -42,7 +42,7 @@ class Candidate:
         id: of the memory.
         words: how well its words match, 0 for not at all.
         own, context: cosines of its vectors with the query's; None where one of them is missing.
-        place: where it stands in its conversation, if it is of one.
+        place: its position in a conversation; None outside conversations.
         author: who said it, if known.
     """
 

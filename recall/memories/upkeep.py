@@ -1,5 +1,5 @@
 """
-What keeps memories few and fresh: those that say the same become one, and what nobody needs fades.
+Upkeep of memories: near-duplicates are merged, importance decays, and unused memories are deleted.
 
 Both go namespace by namespace, each in transactions of its own, and note how far they came: a crash leaves whole steps,
 and the next run goes on.
@@ -29,7 +29,7 @@ MOST_ALIKE: Final = 100
 """Most memories that are compared with one another at once; of more that hang together the rest stays."""
 
 UNUSED: Final = timedelta(days=30)
-"""A memory that nobody found for so long, or ever, becomes less important each day."""
+"""Time without an access after which importance decays; a memory without any counts from its creation."""
 
 DECAY: Final = 0.99
 """What is left of its importance a day later."""
@@ -92,7 +92,7 @@ def _connected(pairs: Sequence[tuple[UUID, UUID]]) -> list[list[UUID]]:
 
 async def maintain(database: Database, *, until: Deadline) -> dict[str, object]:
     """
-    Let importance decay in each namespace, and delete what nobody needed; once a day, however often it runs.
+    Let importance decay in each namespace and delete unused memories, at most once a day, however often it runs.
 
     Raises:
         PostgresUnavailable: finished namespaces stay; retryable.

@@ -145,7 +145,7 @@ UPDATE recall.memory_namespace SET consolidated_at = %(at)s::timestamptz WHERE n
 SELECT namespace FROM recall.memory_namespace WHERE maintained_at < imem_now() - interval '20 hours' ORDER BY namespace LIMIT 1
 
 -- maintain_memories --
--- Lets importance decay, and deletes what nobody needed; see recall.maintain_memories_v1.
+-- Lets importance decay, and deletes old, unimportant, rarely accessed memories; see recall.maintain_memories_v1.
 SELECT decayed, deleted
 FROM recall.maintain_memories_v1(
     %(namespace)s, %(unused)s::interval, %(decay)s::float8, %(least)s::float8, %(age)s::interval, %(accesses)s::bigint)

@@ -500,7 +500,7 @@ CREATE FUNCTION recall.maintain_memories_v1(
 ) RETURNS TABLE (decayed bigint, deleted bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
 AS $$
--- Lets the importance of memories decay that nobody found for p_unused, never found ones included, and deletes, with their versions,
+-- Lets the importance of memories decay that no search found for p_unused, never found ones included, and deletes, with their versions,
 -- those below p_least that are older than p_age and were found less than p_accesses times. Once a day: again on the same day it does
 -- nothing. A deletion takes what was superseded within the memory itself; what it superseded of others stays.
 #variable_conflict use_column

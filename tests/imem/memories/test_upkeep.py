@@ -1,4 +1,4 @@
-"""What says the same becomes one, and what nobody needs fades: as the daily pipelines do it."""
+"""The daily pipelines: near-duplicates are merged, importance decays, unused memories are deleted."""
 
 from __future__ import annotations
 

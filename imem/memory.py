@@ -46,12 +46,12 @@ from imem.recall.sections import contradictions, debates, history, lessons, patt
 from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms, share
 from imem.services.arguments import parameters as checked
 from imem.services.delegation import delegated_actor
-from imem.services.memories_api import MemoriesApi
-from imem.services.pause_api import PauseApi
+from imem.services.parts.memories_api import MemoriesApi
+from imem.services.parts.pause_api import PauseApi
+from imem.services.parts.record_writer import RecordWriter
+from imem.services.parts.sync_api import SyncApi
 from imem.services.recall import recall_over, while_warming
-from imem.services.record_writer import RecordWriter
 from imem.services.stores import Stores
-from imem.services.sync_api import SyncApi
 
 if TYPE_CHECKING:
     from imem.blocking.memory import SyncMemory

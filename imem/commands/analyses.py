@@ -13,7 +13,7 @@ from imem.terminal.command import Json, print_answer, until
 
 if TYPE_CHECKING:
     from imem.checkpoints.pauses.human_gates import HumanGate
-    from imem.services.pause_api import PauseApi
+    from imem.services.parts.pause_api import PauseApi
     from imem.services.stores import Stores
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ def answer_gate(
 
 
 def _run(work: Callable[[PauseApi], Awaitable[T]]) -> T:
-    from imem.services.pause_api import PauseApi  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.services.parts.pause_api import PauseApi  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
     async def worked(stores: Stores) -> T:
         return await work(PauseApi(stores))

@@ -48,7 +48,7 @@ def show(
 
 
 async def _read(stores: Stores, snapshot: str) -> MemorySnapshot:
-    from imem.services.sync_api import SyncApi  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.services.parts.sync_api import SyncApi  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
     return await SyncApi(stores).read_snapshot(snapshot, deadline_ms=BUDGET_MS)
 
@@ -97,7 +97,7 @@ def gate(
 
 
 async def _gate(stores: Stores, gate: str, *, last: bool) -> GateReport | None:
-    from imem.services.sync_api import SyncApi  # noqa: PLC0415 - as above
+    from imem.services.parts.sync_api import SyncApi  # noqa: PLC0415 - as above
 
     sync = SyncApi(stores)
     if last:

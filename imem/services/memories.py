@@ -37,8 +37,8 @@ from imem.recall.memories.namespaces import (
 )
 from imem.recall.memories.store import unknown_memory
 from imem.recall.read_horizon import fetch_read_horizon
-from imem.services.actor_api import ActorApi
 from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms, share
+from imem.services.parts.actor_api import ActorApi
 from imem.services.stores import Stores
 
 REMEMBER_MS: Final = 10_000

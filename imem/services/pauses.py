@@ -18,7 +18,7 @@ from imem.journal.actors import Action
 from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ValkeyUnavailable
-from imem.services.pause_api import PauseApi
+from imem.services.parts.pause_api import PauseApi
 from imem.workers.celery_app import AGENTS_QUEUE
 
 SEND_S: Final = 1.5

@@ -14,7 +14,7 @@ ASKED = frozenset({"authorize", "authorize_and_execute", "authorize_patterns", "
 """Methods of the gateway that decide by the actor."""
 
 SERVING = sorted(
-    [*(TOP / "imem" / "services").glob("*.py"), *(TOP / "recall").rglob("*.py"), TOP / "imem" / "memory.py"]
+    [*(TOP / "imem" / "services").rglob("*.py"), *(TOP / "recall").rglob("*.py"), TOP / "imem" / "memory.py"]
 )
 
 

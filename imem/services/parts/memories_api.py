@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from imem.journal.arguments import checks_arguments
 from imem.recall.memories.model import RememberedMemory
-from imem.services.actor_api import ActorApi
+from imem.services.parts.actor_api import ActorApi
 
 if TYPE_CHECKING:
     from imem.services.memories import Memories

@@ -28,8 +28,8 @@ from imem.kg.model import (
     Outcome,
     Turn,
 )
-from imem.services.actor_api import ActorApi
 from imem.services.arguments import MOST_WRITE_BUDGET_MS, budget_ms
+from imem.services.parts.actor_api import ActorApi
 
 WRITE_BUDGET_MS: Final = 2000
 """Default budget of a write until it is durable, in milliseconds."""

@@ -25,8 +25,8 @@ from imem.journal.errors import NotOpen
 from imem.journal.events.entry import Tier
 from imem.kg.load_format.lines import Line
 from imem.kg.model import Kind
-from imem.services.actor_api import ActorApi
 from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms
+from imem.services.parts.actor_api import ActorApi
 from imem.sync.members import SyncMember, checked_tier, members
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from imem.checkpoints.pauses.plan import Plan
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
-from imem.services.actor_api import ActorApi
 from imem.services.arguments import MOST_WRITE_BUDGET_MS, budget_ms
+from imem.services.parts.actor_api import ActorApi
 
 if TYPE_CHECKING:
     from imem.checkpoints.orchestration.orchestrator import WorkflowState

@@ -1,0 +1,1 @@
+"""The parts of :class:`imem.memory.Memory` that it inherits, by subject."""

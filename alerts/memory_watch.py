@@ -15,7 +15,7 @@ import structlog
 from prometheus_client import Gauge
 from redis.exceptions import RedisError
 
-from imem.alerts.store import NewAlert, Severity, close_alerts, raise_alert
+from imem.alerts.store import NewAlert, Severity, close_alerts, raise_once
 from imem.journal.deadline import Deadline
 from imem.journal.notifications.wakeups import valkey_client
 from imem.journal.postgres.database import Database
@@ -93,15 +93,13 @@ async def _update_alerts(database: Database, store: str, use: MemoryUse, deadlin
         if level.share - HYSTERESIS <= use.share < level.share:
             continue
         async with database.transaction(deadline) as conn:
-            await rows(conn, "lock_alerts_about", {"about": about})
-            stands = bool(await rows(conn, "open_alert_about", {"about": about}))
-            if use.share >= level.share and not stands:
+            if use.share >= level.share:
                 reason = f"The {store} Valkey holds {use}. {level.says}"
                 payload = {"store": store, "share": round(use.share, 3), "reason": reason}
                 alert = NewAlert(
                     alert_id=new_id(), kind=level.kind, severity=level.severity, about=about, payload=payload
                 )
-                await raise_alert(conn, alert)
-                log.warning("valkey_memory.high", store=store, share=round(use.share, 3))
-            elif use.share < level.share and stands:
+                if await raise_once(conn, alert):
+                    log.warning("valkey_memory.high", store=store, share=round(use.share, 3))
+            elif await rows(conn, "open_alert_about", {"about": about}):
                 await close_alerts(conn, about)

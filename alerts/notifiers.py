@@ -30,7 +30,7 @@ import structlog
 from imem.journal.arguments import CHECKED_INSIDE, LongText, checks_call
 from imem.journal.clock import Clock, SystemClock
 from imem.journal.deadline import Deadline
-from imem.journal.endpoints.post import post
+from imem.journal.endpoints.http_client import request
 from imem.journal.errors import BadInput, ImemError, SettingsError
 from imem.journal.settings import PREFIX, WEBHOOK_SECRET_PREFIX, Settings
 
@@ -139,7 +139,7 @@ class WebhookNotifier:
             **signed(self._key, str(notice.id), int(self._clock.now().timestamp()), body),
         }
         try:
-            answer = await post(self._url, body, headers, deadline=deadline, clock=self._clock)
+            answer = await request("POST", self._url, headers, body=body, deadline=deadline, clock=self._clock)
         except ImemError as error:
             return Attempt(DeliveryOutcome.RETRY, error.message)
         if answer.ok:

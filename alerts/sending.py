@@ -22,7 +22,7 @@ from imem.alerts.store import Alert
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
-from imem.journal.statements import sql
+from imem.journal.postgres.rows import as_json
 
 log = structlog.get_logger()
 
@@ -75,20 +75,17 @@ async def send_due(database: Database, notifiers: Mapping[str, Notifier], *, unt
         PostgresUnavailable, BudgetExceeded: retryable; messages that were sent may be sent once more.
     """
     channels = {"channels": sorted(notifiers)}
-    async with database.transaction(_store_deadline()) as conn:
-        row = await (await conn.execute(sql("plan_alerts"), channels)).fetchone()
-    planned = int(row["planned"]) if row is not None else 0
+    [plan] = await database.commit("plan_alerts", channels, deadline=_store_deadline())
     found: Counter[DeliveryOutcome] = Counter()
     while not until.passed:
         claim = {**channels, "seconds": CLAIM_S, "limit": CONCURRENT_SENDS}
-        async with database.transaction(_store_deadline()) as conn:
-            rows = await (await conn.execute(sql("claim_sends"), claim)).fetchall()
+        rows = await database.commit("claim_sends", claim, deadline=_store_deadline())
         if not rows:
             break
         alerts = await _alerts(database, rows)
         found.update(await _send_all(database, notifiers, rows, alerts))
     return SendReport(
-        planned, found[DeliveryOutcome.DELIVERED], found[DeliveryOutcome.RETRY] + found[DeliveryOutcome.NEVER]
+        plan["planned"], found[DeliveryOutcome.DELIVERED], found[DeliveryOutcome.RETRY] + found[DeliveryOutcome.NEVER]
     )
 
 
@@ -123,15 +120,14 @@ async def _schedule_retry(database: Database, row: Row, attempt: Attempt) -> Non
         "error": attempt.reason[:_ERROR_CHARS],
         "after_s": backoff_s(row["attempts"], attempt.after_s),
     }
-    async with database.transaction(_store_deadline()) as conn:
-        settled = await (await conn.execute(sql("settle_unsent"), given)).fetchone()
+    settled = await database.commit("settle_unsent", given, deadline=_store_deadline())
     log.warning(
         "alert.not_delivered",
         delivery_id=str(row["send_id"]),
         channel=row["channel"],
         attempts=row["attempts"],
         reason=attempt.reason,
-        given_up=settled is not None and settled["state"] == "failed",
+        given_up=bool(settled) and settled[0]["state"] == "failed",
     )
 
 
@@ -157,7 +153,7 @@ def notice_of(row: Row, alerts: Sequence[Alert]) -> AlertMessage:
 
 
 def _alert_data(alert: Alert) -> dict[str, Any]:
-    whole = alert.to_dict()
+    whole = as_json(alert)
     names = ("alert_id", "kind", "severity", "subject", "analysis_id", "about", "raised_at", "payload")
     return {name: whole[name] for name in names}
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Self
@@ -26,7 +26,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.statements import sql
+from imem.journal.postgres.rows import as_json, execute, rows
 
 AGENT_FAILURE: Final = "AGENT_FAILURE"
 """Kind of the alert about an agent's failure; it is sent again until acknowledged."""
@@ -76,16 +76,7 @@ class AlertContext:
 
     def to_payload(self) -> dict[str, Any]:
         """Return it as the payload of an alert."""
-        return {
-            "checkpoint_id": str(self.checkpoint_id) if self.checkpoint_id is not None else None,
-            "progress_pct": self.progress_pct,
-            "completed": list(self.completed),
-            "pending": list(self.pending),
-            "phase": self.phase,
-            "day": self.day,
-            "reason": self.reason,
-            "agent": self.agent,
-        }
+        return as_json(storable(asdict(self)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +119,20 @@ async def raise_alert(conn: Connection, alert: NewAlert) -> bool:
         "about": alert.about,
         "payload": orjson.dumps(storable(alert.payload)).decode(),
     }
-    row = await (await conn.execute(sql("raise_alert"), given)).fetchone()
-    return bool(row and row["raised"])
+    [row] = await rows(conn, "raise_alert", given)
+    return bool(row["raised"])
+
+
+async def raise_once(conn: Connection, alert: NewAlert) -> bool:
+    """Raise *alert* unless another about the same matter is open; return whether it was raised."""
+    # Concurrent callers wait here, and then see the alert.
+    await rows(conn, "lock_alerts_about", {"about": alert.about})
+    return not await rows(conn, "open_alert_about", {"about": alert.about}) and await raise_alert(conn, alert)
 
 
 async def close_alerts(conn: Connection, about: UUID) -> int:
     """Close the alerts about a matter that has ended, in the transaction of *conn*; return how many."""
-    row = await (await conn.execute(sql("close_alerts"), {"about": about})).fetchone()
-    return int(row["closed"]) if row else 0
+    return int((await rows(conn, "close_alerts", {"about": about}))[0]["closed"])
 
 
 def storable(value: Any) -> Any:
@@ -188,10 +185,6 @@ class Alert:
         values = {name: row[name] for name in cls.__slots__}
         return cls(**{**values, "severity": Severity(row["severity"])})
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON types."""
-        return {name: _json(getattr(self, name)) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True)
 class Card:
@@ -230,11 +223,11 @@ class Card:
         """Return it as JSON types."""
         return {
             "subject": self.subject,
-            "severity": self.severity.value,
+            "severity": self.severity,
             "acknowledged": self.acknowledged,
             "escalated": self.escalated,
-            "analyses": list(self.analyses),
-            "alerts": [alert.to_dict() for alert in self.alerts],
+            "analyses": self.analyses,
+            "alerts": self.alerts,
         }
 
 
@@ -297,18 +290,8 @@ class AlertBoard:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""
-        banner = self.banner
-        return {
-            "banner": None
-            if banner is None
-            else {"text": banner.text, "action": banner.action, "analyses": list(banner.analyses)},
-            "cards": [card.to_dict() for card in self.cards],
-            "total": self.total,
-            "undelivered": [
-                {"channel": one.channel, "failed": one.failed, "waiting": one.waiting, "error": one.error}
-                for one in self.undelivered
-            ],
-        }
+        cards = [card.to_dict() for card in self.cards]
+        return as_json({"banner": self.banner, "cards": cards, "total": self.total, "undelivered": self.undelivered})
 
 
 class Alerts:
@@ -329,15 +312,15 @@ class Alerts:
         Raises:
             PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
         """
-        rows = await self._database.named("open_alerts", {"limit": MOST_ALERTS}, deadline=deadline)
+        open_ = await self._database.named("open_alerts", {"limit": MOST_ALERTS}, deadline=deadline)
         failed = await self._database.named("undelivered_alerts", deadline=deadline)
         gathered: dict[str, list[Alert]] = defaultdict(list)
-        for row in rows:
+        for row in open_:
             alert = Alert.from_row(row)
             gathered[alert.subject or alert.analysis_id or str(alert.alert_id)].append(alert)
         return AlertBoard(
             tuple(Card(subject, tuple(alerts)) for subject, alerts in gathered.items()),
-            rows[0]["total"] if rows else 0,
+            open_[0]["total"] if open_ else 0,
             tuple(FailedDeliveries(row["channel"], row["failed"], row["waiting"], row["error"]) for row in failed),
         )
 
@@ -353,15 +336,14 @@ class Alerts:
             OutcomeUnknown: the connection broke while committing; repeating the call is harmless.
         """
         async with self._database.transaction(deadline) as conn:
-            given = {"alert_id": alert_id, "actor": actor.id}
-            first = await (await conn.execute(sql("acknowledge_alert"), given)).fetchone() is not None
+            first = bool(await rows(conn, "acknowledge_alert", {"alert_id": alert_id, "actor": actor.id}))
             if first:
-                await conn.execute(sql("drop_resends"), {"alert_id": alert_id})
-                await conn.execute(sql("audit"), _audit(alert_id, actor))
-            rows = await (await conn.execute(sql("alerts_by_id"), {"alert_ids": [alert_id]})).fetchall()
-        if not rows:
+                await execute(conn, "drop_resends", {"alert_id": alert_id})
+                await rows(conn, "audit", _audit(alert_id, actor))
+            found = await rows(conn, "alerts_by_id", {"alert_ids": [alert_id]})
+        if not found:
             raise BadInput("alert", f"there is no alert {alert_id}.", mend="`imem alerts` lists those that stand.")
-        return Alert.from_row(rows[0]), first
+        return Alert.from_row(found[0]), first
 
 
 def _audit(alert_id: UUID, actor: Actor) -> dict[str, Any]:
@@ -376,9 +358,3 @@ def _audit(alert_id: UUID, actor: Actor) -> dict[str, Any]:
         "context": context_of(actor),
         "outcome": "recorded",
     }
-
-
-def _json(value: Any) -> Any:
-    if isinstance(value, UUID):
-        return str(value)
-    return value.isoformat() if isinstance(value, datetime) else value

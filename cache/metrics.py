@@ -22,12 +22,12 @@ def requests(tier: str, query: str, result: str) -> Counter:
 
 
 LOADS: Final = Counter("cache_loads_total", "Loads from L3, asked for or warming.", ("query", "why"))
-SHARED_LOADS: Final = Counter("cache_shared_loads_total", "Requests that waited for somebody else's load.", ("query",))
+SHARED_LOADS: Final = Counter("cache_shared_loads_total", "Requests that waited for another caller's load.", ("query",))
 EVICTIONS: Final = Counter("cache_evictions_total", "Entries that made room for others.", ("tier",))
-INVALIDATIONS: Final = Counter("cache_invalidations_total", "Entries that ceased to hold.", ("tier",))
-ERRORS: Final = Counter("cache_errors_total", "What a cache could not do; each counts as a miss.", ("tier",))
+INVALIDATIONS: Final = Counter("cache_invalidations_total", "Entries that were invalidated.", ("tier",))
+ERRORS: Final = Counter("cache_errors_total", "Failed operations of a cache; each counts as a miss.", ("tier",))
 ENTRIES: Final = Gauge("cache_entries", "Entries held in this process.", ("tier",))
 BYTES: Final = Gauge("cache_bytes", "Bytes held in this process.", ("tier",))
 UNREADABLE: Final = Counter(
-    "cache_epochs_unreadable_total", "Times that nobody could say whether kept answers still hold."
+    "cache_epochs_unreadable_total", "Reads for which the validity of cached results was unknown."
 )

@@ -16,7 +16,6 @@ from uuid import UUID
 
 from imem.cache.client import Client
 from imem.cache.scripts import script
-from imem.checkpoints.json_text import json_text
 from imem.checkpoints.model import (
     LONGEST_ID,
     LONGEST_NAME,
@@ -31,6 +30,7 @@ from imem.checkpoints.statements import call
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, StaleEpoch
 from imem.journal.postgres.database import Database
+from imem.journal.texts.json_text import json_text
 
 LONGEST_REFERENCE: Final = 1000
 """Characters of a reference, at most."""

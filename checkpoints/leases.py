@@ -22,10 +22,9 @@ from typing import Any, Final, NotRequired, TypedDict, Unpack
 from uuid_utils.compat import uuid7
 
 from imem.cache.keys import checked_agent_id, checked_agent_type
-from imem.checkpoints.json_text import object_text
 from imem.checkpoints.model import LONGEST_ID, AgentLease, checked_text
 from imem.checkpoints.orchestration.definitions import Definitions
-from imem.checkpoints.statements import call, identity_of
+from imem.checkpoints.statements import call
 from imem.journal.deadline import Deadline
 from imem.journal.errors import (
     UNANSWERED,
@@ -39,6 +38,7 @@ from imem.journal.errors import (
 from imem.journal.postgres.cancellation import heed_cancellation
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
+from imem.journal.texts.json_text import object_text
 
 LEASE_TTL: Final = timedelta(seconds=30)
 """Lifetime of a lease without a heartbeat."""
@@ -140,11 +140,6 @@ class Leases:
         """Release the lease; return whether it was still the holder's."""
         row = (await call(self._database, "release_lease", _of_holder(lease), deadline=deadline))[0]
         return bool(row["released"])
-
-    async def current(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> AgentLease | None:
-        """Return the lease of an agent, held or not; None where the agent was never run."""
-        rows = await self._database.named("current_lease", identity_of(analysis_id, agent_type), deadline=deadline)
-        return AgentLease(**rows[0]) if rows else None
 
     async def raise_epoch(
         self, analysis_id: str, *, deadline: Deadline, conn: Connection | None = None

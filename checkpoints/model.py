@@ -17,9 +17,9 @@ import orjson
 from imem.cache.working.document import Contents, contents_of, digest
 from imem.cache.working.snapshots import SnapshotMeta
 from imem.cache.working.state import MemoryIdentity
-from imem.checkpoints.json_text import json_text
 from imem.checkpoints.orchestration.definitions import Location
 from imem.journal.errors import BadInput, ConsistencyError
+from imem.journal.texts.json_text import json_text
 
 LONGEST_ID: Final = 200
 """Characters of the id of an analysis, a subject, a workflow, an owner or a holder, at most."""

@@ -22,7 +22,6 @@ from imem.cache import keys
 from imem.cache.client import Client
 from imem.cache.subtask_results import ResultStore
 from imem.checkpoints.deliverables import Deliverables, ResultChecks, digest_of, undelivered
-from imem.checkpoints.json_text import json_text
 from imem.checkpoints.model import AgentLease, Checkpoint, Deliverable, checked_uuid
 from imem.checkpoints.orchestration.definitions import Definitions, Location
 from imem.journal.clock import Clock
@@ -34,6 +33,7 @@ from imem.journal.errors import (
     StatementRejected,
 )
 from imem.journal.postgres.database import Database
+from imem.journal.texts.json_text import json_text
 
 log = structlog.get_logger()
 

@@ -10,7 +10,6 @@ from uuid import UUID
 import orjson
 from uuid_utils.compat import uuid7
 
-from imem.checkpoints.json_text import object_text, value_of
 from imem.checkpoints.model import (
     LONGEST_NAME,
     AgentLease,
@@ -22,6 +21,7 @@ from imem.checkpoints.model import (
 )
 from imem.journal.errors import BadInput, ImemError, StaleEpoch
 from imem.journal.postgres.connection import Row
+from imem.journal.texts.json_text import object_text, value_of
 
 LONGEST_REASON: Final = 10_000
 """Characters of the reason of a failure, at most."""

@@ -18,20 +18,27 @@ statements of one clock, in order, into a timeline.
 - The reference is the mean probability of the baseline agents that claimed, each by the mean of its own claims. What an
   agent stated itself before it was a baseline does not count: who states it could know that others will be measured
   against it.
+- The loss of the peers is the mean loss of the other agents that were scored on the question, each by the mean of its
+  own claims.
+- The context of a claim is what could be known when it was made: of the subject the effective statement, of the regime
+  of the market the latest reading that was not withdrawn. What was recorded later of that changes the context from then
+  on, on the recorded clock alone.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache, partial
 from itertools import zip_longest
 from statistics import fmean
 from typing import Generic, NamedTuple, TypeVar
 
-from imem.credibility.settlement import NO_SCOPE, Claim, QuestionScope, judge
+from imem.credibility.scores.context import ClaimContext, horizon_of
+from imem.credibility.settlement import NO_SCOPE, Claim, QuestionScope, judge, signed_error
 from imem.kg.asof import AsOfClock
 from imem.kg.kinds.metrics import Metric
 
@@ -85,6 +92,29 @@ class StatedClaim(NamedTuple):
     scope: QuestionScope = NO_SCOPE
 
 
+class SubjectData(NamedTuple):
+    """What is known of a subject; see :class:`imem.credibility.scores.context.ClaimContext`."""
+
+    sector: str | None = None
+    company_size: str | None = None
+    growth_stage: str | None = None
+
+
+class RegimeValue(NamedTuple):
+    """
+    The content of a reading of the market's regime.
+
+    Attributes:
+        reading_id: its key.
+        observed_at: when the market was in it.
+        regime: None if the reading is withdrawn.
+    """
+
+    reading_id: str
+    observed_at: datetime
+    regime: str | None
+
+
 class QuestionKey(NamedTuple):
     """Subject, metric and ``target_at`` that a group of questions shares."""
 
@@ -104,6 +134,8 @@ class Question:
         findings: finding id → its statements.
         profiles: agent → statements whether it is a baseline; only agents that ever were one.
         unmeasured: findings that are no reference, since their agent stated them itself before it was a baseline.
+        subject: statements that count of what the subject is.
+        regimes: readings that can be in force for one of the findings; shared by questions.
     """
 
     key: QuestionKey
@@ -111,6 +143,8 @@ class Question:
     findings: dict[str, list[DatedStatement[StatedClaim]]] = field(default_factory=lambda: defaultdict(list))
     profiles: dict[str, list[DatedStatement[bool]]] = field(default_factory=dict)
     unmeasured: set[str] = field(default_factory=set)
+    subject: list[DatedStatement[SubjectData]] = field(default_factory=list)
+    regimes: RegimeReadings | None = None
 
 
 class ScoreContent(NamedTuple):
@@ -128,6 +162,9 @@ class ScoreContent(NamedTuple):
     brier: float | None
     log_score: float | None
     reference: float | None
+    error: float | None
+    peer_loss: float | None
+    context: ClaimContext
     first_known_at: datetime
 
 
@@ -286,6 +323,92 @@ def references(
     return _combine([*(one.times for one in kinds.values()), *(one.times for one in forecasts)], mean)
 
 
+def losses(
+    metric: Metric,
+    made: Mapping[str, Timeline[Claim]],
+    settled: Timeline[tuple[OutcomeValue, datetime]],
+    scope: QuestionScope,
+) -> Timeline[Mapping[str, float]]:
+    """Return the loss of each agent with a claim of *scope* at each moment, the mean of its claims."""
+
+    def found(moment: datetime) -> dict[str, float] | None:
+        answer = settled.at(moment)
+        if answer is None:
+            return None
+        actual, squares = answer[0].actual, defaultdict(list)
+        for steps in made.values():
+            claim = steps.at(moment)
+            judged = judge(metric, claim, actual) if claim is not None and claim.scope == scope else None
+            if claim is not None and judged is not None:
+                error = signed_error(metric, judged, actual)
+                if error is not None:
+                    squares[claim.agent].append(error * error)
+        return {agent: fmean(squares[agent]) for agent in sorted(squares)}
+
+    return _combine([settled.times, *(steps.times for steps in made.values())], found)
+
+
+class RegimeReadings:
+    """The readings of the market's regime, with what was in force for a claim made at a moment."""
+
+    def __init__(self, statements: Iterable[DatedStatement[RegimeValue]]) -> None:
+        self._statements = sorted(statements, key=lambda one: (one.known_at, one.order_key))
+        self._known = [one.known_at for one in self._statements]
+        self._observed = sorted(one.value.observed_at for one in self._statements)
+        self._found: dict[tuple[int, int, AsOfClock], Timeline[str]] = {}
+
+    def in_force(self, predicted_at: datetime, clock: AsOfClock) -> Timeline[str]:
+        """Return the regime at each moment, by what was known at *predicted_at* and speaks of no later one."""
+        # Claims made between the same two readings share one timeline.
+        known = bisect_right(self._known, predicted_at)
+        place = known, bisect_right(self._observed, predicted_at), clock
+        found = self._found.get(place)
+        if found is None:
+            seen = [one for one in self._statements[:known] if one.value.observed_at <= predicted_at]
+            found = self._found[place] = _in_force(seen, clock)
+        return found
+
+
+def _in_force(statements: Sequence[DatedStatement[RegimeValue]], clock: AsOfClock) -> Timeline[str]:
+    readings: dict[str, list[DatedStatement[RegimeValue]]] = defaultdict(list)
+    effective: dict[str, tuple[datetime, str, str]] = {}
+    changes: list[tuple[datetime, str | None]] = []
+    latest_one: tuple[datetime, str, str] | None = None
+    for one in sorted(statements, key=lambda one: (moment_of(one, clock), one.order_key)):
+        said = readings[one.value.reading_id]
+        said.append(one)
+        chosen = effective_statement(said)
+        before = effective.pop(one.value.reading_id, None)
+        now = (chosen.value.observed_at, chosen.order_key, chosen.value.regime or "")
+        if chosen.value.regime is not None:
+            effective[one.value.reading_id] = now
+        if before is not None and before == latest_one:
+            latest_one = max(effective.values(), default=None)
+        elif chosen.value.regime is not None and (latest_one is None or now > latest_one):
+            latest_one = now
+        changes.append((moment_of(one, clock), None if latest_one is None else latest_one[2]))
+    # Of changes at one moment the last counts.
+    return Timeline(sorted(dict(changes).items()))
+
+
+_NO_REGIME: Timeline[str] = Timeline()
+
+
+def contexts(question: Question, metric: Metric, predicted_at: datetime, clock: AsOfClock) -> Timeline[ClaimContext]:
+    """Return the context of a claim made at *predicted_at*, at each moment since then."""
+    known = [one for one in question.subject if one.known_at <= predicted_at]
+    subject = fold_statements(known, clock, lambda seen: effective_statement(seen).value)
+    regimes = _NO_REGIME if question.regimes is None else question.regimes.in_force(predicted_at, clock)
+    horizon = horizon_of(predicted_at, question.key.target_at)
+
+    def context(moment: datetime) -> ClaimContext:
+        sector, size, stage = subject.at(moment) or SubjectData()
+        return ClaimContext(sector, metric.kind, horizon, size, stage, regimes.at(moment))
+
+    later = (moment for one in (subject, regimes) for moment in one.times if moment > predicted_at)
+    return _combine([[predicted_at], sorted(later)], context)
+
+
 def scores_of(question: Question, metric: Metric) -> list[ScoreVersion]:
     """Return every score that was ever valid for a claim on *question*, by finding, vintage and revision."""
     spans = {clock: _spans(question, metric, clock) for clock in AsOfClock}
@@ -317,9 +440,12 @@ def _spans(
     made = {finding: claims(statements, target_at, clock) for finding, statements in question.findings.items()}
     compared = metric.kind == "binary" and question.profiles
     reference = {scope: references(question, made, clock, scope) for scope in settled} if compared else {}
-    changing = [*(one.times for one in settled.values()), *(one.times for one in reference.values())]
+    peers = {scope: losses(metric, made, settled[scope], scope) for scope in settled}
+    changing = [one.times for parts in (settled, reference, peers) for one in parts.values()]
     baselines = {agent: fold_statements(statements, clock, latest) for agent, statements in question.profiles.items()}
     found = {}
+    # Many claims are made at one moment, and few moments are of other contexts.
+    context = cache(partial(contexts, question, metric, clock=clock))
     for finding, claim in made.items():
 
         def content(moment: datetime, claim: Timeline[Claim] = claim) -> ScoreContent | None:
@@ -329,24 +455,41 @@ def _spans(
                 return None
             own = said.agent in baselines and baselines[said.agent].at(moment)
             against = reference.get(said.scope)
-            return _content(metric, said, answer, None if own or against is None else against.at(moment))
+            others = [loss for agent, loss in (peers[said.scope].at(moment) or {}).items() if agent != said.agent]
+            return _content(
+                metric,
+                said,
+                answer,
+                reference=None if own or against is None else against.at(moment),
+                peer_loss=fmean(others) if others else None,
+                context=context(said.predicted_at).at(moment) or ClaimContext(),
+            )
 
         # Whether the agent is a baseline changes its score even where the reference's mean stays the same.
         described = [baselines[said.agent].times for said in claim.values if said and said.agent in baselines]
+        described += [context(said.predicted_at).times for said in claim.values if said]
         found[finding] = _intervals_of(_combine([*changing, claim.times, *described], content))
     return found
 
 
 def _content(
-    metric: Metric, claim: Claim, answer: tuple[OutcomeValue, datetime], reference: float | None
+    metric: Metric,
+    claim: Claim,
+    answer: tuple[OutcomeValue, datetime],
+    *,
+    reference: float | None,
+    peer_loss: float | None,
+    context: ClaimContext,
 ) -> ScoreContent | None:
     (outcome_id, vintage, actual, _), since = answer
     judged = judge(metric, claim, actual)
     if judged is None:
         return None
+    error = signed_error(metric, judged, actual)
     return ScoreContent(
         outcome_id, vintage, claim.agent, claim.domain, claim.predicted_at, judged.stated, actual, judged.happened,
-        judged.y, judged.brier, judged.log_score, reference, max(since, claim.predicted_at),
+        judged.y, judged.brier, judged.log_score, reference, error, None if error is None else peer_loss, context,
+        max(since, claim.predicted_at),
     )  # fmt: skip
 
 

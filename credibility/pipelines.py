@@ -1,24 +1,50 @@
-"""Pipelines of credibility: settlement of due rows, and the nightly reconciliation."""
+"""
+Pipelines of credibility: settlement, the regime of the market, published scores, reconciliation, and a review.
+
+The triggers of credibility-and-contradictions, section 6: whatever changes a score makes it due, and it is published
+within a minute, critical or not; the run of the day publishes all of them anew under its regime, with the trend that is
+wanted weekly; the comparison with a full recomputation that is wanted monthly is made each night.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Final, Protocol
 
+from imem.credibility.publication import ACTOR as PUBLISHER
+from imem.credibility.publication import publish_scores
 from imem.credibility.reconcile import reconcile
+from imem.credibility.regimes.providers import IndicatorProvider
+from imem.credibility.regimes.runs import ACTOR as DETECTOR
+from imem.credibility.regimes.runs import QUEUE as REGIMES
+from imem.credibility.regimes.runs import SCORES, advance
+from imem.credibility.review import ACTOR as REVIEWER
+from imem.credibility.review import review
+from imem.credibility.scores.people import KINDS as SAID
+from imem.credibility.settling import ACTOR as SETTLER
 from imem.credibility.settling import QUEUE, settle_due
 from imem.jobs.due import DueRule
-from imem.jobs.pipeline import Daily, Every, Pipeline, Report
+from imem.jobs.pipeline import Daily, Every, Pipeline, Quarterly, Report
 from imem.jobs.runtime import Runtime
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 
+ACTORS: Final = (SETTLER, PUBLISHER, DETECTOR, REVIEWER)
+"""The actors that these pipelines record as."""
+
+KEPT: Final = 100
+"""Reports that are kept of detection, publication and reconciliation: of about three months."""
+
+REVIEWS: Final = 8
+"""Reports that are kept of the review: of two years."""
+
 
 class CredibilityRuntime(Runtime, Protocol):
-    """The gateway that appends verdicts, and the half-life of agents whose record names none."""
+    """The gateway of the pipelines, the half-life of agents whose record names none, and who provides indicators."""
 
     gateway: Gateway
     halflife_years: float
+    indicators: IndicatorProvider | None
 
 
 async def _settle(runtime: CredibilityRuntime, until: Deadline) -> Report:
@@ -30,6 +56,20 @@ async def _reconcile(runtime: CredibilityRuntime, _until: Deadline) -> Report:
     """Recompute everything from the journal, correct what differs, and report it."""
     report = await reconcile(runtime.database, runtime.gateway, halflife_years=runtime.halflife_years)
     return {"scores": report.scores, "differing": report.differing}
+
+
+async def _review(runtime: CredibilityRuntime, _until: Deadline) -> Report:
+    return await review(runtime.database, runtime.gateway, halflife_years=runtime.halflife_years)
+
+
+async def _detect_regime(runtime: CredibilityRuntime, until: Deadline) -> Report:
+    return await advance(runtime.database, runtime.gateway, runtime.indicators, until=until)
+
+
+async def _publish_scores(runtime: CredibilityRuntime, until: Deadline) -> Report:
+    halflife_years = runtime.halflife_years
+    done = await publish_scores(runtime.database, runtime.gateway, halflife_years=halflife_years, until=until)
+    return done.report()
 
 
 # A run that uses up its budget requests another, so that no task runs longer than the broker's visibility timeout.
@@ -47,10 +87,46 @@ SETTLE: Final = Pipeline(
         ),
         # An agent that becomes a baseline, or ceases to be one, changes what others are measured against.
         DueRule(QUEUE, "Agent", "record.Agent", "$key ? (exists($.groups.profile))"),
+        # The context of a claim follows from its subject and from the regime of the market.
+        DueRule(QUEUE, "Company", "record.Company", "$key ? (exists($.groups.profile))"),
+        DueRule(QUEUE, "Market", "record.Market", "$key ? (exists($.core.sector))"),
+        DueRule(QUEUE, "Market", "correct.Market", "$key"),
+        *(DueRule(QUEUE, "RegimeReading", f"{verb}.RegimeReading", "$key") for verb in ("record", "correct")),
         # The verdict on a decision follows from its stance and from what it cites.
         DueRule(QUEUE, "Decision", "link.CITES", '$.from_key ? ($.from_label == "Decision")'),
         *(DueRule(QUEUE, "Decision", f"{verb}.Decision", "$key ? (exists($.core))") for verb in ("record", "correct")),
     ),
 )
 
-RECONCILE: Final = Pipeline("credibility.reconcile", _reconcile, Daily(3, 17), budget_ms=None, retry_max_s=600)
+RECONCILE: Final = Pipeline(
+    "credibility.reconcile", _reconcile, Daily(3, 17), budget_ms=None, retry_max_s=600, reports=KEPT
+)
+
+REVIEW: Final = Pipeline(
+    "credibility.review", _review, Quarterly(4, 37), budget_ms=None, retry_max_s=600, reports=REVIEWS
+)
+
+# The first of a day after midnight opens its run. What the pipeline detects itself names a run, and makes nothing due.
+DETECT_REGIME: Final = Pipeline(
+    "credibility.detect_regime",
+    _detect_regime,
+    Every(15.0),
+    budget_ms=45_000,
+    without_broker=True,
+    reports=KEPT,
+    due=(
+        DueRule(REGIMES, "RegimeReading", "record.RegimeReading", "$key ? (!exists($.core.run_id))"),
+        DueRule(REGIMES, "RegimeReading", "correct.RegimeReading", "$key"),
+    ),
+)
+
+PUBLISH_SCORES: Final = Pipeline(
+    "credibility.publish_scores",
+    _publish_scores,
+    Every(15.0),
+    budget_ms=45_000,
+    without_broker=True,
+    reports=KEPT,
+    # The end of a pin and what was decided about a bias name neither agent nor domain: the record does.
+    due=tuple(DueRule(SCORES, kind, f"{verb}.{kind}", "$key") for kind in SAID for verb in ("record", "correct")),
+)

@@ -8,6 +8,7 @@ domains are not part of the evidence.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -38,7 +39,8 @@ class DecayedEvidence(NamedTuple):
     outside_weight: float = 0.0
 
 
-class Posterior(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Posterior:
     """Parameters, mean and 95 % interval of a share right, as fractions."""
 
     alpha: float

@@ -20,6 +20,7 @@ import structlog
 from imem.alerts.store import AlertContext, NewAlert, Severity, raise_alert
 from imem.credibility import store
 from imem.credibility.history import QuestionKey
+from imem.credibility.regimes.runs import CHANGED, SCORES
 from imem.credibility.settling import (
     BATCH_BUDGET_MS,
     QUEUE,
@@ -30,7 +31,7 @@ from imem.credibility.settling import (
     settle_due,
 )
 from imem.credibility.store import SCORE_COLUMNS, TrackRecordKey
-from imem.jobs.due import BAD_CONTENT
+from imem.jobs.due import BAD_CONTENT, make_due
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Connection, Row
@@ -40,7 +41,10 @@ from imem.journal.postgres.rows import id_of, new_id, rows
 log = structlog.get_logger()
 
 PAGE = 200
-"""Questions, track records or decisions in one transaction."""
+"""Questions or decisions in one transaction."""
+
+TRACKS_PAGE = 5
+"""Track records in one transaction: each is swept whole."""
 
 TOLERATED = 1e-6
 """Largest difference of a number in a track record that raises no alert."""
@@ -183,8 +187,9 @@ async def _tracks(database: Database, report: ReconciliationReport, halflife_yea
             if differing.steps and pair not in due:
                 report.tracks.add(pair)
                 report.deviation = max(report.deviation, differing.deviation)
+                await make_due(conn, SCORES, CHANGED, [f"{pair.agent}/{pair.domain}"])
 
-    await _pages(database, "tracks_after", {"agent": "", "domain": ""}, mend)
+    await _pages(database, "tracks_after", {"agent": "", "domain": ""}, mend, limit=TRACKS_PAGE)
 
 
 async def _decisions(database: Database, gateway: Gateway, report: ReconciliationReport) -> None:
@@ -204,11 +209,13 @@ async def _pages(
     name: str,
     after: dict[str, Any],
     mend: Callable[[Connection, Sequence[Row]], Awaitable[None]],
+    *,
+    limit: int = PAGE,
 ) -> None:
     """Call *mend* with each page of the named statement, in a transaction under the settlement lock."""
     while True:
         async with alone(database, wait=True) as conn:
-            page = await rows(conn, name, {**after, "limit": PAGE})
+            page = await rows(conn, name, {**after, "limit": limit})
         if not page:
             return
         try:

@@ -90,6 +90,24 @@ def judge(metric: Metric, claim: Claim, actual: float) -> Judgement | None:
             return _value(claim.value, actual, metric.tolerance or 0.0)
 
 
+def signed_error(metric: Metric, judged: Judgement, actual: float) -> float | None:
+    """
+    Return the signed error of a claim, -1 to 1; None if it abstained.
+
+    Of a probability it is what it lacks to the answer, of a direction the wrong sign, of a value the relative error.
+    Its square is the loss by which agents are compared on common questions; of a probability that is the Brier score.
+    """
+    if judged.y is None:
+        return None
+    if judged.happened is not None:
+        return judged.stated - judged.happened
+    if metric.kind == "direction":
+        return 0.0 if judged.y else judged.stated
+    difference = judged.stated - actual
+    scale = max(abs(actual), abs(difference))
+    return difference / scale if scale else 0.0
+
+
 def brier(probability: float, happened: int) -> float:
     """Return the squared error of *probability*."""
     return (probability - happened) ** 2

@@ -16,11 +16,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import structlog
 
 from imem.credibility import store
 from imem.credibility.history import Question, QuestionKey, scores_of
+from imem.credibility.regimes.runs import CHANGED, SCORES
 from imem.credibility.store import ScoreId, ScoreRow, StepDifference, TrackRecordKey
 from imem.credibility.track_steps import ScoredClaim, steps_after, steps_of
 from imem.credibility.verdicts import DecisionVerdict, missing, verdicts
@@ -49,7 +51,7 @@ ACTOR = Actor("credibility", Role.LEARNING_ENGINE, may_import=True)
 """The actor that records verdicts; it may import, to state from when each could be known."""
 
 QUEUE = "credibility"
-"""The queue of its due rows: of outcomes, findings, decisions and agents."""
+"""The queue of its due rows: of outcomes, findings, decisions, agents, subjects and readings of the regime."""
 
 WRITER = "credibility"
 """The subsystem that owns the governed groups written here."""
@@ -61,10 +63,16 @@ DUE_ROWS = 2_000
 """Due rows read for one batch; they often belong to few questions."""
 
 TRACKS = 20
-"""Track records recomputed in one transaction."""
+"""Most track records recomputed in one transaction."""
+
+TRACKS_MS = 10_000
+"""How long a transaction takes on further track records, in milliseconds: to sweep a long one takes seconds."""
 
 DECISIONS = 200
 """Decisions judged in one transaction."""
+
+SUBJECT_KINDS = ("Company", "Market")
+"""Kinds of what claims are about."""
 
 BATCH_BUDGET_MS = 60_000
 """How long one transaction may take, in milliseconds."""
@@ -150,8 +158,9 @@ async def settle_due(
     total = SettlementResult()
     await database.commit("note_open_writers", deadline=Deadline.after_ms(BATCH_BUDGET_MS))
     stages: tuple[Callable[[], Awaitable[SettlementResult]], ...] = (
-        # Agents before questions: else a baseline described in the same load would make the questions due twice.
+        # Agents and contexts before questions: else what a load describes would make its questions due twice.
         lambda: settle_agents(database),
+        lambda: settle_contexts(database),
         lambda: settle_questions(database, questions=questions),
         lambda: settle_tracks(database, halflife_years=halflife_years),
         lambda: settle_decisions(database, gateway),
@@ -364,6 +373,35 @@ async def settle_agents(database: Database) -> SettlementResult:
         return SettlementResult(due=len(due))
 
 
+# Contexts
+
+
+async def settle_contexts(database: Database) -> SettlementResult:
+    """
+    Make the scored claims due whose context may have changed: on a subject that was described, or in a regime.
+
+    Raises:
+        SettlementLocked: another process holds the settlement lock.
+    """
+    async with alone(database) as conn:
+        due = await next_due(conn, QUEUE, (*SUBJECT_KINDS, "RegimeReading"), DUE_ROWS)
+        since = min((one.created_at for one in due), default=None)
+        subjects = [one for one in due if one.kind in SUBJECT_KINDS]
+        readings = [one for one in due if one.kind == "RegimeReading"]
+        if subjects:
+            kinds = {"kinds": [one.kind for one in subjects]}
+            await execute(conn, "due_claims_on_subjects", {**kinds, **_positions(subjects), "since": since})
+        if readings:
+            market = {"market": store.MARKET, "since": since}
+            await execute(conn, "due_claims_in_regimes", {**_positions(readings), **market})
+        await finish_due(conn, QUEUE, due)
+        return SettlementResult(due=len(due))
+
+
+def _positions(due: Sequence[DueRow]) -> dict[str, list[Any]]:
+    return {"keys": [one.key for one in due], "positions": [one.position or 0 for one in due]}
+
+
 # Track records
 
 
@@ -374,11 +412,15 @@ async def settle_tracks(database: Database, *, halflife_years: float, limit: int
     Raises:
         SettlementLocked: another process holds the settlement lock.
     """
+    enough = Deadline.after_ms(TRACKS_MS)
     async with alone(database) as conn:
-        due = await rows(conn, "claim_tracks", {"limit": limit})
-        for row in due:
+        due = []
+        for row in await rows(conn, "claim_tracks", {"limit": limit}):
             since = {AsOfClock.KNOWN: row["known_from"], AsOfClock.RECORDED: row["recorded_from"]}
             await recompute_track_record(conn, TrackRecordKey(row["agent"], row["domain"]), halflife_years, since=since)
+            due.append(row)
+            if enough.passed:
+                break
         if due:
             ordered = sorted(due, key=lambda row: (row["agent"], row["domain"]))
             await execute(
@@ -390,6 +432,7 @@ async def settle_tracks(database: Database, *, halflife_years: float, limit: int
                     "versions": [row["version"] for row in ordered],
                 },
             )
+            await make_due(conn, SCORES, CHANGED, [f"{row['agent']}/{row['domain']}" for row in ordered])
         return SettlementResult(tracks=len(due))
 
 
@@ -413,12 +456,16 @@ async def recompute_track_record(
         resumed = await store.resumable(conn, pair, clock, first, halflife) if first is not None else None
         if resumed is not None:
             start, changed = resumed
-            steps = steps_after(start, changed, clock, halflife)
-            differing += await store.write_steps(conn, pair, clock, steps, halflife, since=first)
-            continue
-        if scores is None:
-            scores = await store.scores_of(conn, pair)
-        differing += await store.write_steps(conn, pair, clock, steps_of(scores, clock, halflife), halflife)
+            found = steps_after(start, changed, clock, halflife)
+        else:
+            first = None
+            await rows(conn, "sweep_idle_timeout")
+            if scores is None:
+                scores = await store.scores_of(conn, pair)
+            found = steps_of(scores, clock, halflife)
+        differing += await store.write_steps(conn, pair, clock, found.steps, halflife, since=first)
+        differing += await store.write_cells(conn, pair, clock, found.cells, halflife, since=first)
+        differing += await store.write_observations(conn, pair, clock, found.observations, since=first)
     return differing
 
 

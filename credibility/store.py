@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -21,20 +22,39 @@ from imem.credibility.history import (
     OutcomeValue,
     Question,
     QuestionKey,
+    RegimeReadings,
+    RegimeValue,
     ScoreContent,
     ScoreVersion,
     StatedClaim,
+    SubjectData,
     ValidityInterval,
     fold_statements,
     latest,
 )
+from imem.credibility.scores.cells import CellStep
+from imem.credibility.scores.context import DIMENSIONS, ClaimContext, ContextCell
 from imem.credibility.settlement import QuestionScope
-from imem.credibility.track_steps import ObservationClaim, ScoredClaim, SweepStart, TrackRecordStep, span_of
+from imem.credibility.track_steps import (
+    ObservationClaim,
+    ObservationStep,
+    PeerComparison,
+    ScoredClaim,
+    SweepStart,
+    TrackRecordStep,
+    span_of,
+)
 from imem.credibility.verdicts import FindingCitation, movement
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import execute, rows
 from imem.kg.asof import AsOfClock
+from imem.kg.kinds.fields import moment_text
 from imem.kg.kinds.metrics import metric_of
+
+V = TypeVar("V")
+
+MARKET = "US"
+"""The market whose regime is part of a claim's context."""
 
 
 class TrackRecordKey(NamedTuple):
@@ -61,6 +81,7 @@ async def questions(conn: Connection, keys: Sequence[QuestionKey]) -> list[Quest
     found: dict[int, Question] = {}
     agents: dict[int, set[str]] = defaultdict(set)
     first: dict[int, dict[str, Row]] = defaultdict(dict)
+    made: list[Row] = []
     for row in await rows(conn, "question_facts", columns_of(keys)):
         number = row["n"]
         question = found.get(number)
@@ -68,12 +89,15 @@ async def questions(conn: Connection, keys: Sequence[QuestionKey]) -> list[Quest
             question = found[number] = Question(keys[number - 1])
         _add(question, row)
         if row["kind"] == "Finding":
+            made.append(row)
             agents[number].add(row["agent"])
             earlier = first[number].get(row["key"])
             if not row["corrects"] and (earlier is None or row["order_key"] < earlier["order_key"]):
                 first[number][row["key"]] = row
     profiles = await _profiles(conn, set().union(*agents.values()))
     kinds = {agent: fold_statements(said, AsOfClock.RECORDED, latest) for agent, said in profiles.items()}
+    subjects = await _subjects(conn, {question.key.subject_id for question in found.values()})
+    regimes = await _regimes(conn, made)
     for number, question in found.items():
         question.profiles = {agent: profiles[agent] for agent in sorted(agents[number]) if agent in profiles}
         question.unmeasured = {
@@ -81,6 +105,8 @@ async def questions(conn: Connection, keys: Sequence[QuestionKey]) -> list[Quest
             for key, row in first[number].items()
             if not row["settles"] and row["agent"] in kinds and not kinds[row["agent"]].at(row["recorded_at"])
         }
+        question.subject = subjects.get(question.key.subject_id, [])
+        question.regimes = regimes
     return list(found.values())
 
 
@@ -105,11 +131,40 @@ async def _profiles(conn: Connection, agents: Collection[str]) -> dict[str, list
     return found
 
 
+async def _subjects(conn: Connection, subjects: Collection[str]) -> dict[str, list[DatedStatement[SubjectData]]]:
+    found: dict[str, list[DatedStatement[SubjectData]]] = defaultdict(list)
+    for row in await rows(conn, "subject_facts", {"subjects": sorted(subjects)}) if subjects else []:
+        data = SubjectData(row["sector"], row["company_size"], row["growth_stage"])
+        found[row["subject_id"]].append(_replacing(row, data))
+    return found
+
+
+async def _regimes(conn: Connection, made: Sequence[Row]) -> RegimeReadings | None:
+    """Return the readings that can be in force for one of the findings with these statements."""
+    if not made:
+        return None
+    first, last = min(row["known_at"] for row in made), max(row["known_at"] for row in made)
+    wanted = {
+        "market": MARKET, "first_at": first, "last_at": last, "first": moment_text(first), "last": moment_text(last),
+        "recorded_from": min(row["recorded_at"] for row in made),
+    }  # fmt: skip
+    found = [
+        _replacing(row, RegimeValue(row["key"], row["observed_at"], row["regime"]))
+        for row in await rows(conn, "regime_facts", wanted)
+    ]
+    return RegimeReadings(found) if found else None
+
+
+def _replacing(row: Row, value: V) -> DatedStatement[V]:
+    return DatedStatement(row["known_at"], row["recorded_at"], row["order_key"], row["replaces"], value)
+
+
 # Scores
 
 SCORE_COLUMNS = (
     "finding_id", "vintage", "revision", "outcome_id", "agent", "domain", "subject_id", "metric", "target_at",
-    "predicted_at", "stated", "actual", "happened", "y", "abstained", "brier", "log_score", "reference",
+    "predicted_at", "stated", "actual", "happened", "y", "abstained", "brier", "log_score", "reference", "error",
+    "peer_loss", *DIMENSIONS,
     "first_known_at", "known_at", "superseded_known_at", "recorded_at", "superseded_recorded_at",
 )  # fmt: skip
 
@@ -128,7 +183,7 @@ def row_of(score: ScoreVersion, key: QuestionKey) -> ScoreRow:
         score.finding_id, content.vintage, score.revision, content.outcome_id, content.agent, content.domain,
         key.subject_id, key.metric, key.target_at, content.predicted_at, content.stated, content.actual,
         content.happened, content.y, content.y is None, content.brier, content.log_score, content.reference,
-        content.first_known_at, *known, *recorded,
+        content.error, content.peer_loss, *content.context, content.first_known_at, *known, *recorded,
     )  # fmt: skip
 
 
@@ -175,8 +230,12 @@ def _scored(row: Row) -> ScoredClaim:
         row["finding_id"], row["target_at"], row["predicted_at"], row["first_known_at"], row["stated"],
         row["happened"], row["y"], row["brier"], row["log_score"], row["reference"],
         _span(row["known_at"], row["superseded_known_at"]),
-        _span(row["recorded_at"], row["superseded_recorded_at"]),
+        _span(row["recorded_at"], row["superseded_recorded_at"]), _context(row), row["error"], row["peer_loss"],
     )  # fmt: skip
+
+
+def _context(row: Row) -> ClaimContext:
+    return ClaimContext(*(row[name] for name in DIMENSIONS))
 
 
 MOST_RESUMED = 500
@@ -206,14 +265,22 @@ async def resumable(
     members: dict[datetime, dict[str, ObservationClaim]] = defaultdict(dict)
     for row in observed:
         members[row["target_at"]][row["finding_id"]] = ObservationClaim(
-            *(row[name] for name in ObservationClaim._fields)
+            row["y"], row["happened"], row["brier"], row["reference"], _context(row), row["error"], row["peer_loss"]
         )
+    touched = {_context(row) for row in observed} | {score.context for score in changed if score.y is not None}
+    names = {"contexts": sorted(name_of_context(context) for context in touched)}
+    cells = [cell_step_of(row) for row in await rows(conn, "cells_before", {**where, **names})] if touched else []
     findings = sorted(
         {row["finding_id"] for row in observed if row["brier"] is not None}
         | {score.finding_id for score in changed if score.brier is not None}
     )
     rates = await rows(conn, "base_rates_of", {**where, "findings": findings}) if findings else []
-    start = SweepStart(step_of(found[0]), members, {row["finding_id"]: row["rate"] for row in rates})
+    start = SweepStart(
+        step_of(found[0]),
+        members,
+        {row["finding_id"]: row["rate"] for row in rates},
+        {step.cell.context: step for step in cells},
+    )
     return start, [score for score in changed if span_of(score, clock) is not None]
 
 
@@ -289,6 +356,92 @@ def _deviation(old: Sequence[TrackRecordStep], new: Sequence[TrackRecordStep]) -
         return math.inf
     pairs = (zip(one[1:], other[1:], strict=True) for one, other in zip(old, new, strict=True))
     return max((abs(value - wanted) for pair in pairs for value, wanted in pair), default=0.0)
+
+
+# Cells
+
+CELL_COLUMNS = ("context", "at", "halflife_years", *ContextCell._fields[1:])
+
+
+@lru_cache(maxsize=4096)
+def name_of_context(context: ClaimContext) -> str:
+    """Return how ``track_cell`` names a context."""
+    return orjson.dumps(list(context)).decode()
+
+
+@lru_cache(maxsize=4096)
+def context_named(name: str) -> ClaimContext:
+    """Return the context that ``track_cell`` names so."""
+    return ClaimContext(*orjson.loads(name))
+
+
+def cell_step_of(row: Row) -> CellStep:
+    """Return a row of ``track_cell`` as a value."""
+    return CellStep(
+        row["at"], ContextCell(context_named(row["context"]), *(row[name] for name in ContextCell._fields[1:]))
+    )
+
+
+async def write_cells(
+    conn: Connection,
+    pair: TrackRecordKey,
+    clock: AsOfClock,
+    steps: Sequence[CellStep],
+    halflife_years: float,
+    *,
+    since: datetime | None = None,
+) -> StepDifference:
+    """Replace the stored steps of cells from *since* on by *steps*; those that do not differ are left alone."""
+    where = {**pair._asdict(), "clock": clock.value}
+    stored = {
+        (row["context"], row["at"]): tuple(row[name] for name in CELL_COLUMNS)
+        for row in await rows(conn, "cells_of_track", {**where, "since": since})
+    }
+    wanted = {
+        (name, step.at): (name, step.at, halflife_years, *step.cell[1:])
+        for step in steps
+        for name in (name_of_context(step.cell.context),)
+    }
+    gone = sorted(key for key, row in stored.items() if wanted.get(key) != row)
+    new = [row for key, row in wanted.items() if stored.get(key) != row]
+    if gone:
+        contexts, moments = zip(*gone, strict=True)
+        await execute(conn, "delete_cells", {**where, "contexts": list(contexts), "moments": list(moments)})
+    if new:
+        values = [(*where.values(), *row) for row in new]
+        await execute(conn, "write_cells", {"steps": _json((*where, *CELL_COLUMNS), values)})
+    differing = {(row[0], row[1]) for row in new} | set(gone)
+    deviations = [_cell_deviation(stored.get(key), wanted.get(key)) for key in differing]
+    return StepDifference(len(differing), max(deviations, default=0.0))
+
+
+def _cell_deviation(old: Sequence[Any] | None, new: Sequence[Any] | None) -> float:
+    if old is None or new is None or old[-1] != new[-1]:
+        return math.inf
+    return max(abs(float(value) - float(wanted)) for value, wanted in zip(old[3:-1], new[3:-1], strict=True))
+
+
+# Observations
+
+OBSERVATION_COLUMNS = ("at", "target_at", "context", *PeerComparison._fields)
+
+
+async def write_observations(
+    conn: Connection,
+    pair: TrackRecordKey,
+    clock: AsOfClock,
+    steps: Sequence[ObservationStep],
+    *,
+    since: datetime | None = None,
+) -> StepDifference:
+    """Replace the stored steps of observations from *since* on by *steps*; those that do not differ are left alone."""
+    where = {**pair._asdict(), "clock": clock.value}
+    values = [
+        (*where.values(), step.at, step.target_at, name_of_context(step.context), *step.compared) for step in steps
+    ]
+    written = {"since": since, "steps": _json((*where, *OBSERVATION_COLUMNS), values)}
+    [row] = await rows(conn, "replace_observations", {**where, **written})
+    return StepDifference(row["steps"], math.inf if row["missing"] else row["deviation"])
 
 
 # Decisions

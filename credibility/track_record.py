@@ -133,7 +133,7 @@ async def track_records(
     wanted = [(agent, domain, as_of) for agent, domain in dict.fromkeys((one, other) for one, other in pairs)]
     found, waiting = await dated_records(database, wanted, halflife_years=halflife_years, deadline=deadline)
     records = sorted((record for _, record in found), key=lambda one: (one.domain, one.baseline, one.agent))
-    return TrackRecords(tuple(records), _moments(as_of, waiting)[0], waiting)
+    return TrackRecords(tuple(records), moments_read(as_of, waiting)[0], waiting)
 
 
 async def dated_records(
@@ -156,7 +156,7 @@ async def dated_records(
     clock = asked[0][2].clock
     async with database.connection(deadline) as conn:
         waiting = (await rows(conn, "settled_horizon"))[0]["waiting_since"]
-        moments = [_moments(as_of, waiting) for _, _, as_of in asked]
+        moments = [moments_read(as_of, waiting) for _, _, as_of in asked]
         found = await rows(
             conn,
             "track_records",
@@ -212,7 +212,7 @@ async def dated_pairs(
         return []
     async with database.connection(deadline) as conn:
         waiting = (await rows(conn, "settled_horizon"))[0]["waiting_since"]
-        untils = [_moments(as_of, waiting) for as_of in moments]
+        untils = [moments_read(as_of, waiting) for as_of in moments]
         given = {
             "agents": None if agents is None else list(agents),
             "domains": None if domains is None else list(domains),
@@ -260,10 +260,10 @@ async def scores_until(database: Database, as_of: AsOf, *, deadline: Deadline) -
 async def _scores_until(conn: Connection, as_of: AsOf) -> datetime:
     if as_of.clock is AsOfClock.KNOWN:
         return min(as_of.known_until, as_of.recorded_until)
-    return min(_moments(as_of, (await rows(conn, "settled_horizon"))[0]["waiting_since"]))
+    return min(moments_read(as_of, (await rows(conn, "settled_horizon"))[0]["waiting_since"]))
 
 
-def _moments(as_of: AsOf, waiting: datetime | None) -> tuple[datetime, datetime]:
+def moments_read(as_of: AsOf, waiting: datetime | None) -> tuple[datetime, datetime]:
     """Return the moments to read at; on the recorded clock clamped to before the oldest unscored statement."""
     known_until, recorded_until = as_of.known_until, as_of.recorded_until
     if as_of.clock is AsOfClock.RECORDED and waiting is not None:
@@ -281,8 +281,8 @@ async def _read(
         return None, halflife
     if row["halflife_years"] == halflife:
         return store.step_of(row), halflife
-    steps = steps_of(await store.scores_of(conn, TrackRecordKey(row["agent"], row["domain"])), clock, halflife)
-    return next((step for step in reversed(steps) if step.at <= until), None), halflife
+    found = steps_of(await store.scores_of(conn, TrackRecordKey(row["agent"], row["domain"])), clock, halflife)
+    return next((step for step in reversed(found.steps) if step.at <= until), None), halflife
 
 
 def _evidence(step: TrackRecordStep | None, halflife_years: float, moment: datetime) -> DecayedEvidence:

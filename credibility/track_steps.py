@@ -11,24 +11,32 @@ Brier scores, by observation and with the same decay. One is with the baselines 
 the agent's own earlier base rate, (0.5 + times it happened) / (1 + answers), over its claims whose answer was known
 before the claim was made, as they were when the claim was first scored.
 
+The same sweep yields the steps of the record's parts by context (:mod:`imem.credibility.scores.cells`).
+
 A step is computed from the one before it and from what changes at its moment. So a sweep may resume at a stored step,
-with the observations valid there and the base rates of claims that still change, and gets the same sums, bit for bit
-(:func:`steps_after`). A score that comes in order costs one step; a late one costs the steps after it as well.
+with the observations valid there, the base rates of claims that still change and the cells that they change, and gets
+the same sums, bit for bit (:func:`steps_after`). A score that comes in order costs one step; a late one costs the steps
+after it as well.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from math import fsum
 from operator import attrgetter
+from statistics import fmean
+from types import MappingProxyType
 from typing import NamedTuple
 
 from imem.credibility.history import ValidityInterval
 from imem.credibility.posterior import decay, years_between
+from imem.credibility.scores.cells import CellShare, CellStep, RunningCells, shares_of
+from imem.credibility.scores.context import ClaimContext
 from imem.credibility.settlement import brier
 from imem.kg.asof import AsOfClock
 
@@ -42,6 +50,8 @@ class ScoredClaim(NamedTuple):
         target_at, predicted_at, first_known_at: when true, when claimed, when it could first be scored.
         stated, happened, y, brier, log_score, reference: see ``agent_outcome``.
         known, recorded: when it is valid on each clock.
+        context: the context of the claim.
+        error, peer_loss: see ``agent_outcome``.
     """
 
     finding_id: str
@@ -56,6 +66,9 @@ class ScoredClaim(NamedTuple):
     reference: float | None
     known: ValidityInterval | None
     recorded: ValidityInterval | None
+    context: ClaimContext = ClaimContext()
+    error: float | None = None
+    peer_loss: float | None = None
 
 
 class TrackRecordStep(NamedTuple):
@@ -76,6 +89,8 @@ class TrackRecordStep(NamedTuple):
             its own earlier base rate.
         squares: sum of the observations' squared weights; ``weight² / squares`` is the effective number of
             observations.
+        answers, happened: claims on binary metrics that have an answer, abstentions too, and those whose event
+            happened.
     """
 
     at: datetime
@@ -100,6 +115,40 @@ class TrackRecordStep(NamedTuple):
     own_cross: float = 0.0
     base_squares: float = 0.0
     squares: float = 0.0
+    answers: int = 0
+    happened: int = 0
+
+
+class PeerComparison(NamedTuple):
+    """
+    The claims of an observation in a context on questions that others answered too.
+
+    Attributes:
+        rows: how many.
+        loss, peer_loss, error: means over them of the loss, that of the others, and the signed error; zero without any.
+    """
+
+    rows: int = 0
+    loss: float = 0.0
+    peer_loss: float = 0.0
+    error: float = 0.0
+
+
+class ObservationStep(NamedTuple):
+    """An observation's comparison in a context from a moment on."""
+
+    at: datetime
+    target_at: datetime
+    context: ClaimContext
+    compared: PeerComparison
+
+
+class RecordSteps(NamedTuple):
+    """The steps of a track record by time, those of its cells, and those of its observations, by time and context."""
+
+    steps: list[TrackRecordStep]
+    cells: list[CellStep]
+    observations: list[ObservationStep]
 
 
 class ObservationClaim(NamedTuple):
@@ -111,12 +160,17 @@ class ObservationClaim(NamedTuple):
         happened: 1 or 0 for a claim that gave a probability; else None, as are the following.
         brier: Brier score of its probability.
         reference: mean probability of the baselines; None without any.
+        context: the context of the claim.
+        error, peer_loss: its signed error, and the loss of the others on the question; None without others.
     """
 
     y: int
     happened: int | None
     brier: float | None
     reference: float | None
+    context: ClaimContext = ClaimContext()
+    error: float | None = None
+    peer_loss: float | None = None
 
 
 class SweepStart(NamedTuple):
@@ -128,15 +182,18 @@ class SweepStart(NamedTuple):
         observations: ``target_at`` → claims by finding, of observations that change later; none was scored before its
             ``target_at``.
         base_rates: finding → base rate, of claims with a probability that change later or are in *observations*.
+        cells: context → the last step at or before *step*, of the contexts of claims that change later or are in
+            *observations*; those without one are empty.
     """
 
     step: TrackRecordStep
     observations: Mapping[datetime, Mapping[str, ObservationClaim]]
     base_rates: Mapping[str, float]
+    cells: Mapping[ClaimContext, CellStep]
 
 
-def steps_of(scores: Iterable[ScoredClaim], clock: AsOfClock, halflife_years: float) -> list[TrackRecordStep]:
-    """Return the steps of one agent in one domain on *clock*, by time."""
+def steps_of(scores: Iterable[ScoredClaim], clock: AsOfClock, halflife_years: float) -> RecordSteps:
+    """Return the steps of one agent in one domain on *clock*."""
     changes = _changes(scores, clock)
     sweep = _Sweep(halflife_years, _OutcomeCounts(sorted({change[3].first_known_at for change in changes})))
     return _run_sweep(sweep, changes)
@@ -144,7 +201,7 @@ def steps_of(scores: Iterable[ScoredClaim], clock: AsOfClock, halflife_years: fl
 
 def steps_after(
     start: SweepStart, scores: Iterable[ScoredClaim], clock: AsOfClock, halflife_years: float
-) -> list[TrackRecordStep]:
+) -> RecordSteps:
     """
     Return the steps after ``start.step``, equal to those of :func:`steps_of`.
 
@@ -176,11 +233,12 @@ def span_of(score: ScoredClaim, clock: AsOfClock) -> ValidityInterval | None:
     return score.known if clock is AsOfClock.KNOWN else score.recorded
 
 
-def _run_sweep(sweep: _Sweep, changes: Sequence[_Change]) -> list[TrackRecordStep]:
-    return [
-        sweep.step(at, [(begins, score) for _, begins, _, score in group])
-        for at, group in groupby(changes, key=lambda change: change[0])
-    ]
+def _run_sweep(sweep: _Sweep, changes: Sequence[_Change]) -> RecordSteps:
+    found = RecordSteps([], [], sweep.observed)
+    for at, group in groupby(changes, key=lambda change: change[0]):
+        found.steps.append(sweep.step(at, [(begins, score) for _, begins, _, score in group]))
+        found.cells.extend(sweep.cells.steps())
+    return found
 
 
 class _Briers(NamedTuple):
@@ -202,7 +260,8 @@ class _Observation:
         anchor: from when it decays: ``target_at``, or when it was first scored if that came earlier.
         members: its claims by finding.
         stands: whether it is part of the sums.
-        mean, common, base: the share right and Brier sums with which it is.
+        mean, common, base, shares: the share right, Brier sums and shares of contexts with which it is.
+        compared: the last steps of its comparison with others.
     """
 
     anchor: datetime
@@ -211,6 +270,8 @@ class _Observation:
     mean: float = 0.0
     common: _Briers = _NONE
     base: _Briers = _NONE
+    shares: Mapping[ClaimContext, CellShare] = field(default_factory=dict)
+    compared: Mapping[ClaimContext, PeerComparison] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -281,18 +342,20 @@ class _Sums:
     baselines: _RunningComparison = field(default_factory=_RunningComparison)
     base_rate: _RunningComparison = field(default_factory=_RunningComparison)
     squares: float = 0.0
+    answers: int = 0
+    happened: int = 0
 
     @classmethod
     def of(cls, step: TrackRecordStep) -> _Sums:
         """Return the sums of a step."""
-        return cls(*step[1:11], _RunningComparison(*step[11:16]), _RunningComparison(*step[16:21]), step.squares)
+        return cls(*step[1:11], _RunningComparison(*step[11:16]), _RunningComparison(*step[16:21]), *step[21:])
 
     def step(self, at: datetime) -> TrackRecordStep:
         """Return the sums as the step at *at*."""
         return TrackRecordStep._make((
             at, self.observations, self.scored, self.correct, self.abstained, self.weight, self.successes,
             self.probabilities, self.brier_sum, self.log_sum, self.common, *_COMPARED(self.baselines),
-            *_COMPARED(self.base_rate), self.squares,
+            *_COMPARED(self.base_rate), self.squares, self.answers, self.happened,
         ))  # fmt: skip
 
     def age(self, fade: float) -> None:
@@ -319,24 +382,33 @@ _COMPARED = attrgetter("own", "other", "own_squares", "cross", "other_squares")
 class _Sweep:
     """The running sums, with the observations and base rates they are computed from."""
 
-    def __init__(self, halflife_years: float, answers: _OutcomeCounts | None) -> None:
+    def __init__(
+        self,
+        halflife_years: float,
+        answers: _OutcomeCounts | None,
+        cells: Mapping[ClaimContext, CellStep] = MappingProxyType({}),
+    ) -> None:
         self.halflife_years = halflife_years
         self.now: datetime | None = None
         self.sums = _Sums()
         self.observations: dict[datetime, _Observation] = {}
         self.answers = answers
         self.base_rates: dict[str, float] = {}
+        self.cells = RunningCells(halflife_years, cells)
+        self.observed: list[ObservationStep] = []
 
     @classmethod
     def resumed(cls, halflife_years: float, start: SweepStart) -> _Sweep:
         """Return the sweep in its state after ``start.step``."""
-        sweep = cls(halflife_years, None)
+        sweep = cls(halflife_years, None, start.cells)
         sweep.now = start.step.at
         sweep.sums = _Sums.of(start.step)
         sweep.base_rates = dict(start.base_rates)
         for at, members in start.observations.items():
             one = sweep.observations[at] = _Observation(at, dict(members), stands=True)
             one.mean, one.common, one.base = sweep.counted(one)
+            one.shares = _shares(one)
+            one.compared = _compared(one)
         return sweep
 
     def step(self, at: datetime, changes: Sequence[tuple[bool, ScoredClaim]]) -> TrackRecordStep:
@@ -345,9 +417,12 @@ class _Sweep:
             self.sums.age(decay(years_between(self.now, at), self.halflife_years))
         self.now = at
         for begins, score in changes:
-            if score.happened is not None and self.answers is not None:
+            if score.happened is not None:
                 sign = 1 if begins else -1
-                self.answers.add(score.first_known_at, sign, sign * score.happened)
+                self.sums.answers += sign
+                self.sums.happened += sign * score.happened
+                if self.answers is not None:
+                    self.answers.add(score.first_known_at, sign, sign * score.happened)
         for begins, score in changes:
             self._count(at, score, begins=begins)
         # By moment, and each observation once for all its changes, so that sums always round the same.
@@ -368,7 +443,10 @@ class _Sweep:
         if one is None:
             one = self.observations[score.target_at] = _Observation(min(score.target_at, at), {})
         if begins:
-            one.members[score.finding_id] = ObservationClaim(score.y, score.happened, score.brier, score.reference)
+            one.members[score.finding_id] = ObservationClaim(
+                score.y, score.happened, score.brier, score.reference, score.context, score.error, score.peer_loss
+            )
+            self.cells.resolved(at, score.context, score.first_known_at)
         else:
             del one.members[score.finding_id]
         if score.brier is None or score.log_score is None or score.happened is None:
@@ -409,6 +487,16 @@ class _Sweep:
         sums.baselines.change(weight, one.common, common)
         sums.base_rate.change(weight, one.base, base)
         one.mean, one.common, one.base = mean, common, base
+        shares = _shares(one)
+        self.cells.observe(at, weight, one.shares, shares)
+        one.shares = shares
+        compared = _compared(one)
+        self.observed += [
+            ObservationStep(at, target_at, context, now)
+            for context in sorted({*one.compared, *compared}, key=repr)
+            if (now := compared.get(context, PeerComparison())) != one.compared.get(context, PeerComparison())
+        ]
+        one.compared = compared
         change = bool(one.members) - one.stands
         one.stands = bool(one.members)
         sums.observations += change
@@ -424,3 +512,16 @@ class _Sweep:
         if self.answers is None:
             raise LookupError(f"The base rate of {score.finding_id} was not given.")
         self.base_rates[score.finding_id] = self.answers.base_rate(score.predicted_at)
+
+
+def _shares(one: _Observation) -> dict[ClaimContext, CellShare]:
+    return shares_of((member.context, member.y) for member in one.members.values())
+
+
+def _compared(one: _Observation) -> dict[ClaimContext, PeerComparison]:
+    """Return the comparison with others by context; means are exact, so that the order of claims does not matter."""
+    found: dict[ClaimContext, list[tuple[float, float, float]]] = defaultdict(list)
+    for member in one.members.values():
+        if member.error is not None and member.peer_loss is not None:
+            found[member.context].append((member.error * member.error, member.peer_loss, member.error))
+    return {context: PeerComparison(len(rows), *map(fmean, zip(*rows, strict=True))) for context, rows in found.items()}

@@ -25,6 +25,7 @@ from imem.kg.kinds.base import Tag, TagName
 from imem.kg.kinds.catalog import KINDS, KindInfo, PropertySet, link_props
 from imem.kg.kinds.links import LINK_KINDS, LinkKind
 from imem.kg.kinds.metrics import metrics
+from imem.mcp.tools import TOOLS
 
 GENERATED: Final = Path(__file__).resolve().parent / "reference" / "generated"
 
@@ -122,6 +123,23 @@ def authorization() -> str:
             if any(cells):
                 rows.append([f"`{resource.value}`", f"`{action.value}`", *(marks[cell] for cell in cells)])
     return _table(["resource", "action", *(role.value.replace("_", " ") for role in Role)], rows)
+
+
+# Tools
+
+
+def tools() -> str:
+    """Return the table of tools of the MCP server."""
+    rows = [
+        [
+            f"`{tool.name}`",
+            _text(tool.description),
+            ", ".join(f"`{name}`{'' if name in tool.required else '?'}" for name in tool.arguments),
+            "" if tool.action is Action.READ else f"`{tool.action.value}` of `{tool.resource.value}`",
+        ]
+        for tool in TOOLS
+    ]
+    return _table(["tool", "gives or does", "arguments", "takes, to be listed"], rows)
 
 
 # States
@@ -257,6 +275,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "kinds": kinds,
     "links": links,
     "metrics": metric_table,
+    "tools": tools,
     "queries": queries,
 }
 

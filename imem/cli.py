@@ -8,32 +8,17 @@ and the mend on standard error; a traceback appears with ``--debug`` alone: it m
 from __future__ import annotations
 
 import sys
-import tomllib
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from types import TracebackType
 from typing import Annotated
 
 import typer
 
 import imem.commands
-from imem.commands import (
-    alerts,
-    analyses,
-    ask,
-    data,
-    demo,
-    graph,
-    memories,
-    pauses,
-    sections,
-    snapshots,
-    stack,
-    sync,
-    work,
-)
+from imem.commands import alerts, analyses, data, demo, graph, jobs, mcp, pauses, regime, snapshots, stack, sync, work
+from imem.commands.memory import ask, memories, panels, reflections, scores, sections, signals, trades
 from imem.journal.errors import ImemError, SettingsError
 from imem.terminal import output
+from imem.terminal.version import version_of_this
 
 USAGE = 2
 
@@ -49,12 +34,20 @@ app = typer.Typer(
 app.add_typer(stack.app)
 app.add_typer(data.app)
 app.add_typer(ask.app)
+app.add_typer(scores.app)
 app.add_typer(sections.app)
 app.add_typer(memories.app)
+app.add_typer(mcp.app)
+app.add_typer(trades.app)
+app.add_typer(reflections.app)
+app.add_typer(signals.app)
+app.add_typer(panels.app)
 app.add_typer(demo.app)
 app.add_typer(graph.app)
 app.add_typer(work.app)
 app.add_typer(alerts.app)
+app.add_typer(regime.app)
+app.add_typer(jobs.app)
 app.add_typer(analyses.app)
 app.add_typer(pauses.app)
 app.add_typer(sync.app)
@@ -63,20 +56,8 @@ app.add_typer(snapshots.app)
 
 def _print_version(value: bool) -> None:  # noqa: FBT001 - the shape of a Typer callback
     if value:
-        typer.echo(_version_of_this())
+        typer.echo(version_of_this())
         raise typer.Exit
-
-
-def _version_of_this() -> str:
-    """Return the version of the package, or of the checkout that it is run from without being installed."""
-    try:
-        return version("institutional-memory")
-    except PackageNotFoundError:
-        project = Path(__file__).resolve().parent.parent / "pyproject.toml"
-        try:
-            return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]) + " (not installed)"
-        except (OSError, KeyError, ValueError):
-            return "unknown (not installed)"
 
 
 @app.callback()

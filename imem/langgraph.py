@@ -1,12 +1,12 @@
 """
-Durable threads for LangGraph, on the Postgres of the stack.
+Durable threads and a store for LangGraph, on the Postgres of the stack, and nodes that show agents their signals.
 
 ::
 
-    from imem.langgraph import ImemSaver
+    from imem.langgraph import ImemSaver, MemoryStore
 
-    with ImemSaver.open() as saver:  # or: async with
-        graph = builder.compile(checkpointer=saver)
+    with ImemSaver.open() as saver, MemoryStore.open() as store:  # or: async with
+        graph = builder.compile(checkpointer=saver, store=store)
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from imem.journal.errors import BadInput, SettingsError
 from imem.journal.postgres.migrations import applied_migrations, migrate, pending, postgres_migrations
 from imem.journal.settings import Settings
 from imem.local.state import with_local_endpoints
+from imem.recall.signals.nodes import SignalState, memory_node, remembering
 from imem.services.stores import secret
 
 try:
@@ -34,6 +35,7 @@ try:
     from imem.checkpoints.langgraph.executors import TaskExecutor, ThreadExecutor
     from imem.checkpoints.langgraph.saver import Saver
     from imem.checkpoints.langgraph.serializer import Allow, TypeName, types_of
+    from imem.services.memory_store import MemoryStore
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in {"langgraph", "langchain_core"}:
         raise
@@ -41,7 +43,7 @@ except ModuleNotFoundError as error:
         "imem.langgraph needs LangGraph, which is not installed: pip install 'institutional-memory[langgraph]'."
     ) from error
 
-__all__ = ["ImemSaver"]
+__all__ = ["ImemSaver", "MemoryStore", "SignalState", "memory_node", "remembering"]
 
 S = TypeVar("S", bound="ImemSaver")
 

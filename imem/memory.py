@@ -15,11 +15,12 @@ The methods without ``await`` are listed in :mod:`imem.blocking.memory`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
+from imem.credibility.scores.context import ClaimContext
 from imem.journal.actors import Actor
 from imem.journal.arguments import checks_arguments, checks_call
 from imem.journal.deadline import Deadline
@@ -34,38 +35,39 @@ from imem.recall.model import (
     DebatesSection,
     HistorySection,
     LongText,
+    PanelsSection,
     RecordedDebate,
     RecordsSection,
     Rows,
     SimilarSection,
     TrackRecordsSection,
     TrackRecordsTable,
+    WeightsTable,
 )
 from imem.recall.retrievers import Limits
-from imem.recall.sections import contradictions, debates, history, lessons, patterns
-from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms, share
+from imem.recall.sections import contradictions, debates, history, lessons, panels, patterns
+from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, budget_ms, share
 from imem.services.arguments import parameters as checked
 from imem.services.delegation import delegated_actor
 from imem.services.parts.memories_api import MemoriesApi
 from imem.services.parts.pause_api import PauseApi
 from imem.services.parts.record_writer import RecordWriter
+from imem.services.parts.reflections_api import ReflectionsApi
+from imem.services.parts.regime_api import RegimeApi
+from imem.services.parts.scores_api import ScoresApi
+from imem.services.parts.signals_api import SignalsApi
 from imem.services.parts.sync_api import SyncApi
-from imem.services.recall import recall_over, while_warming
+from imem.services.parts.trades_api import TradesApi
+from imem.services.parts.work_api import WorkApi
+from imem.services.recall import recall_over
 from imem.services.stores import Stores
 
 if TYPE_CHECKING:
     from imem.blocking.memory import SyncMemory
-    from imem.checkpoints.conversations.store import Conversations
-    from imem.checkpoints.session import Session
-    from imem.services.conversations import Conversation
-    from imem.services.working import AgentServices, AuthorizedMemory
+    from imem.recall.search.model import SearchSection
 
 WARM_MS: Final = 2_000
 """Default budget of :meth:`Memory.warm`, in milliseconds."""
-
-SESSION_BUDGET_MS: Final = 40_000
-"""Default budget of an agent's recovery, in milliseconds: the slowest store has 30 s."""
-
 
 LENDING_MS: Final = 2_000
 """Budget of looking up an agent for :meth:`Memory.acting_as`, in milliseconds."""
@@ -74,14 +76,33 @@ LONGEST_ACTOR: Final = 200
 """Most characters of an agent's name."""
 
 
-class _ReadOptions(TypedDict):
+class ReadOptions(TypedDict, total=False):
+    """Options of every read; :class:`Memory` says what they mean."""
+
+    as_of: datetime | None
+    clock: str
+    deadline_ms: float | None
+
+
+class _ReadMoment(TypedDict):
     as_of: datetime | None
     clock: str
     deadline: Deadline
 
 
 @checks_arguments
-class Memory(RecordWriter, MemoriesApi, PauseApi, SyncApi):
+class Memory(
+    RecordWriter,
+    WorkApi,
+    MemoriesApi,
+    SignalsApi,
+    ScoresApi,
+    TradesApi,
+    ReflectionsApi,
+    RegimeApi,
+    PauseApi,
+    SyncApi,
+):
     """
     The memory of one process and one event loop; made by :meth:`open`.
 
@@ -129,7 +150,6 @@ class Memory(RecordWriter, MemoriesApi, PauseApi, SyncApi):
 
     def __init__(self, stores: Stores, actor: Actor | None = None, recall: Recall | None = None) -> None:
         super().__init__(stores, actor)
-        self._conversations: Conversations | None = None
         self._recall = recall or recall_over(stores, actor)
 
     @classmethod
@@ -188,113 +208,10 @@ class Memory(RecordWriter, MemoriesApi, PauseApi, SyncApi):
 
         return SyncMemory.open(settings)
 
-    # Working
-
-    @property
-    def work(self) -> AgentServices:
-        """Sessions, working memories and checkpoints of agents."""
-        from imem.services.working import AgentServices  # noqa: PLC0415 - who only asks needs none of it
-
-        return AgentServices(self._stores, self._actor)
-
-    def working(self, agent_id: str) -> AuthorizedMemory:
-        """
-        Return the working memory of an agent instance: like a dict, of texts, lists, hashes, sets and sorted sets.
-
-        An agent may use its own alone; a person may read, not write. It exists while a :meth:`session` of the agent
-        runs, or is paused.
-        """
-        return self.work.memory(agent_id)
-
-    def session(
-        self,
-        agent_id: str,
-        *,
-        analysis_id: str,
-        agent_type: str,
-        subject_id: str,
-        agent_config: Mapping[str, Any] | None = None,
-        wait_ms: int = 0,
-        deadline_ms: int = SESSION_BUDGET_MS,
-    ) -> AbstractAsyncContextManager[Session]:
-        """
-        Begin or resume an agent instance: at its next subtask, with the working memory of its last checkpoint.
-
-        ::
-
-            async with memory.session("mu-valuation", analysis_id=…, agent_type="valuation", subject_id=…) as session:
-                while (subtask := session.current) is not None:
-                    await session.memory.set("stage", subtask)
-                    await session.deliver(subtask, postgres={"rate": 0.09}, graph=NOTHING)
-                    await session.complete(subtask)
-
-        Args:
-            agent_id: the instance: letters, digits, ``_`` and ``-``, at most 64.
-            agent_type: one that is defined; ``IMEM_AGENTS`` names a file with more.
-            wait_ms: how long to wait for the lease of another process that runs the agent, in milliseconds. The lease
-                of a killed process expires 30 s after its last renewal.
-            deadline_ms: how long the recovery may take after that, in milliseconds.
-
-        Raises:
-            NotResumable: no stored snapshot passed verification; an alert was raised, and nothing was started.
-            LeaseHeld: another process runs the agent; retryable.
-            LeaseLost: another process has taken over; the block ends at its next call.
-            PermissionDenied: the instance is another agent's.
-        """
-        most = MOST_WRITE_BUDGET_MS
-        waiting_ms = budget_ms(wait_ms, default=0, least=0, most=most, name="wait_ms")
-        recovering_ms = budget_ms(deadline_ms, default=SESSION_BUDGET_MS, least=1, most=most)
-        session = self.work.session(
-            analysis_id=analysis_id,
-            agent_type=agent_type,
-            agent_id=agent_id,
-            subject_id=subject_id,
-            agent_config=agent_config,
-            wait=Deadline.after_ms(waiting_ms),
-            deadline=Deadline.after_ms(waiting_ms + recovering_ms),
-        )
-        return while_warming(self._recall, subject_id, session)
-
-    def conversation(self, workflow_id: str, thread_id: str) -> Conversation:
-        """
-        Return a thread of messages whose older part is summarised; it begins with its first message.
-
-        ::
-
-            talk = memory.conversation("analysis-7", "valuation")
-            await talk.add(Message(role="user", content="What drives the margin?"))
-            messages = [message.to_chat() for message in await talk.window()]
-
-        It belongs to the actor that begins it: only that actor adds to it, people may read and delete it.
-
-        Args:
-            workflow_id: the workflow that it belongs to, such as an analysis; at most 200 characters.
-            thread_id: its name there; at most 255 characters.
-
-        Raises:
-            BadInput: an id is wrong.
-            SettingsError: the settings name an endpoint for summaries, and no model.
-        """
-        from imem.services.conversations import Conversation  # noqa: PLC0415 - what makes summaries takes long to import
-
-        if self._conversations is None:
-            from imem.checkpoints.conversations.store import Conversations  # noqa: PLC0415 - as above
-            from imem.checkpoints.conversations.summaries import summariser_of  # noqa: PLC0415 - as above
-
-            self._conversations = Conversations(self._stores.database, summariser_of(self._stores.settings))
-        return Conversation(self._stores.gateway, self._actor, self._conversations, workflow_id, thread_id)
-
     # Reading
 
     async def brief(
-        self,
-        subject: str,
-        *,
-        for_agent: str | None = None,
-        limits: Limits | None = None,
-        as_of: datetime | None = None,
-        clock: str = "known",
-        deadline_ms: float | None = None,
+        self, subject: str, *, for_agent: str | None = None, limits: Limits | None = None, **asked: Unpack[ReadOptions]
     ) -> Briefing:
         """
         Return what the institution knew about *subject*: a subject id, a ticker, or an exact name.
@@ -308,31 +225,14 @@ class Memory(RecordWriter, MemoriesApi, PauseApi, SyncApi):
         Raises:
             UnknownSubject: nothing is known under that name; nearest names are given.
         """
-        asked = self._read_options(as_of, clock, deadline_ms)
-        return await self._recall.brief(subject, for_agent=for_agent, limits=limits, **asked)
+        return await self._recall.brief(subject, for_agent=for_agent, limits=limits, **self._at(**asked))
 
-    async def history(
-        self,
-        subject: str,
-        *,
-        limit: int | None = None,
-        as_of: datetime | None = None,
-        clock: str = "known",
-        deadline_ms: float | None = None,
-    ) -> HistorySection:
+    async def history(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> HistorySection:
         """Return the newest analyses of *subject* with findings, decisions and outcomes; at most *limit* (200)."""
-        asked = self._read_options(as_of, clock, deadline_ms)
-        return await single_reads.part(self._recall, history.SECTION, subject, limit=limit, **asked)
+        return await single_reads.part(self._recall, history.SECTION, subject, limit=limit, **self._at(**asked))
 
     async def similar(
-        self,
-        what: str,
-        *,
-        limit: int | None = None,
-        min_score: float = MIN_SCORE,
-        as_of: datetime | None = None,
-        clock: str = "known",
-        deadline_ms: float | None = None,
+        self, what: str, *, limit: int | None = None, min_score: float = MIN_SCORE, **asked: Unpack[ReadOptions]
     ) -> SimilarSection:
         """
         Return analyses of other subjects similar to *what*, most similar first, with the decisions that followed them.
@@ -348,69 +248,28 @@ class Memory(RecordWriter, MemoriesApi, PauseApi, SyncApi):
             UnknownSubject: nothing is known under that name; nearest names are given.
         """
         share("min_score", min_score)
-        asked = self._read_options(as_of, clock, deadline_ms)
-        return await single_reads.similar_to(self._recall, what, limit=limit, min_score=min_score, **asked)
+        return await single_reads.similar_to(self._recall, what, limit=limit, min_score=min_score, **self._at(**asked))
 
-    async def debates(
-        self,
-        subject: str,
-        *,
-        limit: int | None = None,
-        as_of: datetime | None = None,
-        clock: str = "known",
-        deadline_ms: float | None = None,
-    ) -> DebatesSection:
+    async def debates(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> DebatesSection:
         """Return the newest debates on *subject* and how they ended."""
-        asked = self._read_options(as_of, clock, deadline_ms)
-        return await single_reads.part(self._recall, debates.SECTION, subject, limit=limit, **asked)
+        return await single_reads.part(self._recall, debates.SECTION, subject, limit=limit, **self._at(**asked))
 
     async def contradictions(
-        self,
-        subject: str,
-        *,
-        limit: int | None = None,
-        as_of: datetime | None = None,
-        clock: str = "known",
-        deadline_ms: float | None = None,
+        self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]
     ) -> RecordsSection:
         """Return contradictions between sources about *subject*: open ones first, by priority, then the newest."""
-        asked = self._read_options(as_of, clock, deadline_ms)
-        return await single_reads.part(self._recall, contradictions.SECTION, subject, limit=limit, **asked)
+        return await single_reads.part(self._recall, contradictions.SECTION, subject, limit=limit, **self._at(**asked))
 
-    async def patterns(
-        self,
-        subject: str,
-        *,
-        limit: int | None = None,
-        as_of: datetime | None = None,
-        clock: str = "known",
-        deadline_ms: float | None = None,
-    ) -> RecordsSection:
+    async def patterns(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> RecordsSection:
         """Return the patterns that were active then, of the sector of *subject* or of none."""
-        asked = self._read_options(as_of, clock, deadline_ms)
-        return await single_reads.part(self._recall, patterns.SECTION, subject, limit=limit, **asked)
+        return await single_reads.part(self._recall, patterns.SECTION, subject, limit=limit, **self._at(**asked))
 
-    async def lessons(
-        self,
-        subject: str,
-        *,
-        limit: int | None = None,
-        as_of: datetime | None = None,
-        clock: str = "known",
-        deadline_ms: float | None = None,
-    ) -> RecordsSection:
+    async def lessons(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> RecordsSection:
         """Return the lessons that concern *subject*."""
-        asked = self._read_options(as_of, clock, deadline_ms)
-        return await single_reads.part(self._recall, lessons.SECTION, subject, limit=limit, **asked)
+        return await single_reads.part(self._recall, lessons.SECTION, subject, limit=limit, **self._at(**asked))
 
     async def track_record(
-        self,
-        agent: str,
-        domain: str | None = None,
-        *,
-        as_of: datetime | None = None,
-        clock: str = "known",
-        deadline_ms: float | None = None,
+        self, agent: str, domain: str | None = None, **asked: Unpack[ReadOptions]
     ) -> TrackRecordsSection:
         """
         Return the track record of *agent* in *domain*, or in every domain in which it was scored.
@@ -420,8 +279,7 @@ class Memory(RecordWriter, MemoriesApi, PauseApi, SyncApi):
         Raises:
             PermissionDenied: an agent reads its own record alone; briefings show those of agents with claims.
         """
-        asked = self._read_options(as_of, clock, deadline_ms)
-        return await single_reads.agent_records(self._recall, agent, domain, **asked)
+        return await single_reads.agent_records(self._recall, agent, domain, **self._at(**asked))
 
     async def track_records(
         self,
@@ -457,37 +315,132 @@ class Memory(RecordWriter, MemoriesApi, PauseApi, SyncApi):
             deadline=self._due(deadline_ms),
         )
 
-    async def debate(
+    async def panel(
         self,
-        debate_id: str,
+        subject: str,
         *,
-        as_of: datetime | None = None,
+        limit: int | None = None,
+        **asked: Unpack[ReadOptions],
+    ) -> PanelsSection:
+        """
+        Return what several agents said about the same question on *subject*, pooled with equal weights and by record.
+
+        ::
+
+            [panel] = (await memory.panel("market:fed-june")).items
+            print(panel.equal.value, panel.weighted.value, [(one.agent, one.weight) for one in panel.answers])
+
+        Each agent counts with its newest answer. Probabilities and votes are pooled by their mean, values by their
+        median. The weights are those of :meth:`weights`; an agent sees them here, with the answers that they are of.
+
+        Args:
+            subject: a market is one question; of a company each metric and moment is one, the last one first.
+            limit: most questions (200).
+        """
+        return await single_reads.part(self._recall, panels.SECTION, subject, limit=limit, **self._at(**asked))
+
+    async def weights(
+        self,
+        agents: Sequence[str],
+        domain: str,
+        context: ClaimContext | None = None,
+        *,
+        as_of: datetime | Sequence[datetime] | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> RecordedDebate:
+    ) -> WeightsTable:
+        """
+        Return the weights of *agents* as one panel in *domain*, for those who pool answers themselves.
+
+        ::
+
+            days = [...]
+            found = await memory.weights(["macro", "options", "news"], "rates", as_of=days)
+            shares = found.at(days[0])
+
+        They follow from what was known by then: from the loss of each on questions that others answered too. Where an
+        agent did not answer, divide the weights of the others by their sum.
+
+        Args:
+            context: of the questions; observations of other contexts count half. None: of any.
+            as_of: one moment or many; None for now.
+
+        Raises:
+            BadInput: no agent is named, or agents times moments are more than 100,000.
+            PermissionDenied: an agent reads its own alone; :meth:`panel` shows the weights of those who answered.
+        """
+        moments = [as_of] if isinstance(as_of, datetime) else as_of
+        return await single_reads.weights(
+            self._recall, agents, domain, context, as_of=moments, clock=clock, deadline=self._due(deadline_ms)
+        )
+
+    async def debate(self, debate_id: str, **asked: Unpack[ReadOptions]) -> RecordedDebate:
         """
         Return a debate with every turn, verbatim.
 
         Raises:
             UnknownDebate: there was no such debate.
         """
-        return await single_reads.debate(self._recall, debate_id, **self._read_options(as_of, clock, deadline_ms))
+        return await single_reads.debate(self._recall, debate_id, **self._at(**asked))
 
-    async def text(
-        self,
-        kind: str,
-        key: str,
-        *,
-        as_of: datetime | None = None,
-        clock: str = "known",
-        deadline_ms: float | None = None,
-    ) -> LongText | None:
+    async def text(self, kind: str, key: str, **asked: Unpack[ReadOptions]) -> LongText | None:
         """
         Return the long text of a record; None if it had none.
 
         For a pattern that was not active it is None, unless the actor may validate patterns.
         """
-        return await single_reads.text(self._recall, kind, key, **self._read_options(as_of, clock, deadline_ms))
+        return await single_reads.text(self._recall, kind, key, **self._at(**asked))
+
+    async def search(
+        self,
+        query: str,
+        *,
+        kinds: Sequence[str] | None = None,
+        subject: str | None = None,
+        recent_days: float | None = None,
+        limit: int = 10,
+        as_of: datetime | None = None,
+        deadline_ms: float | None = None,
+    ) -> SearchSection:
+        """
+        Return what the institution knows about *query*, by words and by meaning, best first.
+
+        It searches analyses, findings, decisions, debates with their turns, lessons, active patterns, subjects,
+        contradictions, and the memories that the actor may read; each hit states where it stands and why it was found.
+        What was recorded in the last seconds, and what has no vector yet, is missing or found by words alone: then the
+        answer is ``partial`` and says so.
+
+        ::
+
+            found = await memory.search("HBM supply tightness", kinds=["finding", "debate"], subject="MU")
+
+        Args:
+            query: 1 to 10,000 characters of plain text; nothing in it is syntax.
+            kinds: of ``analysis``, ``finding``, ``decision``, ``debate``, ``lesson``, ``pattern``, ``subject``,
+                ``contradiction`` and ``memory``; by default all that the actor may read.
+            subject: what is about this subject alone: its id, ticker or exact name; of memories those below
+                ``symbol/`` and its ticker.
+            recent_days: prefer what is new, with a bonus that halves each so many days; None: age does not count.
+            limit: most results, 1 to 200.
+            as_of: the moment for which the answer holds, on the known clock; memories count from when they were stored.
+
+        Raises:
+            UnknownSubject: nothing is known under the name of the subject; nearest names are given.
+        """
+        from imem.services.search import search  # noqa: PLC0415 - what makes vectors takes long to import
+
+        due = self._due(deadline_ms)
+        return await search(
+            self._stores,
+            self._recall,
+            query,
+            kinds=kinds,
+            subject=subject,
+            recent_days=recent_days,
+            limit=limit,
+            as_of=as_of,
+            deadline=due,
+        )
 
     async def view(self, name: str, key: str, *, deadline_ms: float | None = None) -> View | None:
         """
@@ -519,15 +472,7 @@ class Memory(RecordWriter, MemoriesApi, PauseApi, SyncApi):
         due_ms = budget_ms(deadline_ms, default=WARM_MS, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS)
         return await self._recall.warm(subject, deadline=Deadline.after_ms(due_ms), budget_ms=due_ms)
 
-    async def query(
-        self,
-        name: str,
-        parameters: Mapping[str, Any] | None = None,
-        *,
-        as_of: datetime | None = None,
-        clock: str = "known",
-        deadline_ms: float | None = None,
-    ) -> Rows:
+    async def query(self, name: str, parameters: Mapping[str, Any] | None = None, **asked: Unpack[ReadOptions]) -> Rows:
         """
         Run a named query of the graph (the reference lists them) and return its rows.
 
@@ -537,12 +482,9 @@ class Memory(RecordWriter, MemoriesApi, PauseApi, SyncApi):
             BadInput: there is no such query, or a parameter is missing, unknown or of another type.
         """
         given = checked(name, parameters or {})
-        return await single_reads.named(self._recall, name, given, **self._read_options(as_of, clock, deadline_ms))
+        return await single_reads.named(self._recall, name, given, **self._at(**asked))
 
-    def _read_options(self, as_of: datetime | None, clock: str, deadline_ms: float | None) -> _ReadOptions:
+    def _at(
+        self, *, as_of: datetime | None = None, clock: str = "known", deadline_ms: float | None = None
+    ) -> _ReadMoment:
         return {"as_of": as_of, "clock": clock, "deadline": self._due(deadline_ms)}
-
-    def _due(self, deadline_ms: float | None) -> Deadline:
-        """Return the deadline of a read; the settings have the default budget."""
-        default = self._stores.settings.deadline_ms
-        return Deadline.after_ms(budget_ms(deadline_ms, default=default, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS))

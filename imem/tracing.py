@@ -20,10 +20,10 @@ def send_traces(settings: Settings, role: str) -> Callable[[], None]:
     Sending happens in a thread of its own; spans that a collector does not take are dropped, and nothing waits for it.
 
     Returns:
-        What sends the rest, for the end of the process.
+        A function that flushes the remaining spans; call it when the process ends.
 
     Raises:
-        SettingsError: the address is none, or the packages for it are not installed.
+        SettingsError: the address is no URL of a collector, or the packages for it are not installed.
     """
     if settings.otlp_endpoint is None:
         return lambda: None

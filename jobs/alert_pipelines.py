@@ -1,4 +1,4 @@
-"""Pipelines of alerts: sending those that are due, and watching the memory of each Valkey."""
+"""Pipelines of alerts: sending those that are due, and watching the memory of each Valkey, denials and late scores."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Final, Protocol
 
+from imem.alerts.access_watch import watch_access
 from imem.alerts.memory_watch import watch_memory
 from imem.alerts.notifiers import Notifier
 from imem.alerts.sending import send_due
@@ -29,8 +30,14 @@ async def _watch_memory(runtime: AlertRuntime, until: Deadline) -> Report:
     return await watch_memory(runtime.database, runtime.valkeys, deadline=until)
 
 
+async def _watch_access(runtime: Runtime, until: Deadline) -> Report:
+    return await watch_access(runtime.database, deadline=until)
+
+
 # An alert is sent within half a minute.
 SEND_ALERTS: Final = Pipeline("alerts.send", _send, Every(10.0), budget_ms=20_000, without_broker=True)
 
 # Without the broker as well: a full broker is the most important alert, and cannot carry the request.
 WATCH_MEMORY: Final = Pipeline("alerts.watch_memory", _watch_memory, Every(30.0), budget_ms=10_000, without_broker=True)
+
+WATCH_ACCESS: Final = Pipeline("alerts.watch_access", _watch_access, Every(60.0), budget_ms=10_000, without_broker=True)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from celery import Celery, Task
 from celery.schedules import crontab
 
-from imem.jobs.pipeline import Every, Pipeline
+from imem.jobs.pipeline import Daily, Every, Pipeline
 from imem.journal.errors import StoreUnavailable
 from imem.journal.settings import Settings
 
@@ -17,6 +17,9 @@ RETRIES: Final = 5
 
 EXPIRES_S: Final = 12 * 60 * 60
 """Expiry of a daily request in the broker, in seconds."""
+
+QUARTERLY_EXPIRES_S: Final = 14 * EXPIRES_S
+"""That of a quarterly one, which no other soon makes up for."""
 
 
 def register(app: Celery, pipelines: Iterable[Pipeline[Any]]) -> None:
@@ -53,6 +56,9 @@ def _entry(pipeline: Pipeline[Any], settings: Settings) -> dict[str, Any]:
     if isinstance(cadence, Every):
         # Expires before the next request, so that none pile up while no worker runs.
         return {"task": pipeline.name, "schedule": cadence.seconds, "options": {"expires": cadence.seconds}}
-    days = {"day_of_week": "sunday"} if cadence.sundays else {}
+    if isinstance(cadence, Daily):
+        days, expires_s = {"day_of_week": "sunday"} if cadence.sundays else {}, EXPIRES_S
+    else:
+        days, expires_s = {"day_of_month": "1", "month_of_year": "1,4,7,10"}, QUARTERLY_EXPIRES_S
     when = crontab(hour=str(cadence.hour), minute=str(cadence.minute), **days)
-    return {"task": pipeline.name, "schedule": when, "options": {"expires": EXPIRES_S}}
+    return {"task": pipeline.name, "schedule": when, "options": {"expires": expires_s}}

@@ -19,7 +19,7 @@ from uuid import UUID
 
 import structlog
 
-from imem.alerts.store import NewAlert, Severity, close_alerts, raise_alert
+from imem.alerts.store import NewAlert, Severity, close_alerts, raise_once
 from imem.journal.errors import StatementRejected
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import execute, id_of, new_id, rows
@@ -63,6 +63,7 @@ class DueRow:
         kind, key: what has to be recomputed.
         position: of the event that made it due; None where a pipeline did.
         created_at: when the oldest event that waits was recorded.
+        later: whether it can wait for others of the queue, as imports can.
     """
 
     id: int
@@ -70,16 +71,25 @@ class DueRow:
     key: str
     position: int | None
     created_at: datetime
+    later: bool = False
 
 
 def due_rows_of(found: Iterable[Row]) -> list[DueRow]:
     """Return rows of Postgres as values."""
-    return [DueRow(row["id"], row["kind"], row["key"], row["position"], row["created_at"]) for row in found]
+    return [
+        DueRow(row["id"], row["kind"], row["key"], row["position"], row["created_at"], bool(row.get("later")))
+        for row in found
+    ]
 
 
 async def next_due(conn: Connection, queue: str, kinds: Collection[str], limit: int) -> list[DueRow]:
     """Return the next rows of *kinds*: those that can wait last, the oldest first."""
     return due_rows_of(await rows(conn, "due_next", {"queue": queue, "kinds": list(kinds), "limit": limit}))
+
+
+async def due_of(conn: Connection, queue: str, kind: str, keys: Collection[str]) -> list[DueRow]:
+    """Return all rows of *keys* that are due."""
+    return due_rows_of(await rows(conn, "due_of", {"queue": queue, "kind": kind, "keys": list(keys)}))
 
 
 async def make_due(
@@ -141,14 +151,10 @@ async def set_due_aside(conn: Connection, queue: str, due: Sequence[DueRow], err
     names = [f"{one.kind} {one.key}" for one in due]
     log.error("due.set_aside", queue=queue, due=names, reason=reason, exc_info=error)
     await execute(conn, "due_set_aside", {"ids": sorted(one.id for one in due), "reason": reason})
-    await rows(conn, "lock_alerts_about", {"about": _matter(queue)})
-    if not await rows(conn, "open_alert_about", {"about": _matter(queue)}):
-        told = f"The pipeline {queue} could not do {names[0]} and set it aside: {reason}"
-        payload = {"queue": queue, "rows": names[:20], "reason": told}
-        alert = NewAlert(
-            alert_id=new_id(), kind=SET_ASIDE, severity=Severity.HIGH, about=_matter(queue), payload=payload
-        )
-        await raise_alert(conn, alert)
+    told = f"The pipeline {queue} could not do {names[0]} and set it aside: {reason}"
+    payload = {"queue": queue, "rows": names[:20], "reason": told}
+    alert = NewAlert(alert_id=new_id(), kind=SET_ASIDE, severity=Severity.HIGH, about=_matter(queue), payload=payload)
+    await raise_once(conn, alert)
 
 
 def _matter(queue: str) -> UUID:

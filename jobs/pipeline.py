@@ -8,6 +8,7 @@ that a lost, repeated or killed run is made up for by the next.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -15,6 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 import structlog
 
 from imem.jobs.due import DueRule
+from imem.jobs.reports import keep_report
 from imem.jobs.runtime import Runtime, slot
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, StoreUnavailable
@@ -46,7 +48,15 @@ class Daily:
     sundays: bool = False
 
 
-Cadence = Every | Daily
+@dataclass(frozen=True, slots=True)
+class Quarterly:
+    """On the first day of January, April, July and October, in UTC."""
+
+    hour: int
+    minute: int
+
+
+Cadence = Every | Daily | Quarterly
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,7 @@ class Pipeline(Generic[R]):
             away ends, is logged, and the next one makes up for it.
         without_broker: whether each worker process also begins runs by itself while none come through the broker.
         due: which events make rows of its queue due; the applier requests a run at once after each.
+        reports: how many of its reports are kept.
     """
 
     name: str
@@ -72,6 +83,7 @@ class Pipeline(Generic[R]):
     retry_max_s: int | None = None
     without_broker: bool = False
     due: tuple[DueRule, ...] = ()
+    reports: int = 1
 
     @property
     def wakes_on(self) -> frozenset[str]:
@@ -80,7 +92,7 @@ class Pipeline(Generic[R]):
 
     def cadence_of(self, settings: Settings) -> Cadence:
         """Return the cadence under *settings*."""
-        return self.cadence if isinstance(self.cadence, Every | Daily) else self.cadence(settings)
+        return self.cadence if isinstance(self.cadence, Cadence) else self.cadence(settings)
 
     def run(self) -> Report:
         """
@@ -91,12 +103,26 @@ class Pipeline(Generic[R]):
             RuntimeError: the process has no runtime.
         """
         runtime = slot.get()
-        until = Deadline.never() if self.budget_ms is None else Deadline.after_ms(self.budget_ms)
         try:
-            report: Report = runtime.run(lambda: self.step(runtime, until))
+            report: Report = runtime.run(lambda: self._reported(runtime))
         except (StoreUnavailable, BudgetExceeded) as error:
             if self.retry_max_s is not None:
                 raise
             log.warning("pipeline.skipped", pipeline=self.name, reason=str(error))
             return REPORT_OF_NOTHING
+        return report
+
+    async def _reported(self, runtime: R) -> Report:
+        """Do one run, and keep its report, or its error."""
+        begun_s = time.monotonic()
+        until = Deadline.never() if self.budget_ms is None else Deadline.after_ms(self.budget_ms)
+        report, failure = REPORT_OF_NOTHING, None
+        try:
+            report = await self.step(runtime, until)
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            took_s = time.monotonic() - begun_s
+            await keep_report(runtime.database, self.name, report, took_s=took_s, error=failure, keep=self.reports)
         return report

@@ -18,7 +18,7 @@ class Actor:
         id: an agent's name, a person, a service, or ``import:<source>``.
         role: decides what it may do.
         may_import: whether it may state a ``known_at`` earlier than now, and settle claims.
-        lent_by: the process' own actor, where it acts under the name of one of its agents; every audit row says so.
+        lent_by: id of the delegating actor (the process' own) under act-as delegation; in every audit row's context.
     """
 
     id: str
@@ -57,6 +57,10 @@ class ResourceType(StrEnum):
     """Synchronisations of agents' memories, snapshots of debates, reports of gates."""
     MEMORIES = "memories"
     """Texts that are kept in namespaces; an agent's own are those of its subtree, and what is open to every agent."""
+    TRADES = "trades"
+    """Ledgers of deployments; one's own are those whose first tick one recorded."""
+    REFLECTIONS = "reflections"
+    """Notes about closed trades, and what a skill is reminded of; one's own are those of one's deployments."""
 
 
 class Action(StrEnum):
@@ -133,6 +137,8 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.AGENT, _T.SYNC, Scope.ALL, _A.READ),
     **_cells(_R.AGENT, _T.SYNC, Scope.OWN, _A.SYNCHRONIZE),
     **_cells(_R.AGENT, _T.MEMORIES, Scope.OWN, _A.READ, _A.WRITE),
+    **_cells(_R.AGENT, _T.TRADES, Scope.OWN, _A.READ, _A.WRITE),
+    **_cells(_R.AGENT, _T.REFLECTIONS, Scope.OWN, _A.READ, _A.WRITE),
     # knowledge base agent
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE, _A.DELETE),
@@ -144,6 +150,8 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.JOURNAL, Scope.ALL, _A.APPEND, _A.IMPORT, _A.APPEND_PATTERNS),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.SYNC, Scope.ALL, _A.READ, _A.SYNCHRONIZE),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.MEMORIES, Scope.ALL, _A.READ, _A.WRITE),
+    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.TRADES, Scope.ALL, _A.READ, _A.WRITE),
+    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.REFLECTIONS, Scope.ALL, _A.READ, _A.WRITE),
     # debate facilitator
     **_cells(_R.DEBATE_FACILITATOR, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.DEBATE_FACILITATOR, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE, _A.DELETE),
@@ -167,6 +175,8 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     ),
     **_cells(_R.LEARNING_ENGINE, _T.SYNC, Scope.ALL, _A.READ),
     **_cells(_R.LEARNING_ENGINE, _T.MEMORIES, Scope.ALL, _A.READ),
+    **_cells(_R.LEARNING_ENGINE, _T.TRADES, Scope.ALL, _A.READ),
+    **_cells(_R.LEARNING_ENGINE, _T.REFLECTIONS, Scope.ALL, _A.READ),
     # human admin
     **_cells(_R.HUMAN_ADMIN, _T.WORKING_MEMORY, Scope.ALL, _A.READ),
     **_cells(
@@ -179,10 +189,12 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
         _R.HUMAN_ADMIN, _T.PATTERNS, Scope.ALL,
         _A.READ, _A.PROPOSE, _A.VALIDATE, _A.APPROVE, _A.ACTIVATE, _A.DEPRECATE, _A.ARCHIVE,
     ),
-    **_cells(_R.HUMAN_ADMIN, _T.CREDIBILITY, Scope.ALL, _A.READ, _A.WRITE),
+    **_cells(_R.HUMAN_ADMIN, _T.CREDIBILITY, Scope.ALL, _A.READ, _A.WRITE, _A.APPROVE),
     **_cells(_R.HUMAN_ADMIN, _T.AUDIT, Scope.ALL, _A.READ, _A.DROP_EXPIRED),
     **_cells(_R.HUMAN_ADMIN, _T.SYNC, Scope.ALL, _A.READ, _A.SYNCHRONIZE),
     **_cells(_R.HUMAN_ADMIN, _T.MEMORIES, Scope.ALL, _A.READ, _A.WRITE),
+    **_cells(_R.HUMAN_ADMIN, _T.TRADES, Scope.ALL, _A.READ),
+    **_cells(_R.HUMAN_ADMIN, _T.REFLECTIONS, Scope.ALL, _A.READ, _A.WRITE, _A.APPROVE),
     **_cells(
         _R.HUMAN_ADMIN, _T.JOURNAL, Scope.ALL,
         _A.APPEND, _A.IMPORT, _A.APPEND_GATES, _A.APPEND_POSTMORTEM, _A.REPLAY,

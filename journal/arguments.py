@@ -111,20 +111,22 @@ class Checks:
     def of(cls, method: FunctionType, *, own: int = 1) -> Checks:
         """Return the checks that the signature of *method* declares; its first *own* parameters are skipped."""
         # Without the return type, which may be imported for the type checker only.
-        annotations = {name: note for name, note in method.__annotations__.items() if name != "return"}
-        parameters = types.SimpleNamespace(__annotations__=annotations)
-        # A decorator such as contextmanager belongs to another module.
-        names = inspect.unwrap(method).__globals__
-        hints = get_type_hints(parameters, globalns=names, include_extras=True)
-        found = {name: check_of(hint) for name, hint in hints.items()}
+        hints = _hints_of(method, {name for name in method.__annotations__ if name != "return"})
+        signature = signature_of(method)
+        # Options have their annotations in the signature.
+        found = {
+            name: check_of(hints.get(name, one.annotation))
+            for name, one in signature.parameters.items()
+            if one.annotation is not one.empty
+        }
         positional, rest = [], ("", cast("Check | None", None))
-        for name, parameter in list(inspect.signature(method).parameters.items())[own:]:
+        for name, parameter in list(signature.parameters.items())[own:]:
             if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
                 positional.append((name, found.get(name)))
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 rest = (name, found.get(name))
         by_name = {name: check for name, check in found.items() if check is not None}
-        return cls(positional, rest, by_name, frozenset(inspect.signature(method).parameters))
+        return cls(positional, rest, by_name, frozenset(signature.parameters))
 
     def __call__(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """
@@ -132,9 +134,10 @@ class Checks:
 
         Raises:
             BadInput: one is wrong; names the parameter.
+            TypeError: a keyword is none of the parameters.
         """
-        if not named.keys() <= self.names:
-            return  # The method itself refuses an unknown keyword.
+        if unknown := sorted(named.keys() - self.names):
+            raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}")
         for (name, one), value in zip(self.positional, given, strict=False):
             if one is not None:
                 one(name, value)
@@ -161,7 +164,40 @@ def _checking(method: FunctionType) -> Callable[..., Any]:
         checks()(given, named)
         return method(self, *given, **named)
 
-    return awaited if inspect.iscoroutinefunction(method) else called
+    checking = awaited if inspect.iscoroutinefunction(method) else called
+    if inspect.unwrap(method).__code__.co_flags & inspect.CO_VARKEYWORDS:
+        checking.__signature__ = signature_of(method)  # type: ignore[union-attr] # what inspect looks for
+    return checking
+
+
+class _LeftOut:
+    """What stands for the default of an option in a signature, as in a stub."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+_LEFT_OUT: Final = _LeftOut()
+
+
+def signature_of(method: FunctionType) -> inspect.Signature:
+    """Return the signature of *method*; options that a typed dictionary declares are parameters of their own."""
+    signature = inspect.signature(method)
+    parameters = list(signature.parameters.values())
+    if parameters and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD:
+        [options] = get_args(_hints_of(method, {parameters.pop().name}).popitem()[1])
+        for name, note in get_type_hints(options, include_extras=True).items():
+            parameters.append(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_LEFT_OUT, annotation=note)
+            )
+    return signature.replace(parameters=parameters)
+
+
+def _hints_of(method: FunctionType, names: Collection[str]) -> dict[str, Any]:
+    """Return the annotations of *names*, evaluated."""
+    annotations = types.SimpleNamespace(__annotations__={name: method.__annotations__[name] for name in names})
+    # A decorator such as contextmanager belongs to another module.
+    return get_type_hints(annotations, globalns=inspect.unwrap(method).__globals__, include_extras=True)
 
 
 # From annotations to checks

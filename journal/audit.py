@@ -1,4 +1,4 @@
-"""The context of audit rows: the correlation id, and the actor that lent its name."""
+"""The context of audit rows: the correlation id, and the id of the delegating actor."""
 
 from __future__ import annotations
 

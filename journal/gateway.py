@@ -78,7 +78,7 @@ class Gateway:
         actor: the process' own, from its settings; that of calls which name none.
         announce: publishes the tiers of committed events, which wakes the applier; a lost message only delays it.
         visibility: publishes which events the graph holds; without it a waiter polls Postgres.
-        waits: whether callers may wait for visibility; where tiers do not count it can take minutes.
+        waits: whether callers may wait for visibility; where ``sync_priority`` is off it can take minutes.
 
     Attributes:
         applier_interval_s: the applier's polling interval in seconds, 0 where it is woken.

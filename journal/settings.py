@@ -132,6 +132,28 @@ class Settings(BaseSettings):
         "once in five minutes, and nobody waits to see it; nothing is lost.",
     )
     credibility_halflife_years: float = Field(2.0, gt=0, description="Age at which an observation weighs half.")
+    regime_file: Path | None = Field(
+        None, description="CSV or JSON file of the indicators from which the regime of the market is detected."
+    )
+    regime_url: SecretStr | None = Field(None, description="URL that returns them as JSON, if no file is named.")
+    regime_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
+    auto_resolution_basis: Literal["posterior", "as_designed"] = Field(
+        "posterior", description="Which score decides between two agents: the posterior, or the product as designed."
+    )
+    signals_enabled: bool = Field(
+        default=True, description="Whether agents are shown their earlier signals; recording them goes on all the same."
+    )
+    signals_per_agent: int = Field(3, ge=1, le=5, description="Most signals of one agent that it is shown.")
+    signals_timeout_ms: int = Field(
+        500, ge=10, le=5_000, description="Default budget of reading signals, in milliseconds; a caller's may be less."
+    )
+    signals_retries: int = Field(3, ge=0, le=10, description="Most retries of a read of signals, within its budget.")
+    signals_rollout_percent: int = Field(
+        100, ge=0, le=100, description="Share of the subjects, by a hash of their keys, about which signals are shown."
+    )
+    signals_retention_days: int = Field(
+        180, ge=1, le=36_500, description="Age at which signals are no longer shown; the journal keeps them."
+    )
     agents: Path | None = Field(None, description="JSON file that defines agents of your own, beside the shipped ones.")
     agent_programs: str | None = Field(
         None,
@@ -155,6 +177,18 @@ class Settings(BaseSettings):
     )
     summary_model: str | None = Field(None, description="The model to ask there.")
     summary_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
+    reflection_url: SecretStr | None = Field(
+        None,
+        description="Base URL of an OpenAI-compatible endpoint whose models reflect on closed trades, where a skill's"
+        " configuration names one; none needs no model.",
+    )
+    reflection_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
+    extraction_url: SecretStr | None = Field(
+        None,
+        description="Base URL of an OpenAI-compatible endpoint that extracts facts, where a caller asks for it.",
+    )
+    extraction_model: str | None = Field(None, description="The model to ask there.")
+    extraction_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
     embedding_local: Literal["e5-small-v2", "universal-3"] = Field(
         "e5-small-v2",
         description="Sentence encoder that makes vectors: e5-small-v2 (English; 25 MB, fetched once), or universal-3"
@@ -168,6 +202,16 @@ class Settings(BaseSettings):
     embedding_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
     embedding_dimension: int | None = Field(
         None, ge=1, le=2000, description="How many numbers a vector of that model has."
+    )
+    memory_duplicate_similarity: float = Field(
+        0.95, gt=0, le=1, description="Above this similarity, a memory with the same figures is updated."
+    )
+    memory_own_similarity: float = Field(
+        0.30, ge=0, le=1, description="Least similarity of an agent's own memories that are relevant to a query."
+    )
+    memory_global_similarity: float = Field(0.35, ge=0, le=1, description="The same of global ones.")
+    memory_lesson_loss_pct: float = Field(
+        5.0, ge=0, description="Loss of a decision beyond which a lesson is remembered, in percent."
     )
     webhook_url: SecretStr | None = Field(None, description="Where alerts are sent, beside the log.")
     webhook_secret: SecretStr | None = Field(
@@ -200,7 +244,7 @@ class Settings(BaseSettings):
         """Take values from :meth:`read` alone, so that a test's environment is the one it passes."""
         return (init_settings,)
 
-    @field_validator("home", "cache_dir", "neo4j_home", "agents")
+    @field_validator("home", "cache_dir", "neo4j_home", "agents", "regime_file")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return path.expanduser().absolute() if path is not None else None

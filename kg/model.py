@@ -14,6 +14,8 @@ from imem.kg.kinds.base import Group, Kind
 from imem.kg.kinds.enums import (
     AgentKind,
     ArchiveContent,
+    BiasKind,
+    BiasStatus,
     ContradictionPriority,
     DebatePriority,
     DecisionOutcome,
@@ -21,6 +23,7 @@ from imem.kg.kinds.enums import (
     GrowthStage,
     LessonPriority,
     LessonSource,
+    OverrideReason,
     PatternStatus,
     PostmortemStatus,
     Recommendation,
@@ -39,7 +42,18 @@ from imem.kg.kinds.fields import JsonObject
 from imem.kg.kinds.learning import FailureAnalysis, HumanInsight, Lesson, PostMortem, SuccessValidation
 from imem.kg.kinds.patterns import ArchiveDirectory, DataFile, Pattern, PatternValidation, ShadowAnalysis
 from imem.kg.kinds.subjects import Agent, Company, Domain, Human, Market
-from imem.kg.kinds.trust import AgentCredibility, DataContradiction, Debate, DebateResolution, SourceCredibility, Turn
+from imem.kg.kinds.trust import (
+    AgentCredibility,
+    BiasCorrection,
+    CredibilityPin,
+    DataContradiction,
+    Debate,
+    DebateResolution,
+    HumanOverride,
+    RegimeReading,
+    SourceCredibility,
+    Turn,
+)
 from imem.kg.kinds.work import Analysis, Decision, Finding, Outcome
 
 __all__ = [
@@ -49,8 +63,12 @@ __all__ = [
     "Analysis",
     "ArchiveContent",
     "ArchiveDirectory",
+    "BiasCorrection",
+    "BiasKind",
+    "BiasStatus",
     "Company",
     "ContradictionPriority",
+    "CredibilityPin",
     "DataContradiction",
     "DataFile",
     "Debate",
@@ -66,6 +84,7 @@ __all__ = [
     "GrowthStage",
     "Human",
     "HumanInsight",
+    "HumanOverride",
     "JsonObject",
     "Kind",
     "Lesson",
@@ -73,6 +92,7 @@ __all__ = [
     "LessonSource",
     "Market",
     "Outcome",
+    "OverrideReason",
     "Pattern",
     "PatternStatus",
     "PatternValidation",
@@ -80,6 +100,7 @@ __all__ = [
     "PostmortemStatus",
     "Recommendation",
     "Regime",
+    "RegimeReading",
     "ResolutionLevelData",
     "ResolutionLevelDebate",
     "ResolutionMethod",

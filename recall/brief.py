@@ -35,8 +35,11 @@ from imem.recall.request.fallbacks import unavailable
 from imem.recall.request.reader import SectionReader
 from imem.recall.retrievers import Limits
 from imem.recall.section_registry import BRIEFING_SECTIONS, SUBJECT
+from imem.recall.sections.own_signals import SECTION as OWN_SIGNALS
+from imem.recall.sections.own_signals import OwnSignalsSection
 from imem.recall.sections.spec import SectionSpec
 from imem.recall.sections.subject import SubjectSection
+from imem.recall.signals.reader import SWITCHED_OFF
 from imem.recall.subjects import LONGEST_NAME, PREFIXES, PRESENT, SubjectFinder, candidates, checked_candidates
 from imem.recall.timing.lateness import reports_lateness
 
@@ -47,6 +50,8 @@ WARMING_MS: Final = 2_000.0
 """Budget of one load when warming, in milliseconds."""
 
 _ALL: Final = (SUBJECT, *BRIEFING_SECTIONS)
+_WITHOUT_AGENT: Final = tuple(spec for spec in _ALL if not spec.needs_agent)
+"""The sections of a briefing for no agent in particular."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +144,11 @@ class Recall:
         # Reserved for assembling the answer.
         reserve_ms = self.sources.assembly.reserve_ms(deadline.left_ms())
         due = deadline.within_ms(max(1.0, deadline.left_ms() - reserve_ms))
+        specs = _WITHOUT_AGENT if for_agent is None else _ALL
         try:
             reader = await self.open_reader(
                 subject,
-                _ALL,
+                specs,
                 asked=asked,
                 on=on,
                 limits=limits,
@@ -150,9 +156,13 @@ class Recall:
                 deadline=due,
             )
         except (PostgresUnavailable, BudgetExceeded) as error:
-            return self._without_journal(subject, asked, clock, str(error) or "Postgres did not answer in time")
+            reason = str(error) or "Postgres did not answer in time"
+            return self._without_journal(subject, specs[1:], asked, clock, reason)
         try:
-            answers = await self._answers(reader)
+            switched_off: dict[str, Any] = {}
+            if for_agent is not None and not self.sources.shows_signals(reader.context.subject_id.partition(":")[2]):
+                specs, switched_off = _WITHOUT_AGENT, {OWN_SIGNALS.name: OwnSignalsSection(reason=SWITCHED_OFF)}
+            answers = await self._answers(reader, specs) | switched_off
             due_s = min(due.at_s, time.monotonic())
             briefing = await self._assembled(reader, answers, reserve_ms)
         finally:
@@ -248,10 +258,10 @@ class Recall:
             about = frozenset(tags.subject(one) for one in candidates(subject))
             self.sources.tiers.put_local(name, Loaded(subject_id, self.clock.now(), about), tag_versions.bookmark)
 
-    async def _answers(self, reader: SectionReader) -> dict[str, Any]:
+    async def _answers(self, reader: SectionReader, specs: Sequence[SectionSpec[Any]]) -> dict[str, Any]:
         """Return all sections by name; a failed or late one is labelled unavailable."""
-        shown = await reader.cached_sections(_ALL)
-        asked = [spec for spec in _ALL if spec.name not in shown]
+        shown = await reader.cached_sections(specs)
+        asked = [spec for spec in specs if spec.name not in shown]
         if asked:
             answers = await asyncio.gather(*(_guarded(reader, spec) for spec in asked))
             shown |= {spec.name: answer for spec, answer in zip(asked, answers, strict=True)}
@@ -331,7 +341,8 @@ class Recall:
             RequestContext(*asking, subject_id, None, On.KNOWN, Limits(), None, deadline, deadline.left_ms())
         )
         return await tiers.warm(
-            [(reader.lookup.query(spec), reader.loader.loader(spec)) for spec in BRIEFING_SECTIONS], budget_ms=budget_ms
+            [(reader.lookup.query(spec), reader.loader.loader(spec)) for spec in _WITHOUT_AGENT[1:]],
+            budget_ms=budget_ms,
         )
 
     async def begin(self, as_of: datetime | None, clock: str, deadline: Deadline) -> tuple[AsOf, ReadHorizon]:
@@ -362,7 +373,9 @@ class Recall:
         """
         return (await self.subjects.find(subject, at, deadline=deadline)).subject_id
 
-    def _without_journal(self, subject: str, asked: datetime | None, clock: str, reason: str) -> Briefing:
+    def _without_journal(
+        self, subject: str, specs: Sequence[SectionSpec[Any]], asked: datetime | None, clock: str, reason: str
+    ) -> Briefing:
         """Return the briefing without Postgres: every section unavailable."""
         error = PostgresUnavailable(reason)
         return Briefing(
@@ -371,7 +384,7 @@ class Recall:
             clock=clock,
             asked_as_of=asked,
             mode=self.mode(None, whole=False),
-            **{spec.name: unavailable(spec.model, error) for spec in BRIEFING_SECTIONS},
+            **{spec.name: unavailable(spec.model, error) for spec in specs},
         )
 
 

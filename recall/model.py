@@ -27,10 +27,13 @@ from imem.recall.answers import (
     RecordsSection,
     ReviewedDecision,
 )
+from imem.recall.immutable import sealed
 from imem.recall.rendering.markdown import render
 from imem.recall.section_registry import BRIEFING_SECTIONS
 from imem.recall.sections.debates import DebateItem, DebatesSection, DebateTurn, RecordedDebate
 from imem.recall.sections.history import FindingScore, HistoryItem, HistorySection, Performer, SettledFinding
+from imem.recall.sections.own_signals import OwnSignalsSection
+from imem.recall.sections.panels import DatedWeight, PanelAnswer, PanelItem, PanelsSection, PooledAnswer, WeightsTable
 from imem.recall.sections.similar_analyses import SimilarItem, SimilarSection
 from imem.recall.sections.subject import SubjectSection
 from imem.recall.sections.track_records import (
@@ -41,11 +44,43 @@ from imem.recall.sections.track_records import (
 )
 
 __all__ = [
-    "AWAY", "EXHAUSTED", "AnswerModel", "Briefing", "BriefingSection", "ClaimSummary", "Completeness", "DatedRecord",
-    "DatedTrackRecord", "DebateItem", "DebateTurn", "DebatesSection", "FindingScore", "HistoryItem", "HistorySection",
-    "LongText", "Performer", "Quality", "RecordedDebate", "RecordsSection", "ReviewedDecision", "Rows",
-    "SettledFinding", "SimilarItem", "SimilarSection", "Subject", "SubjectSection", "TrackRecordItem",
-    "TrackRecordsSection", "TrackRecordsTable",
+    "AWAY",
+    "EXHAUSTED",
+    "AnswerModel",
+    "Briefing",
+    "BriefingSection",
+    "ClaimSummary",
+    "Completeness",
+    "DatedRecord",
+    "DatedTrackRecord",
+    "DatedWeight",
+    "DebateItem",
+    "DebateTurn",
+    "DebatesSection",
+    "FindingScore",
+    "HistoryItem",
+    "HistorySection",
+    "LongText",
+    "OwnSignalsSection",
+    "PanelAnswer",
+    "PanelItem",
+    "PanelsSection",
+    "Performer",
+    "PooledAnswer",
+    "Quality",
+    "RecordedDebate",
+    "RecordsSection",
+    "ReviewedDecision",
+    "Rows",
+    "SettledFinding",
+    "SimilarItem",
+    "SimilarSection",
+    "Subject",
+    "SubjectSection",
+    "TrackRecordItem",
+    "TrackRecordsSection",
+    "TrackRecordsTable",
+    "WeightsTable",
 ]  # fmt: skip
 
 
@@ -123,6 +158,8 @@ class Briefing(AnswerModel):
     took_ms: float = 0.0
     late_ms: float | None = None
     history: HistorySection
+    own_signals: OwnSignalsSection = Field(default_factory=lambda: sealed(OwnSignalsSection()))
+    panels: PanelsSection = Field(default_factory=lambda: sealed(PanelsSection()))
     track_records: TrackRecordsSection
     contradictions: RecordsSection
     similar_analyses: SimilarSection = Field(default_factory=SimilarSection)
@@ -137,8 +174,9 @@ class Briefing(AnswerModel):
 
     @property
     def sections(self) -> dict[str, BriefingSection]:
-        """The sections by name, in the order in which they are shown."""
-        return {spec.name: getattr(self, spec.name) for spec in BRIEFING_SECTIONS}
+        """The sections by name, in the order in which they are shown; some only where an agent asked."""
+        named = self.for_agent is not None
+        return {spec.name: getattr(self, spec.name) for spec in BRIEFING_SECTIONS if named or not spec.needs_agent}
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""
@@ -151,7 +189,7 @@ class Briefing(AnswerModel):
         The items of greatest worth are shown; the end lists what is left out, with the calls that fetch it.
 
         Args:
-            max_tokens: tokens at most, by the estimate of :func:`imem.recall.rendering.markdown.tokens`; 1,900 where
+            max_tokens: tokens at most, by the estimate of :func:`imem.journal.texts.prompt_text.tokens`; 1,900 where
             none is given. max_chars: characters at most, instead.
 
         Raises:

@@ -58,3 +58,16 @@ async def fetch_read_horizon(database: Database, on: AsOfClock, *, deadline: Dea
     if on is AsOfClock.RECORDED:
         scored = (await database.named("scored_horizon", deadline=deadline))[0]["horizon"].astimezone(UTC)
     return ReadHorizon(row["horizon"].astimezone(UTC), row["now"].astimezone(UTC), row["epoch"], scored)
+
+
+async def clamped_until(database: Database, asked: datetime | None, *, deadline: Deadline) -> datetime | None:
+    """
+    Return *asked*, a moment of the known clock, clamped to the safe horizon; None, for now, stays so.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: as :func:`fetch_read_horizon`.
+    """
+    if asked is None:
+        return None
+    horizon = await fetch_read_horizon(database, AsOfClock.KNOWN, deadline=deadline)
+    return horizon.resolve(asked, AsOfClock.KNOWN).at

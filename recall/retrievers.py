@@ -41,6 +41,8 @@ class Limits:
         analyses: analyses in a history.
         findings: findings of an analysis.
         detailed: newest analyses of a history that are shown with findings; others with their conclusion alone.
+        signals: earlier signals of the agent that asks.
+        panels: questions with the answers of several agents.
     """
 
     analyses: int = 30
@@ -52,6 +54,8 @@ class Limits:
     lessons: int = 10
     similar: int = 5
     detailed: int = 2
+    signals: int = 3
+    panels: int = 3
 
     @classmethod
     def all(cls, limit: int) -> Limits:

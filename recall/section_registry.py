@@ -11,6 +11,8 @@ from imem.recall.sections import (
     debates,
     history,
     lessons,
+    own_signals,
+    panels,
     patterns,
     similar_analyses,
     subject,
@@ -22,6 +24,8 @@ SUBJECT: Final = subject.SECTION
 
 BRIEFING_SECTIONS: Final[tuple[SectionSpec[Any], ...]] = (
     history.SECTION,
+    own_signals.SECTION,
+    panels.SECTION,
     track_records.SECTION,
     contradictions.SECTION,
     similar_analyses.SECTION,

@@ -10,6 +10,9 @@ from typing import Any, Final, TypeVar
 
 import neo4j.time
 
+from imem.credibility.panels.evidence import weights_as_of
+from imem.credibility.scores.context import ClaimContext
+from imem.credibility.store import TrackRecordKey
 from imem.credibility.track_record import dated_pairs, dated_records, track_pairs, track_records
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.deadline import Deadline
@@ -24,6 +27,7 @@ from imem.recall.dated_rows import active_patterns
 from imem.recall.model import (
     BriefingSection,
     DatedTrackRecord,
+    DatedWeight,
     DebateItem,
     DebateTurn,
     LongText,
@@ -33,10 +37,12 @@ from imem.recall.model import (
     SimilarSection,
     TrackRecordsSection,
     TrackRecordsTable,
+    WeightsTable,
 )
 from imem.recall.retrievers import Limits, RetrievalRequest, record
 from imem.recall.section_registry import DATED_QUERIES
 from imem.recall.sections import similar_analyses
+from imem.recall.sections.panels import weight_item
 from imem.recall.sections.spec import SectionSpec
 from imem.recall.sections.track_records import track_record
 from imem.recall.timing.lateness import reports_lateness
@@ -77,6 +83,8 @@ _KINDS: Final[Mapping[str, tuple[ResourceType, Action]]] = {
 """Right needed for records of a kind; other kinds need only reading the graph."""
 
 _GRAPH: Final = (ResourceType.GRAPH, Action.READ)
+
+_UNSCORED: Final = "some outcomes are not scored yet"
 
 
 @reports_lateness
@@ -260,7 +268,55 @@ async def many_records(
         items = [DatedTrackRecord(as_of=moment.at, **track_record(one).model_dump()) for moment, one in shown]
         table = TrackRecordsTable(items=items, total=len(items), mode=recall.mode(read_horizon))
         if waits and any(min(waits) <= moment.recorded_until for moment in moments):
-            return table.model_copy(update={"quality": Quality.PARTIAL, "reason": "some outcomes are not scored yet"})
+            return table.model_copy(update={"quality": Quality.PARTIAL, "reason": _UNSCORED})
+        return table
+
+    return await recall.authorized(_records_resource(recall, named), Action.READ, ask, deadline=deadline)
+
+
+MOST_WEIGHTS: Final = 100_000
+"""Most agents times moments of one call for weights."""
+
+
+@reports_lateness
+async def weights(
+    recall: Recall,
+    agents: Sequence[str],
+    domain: str,
+    context: ClaimContext | None,
+    *,
+    as_of: Sequence[datetime] | None,
+    clock: str,
+    deadline: Deadline,
+) -> WeightsTable:
+    """
+    Return the weights of *agents* as one panel in *domain*, as of each moment, in one statement.
+
+    Raises:
+        BadInput: no agent is named, or agents times moments are more than :data:`MOST_WEIGHTS`.
+        PermissionDenied: an agent reads its own record alone; a panel shows the weights of those who answered.
+    """
+    named = list(dict.fromkeys(agents))
+    if not named:
+        raise BadInput("agents", "must name at least one.")
+    _, on = parse_as_of(None, clock)
+    asked = [None] if as_of is None else [parse_as_of(one, clock)[0] for one in as_of]
+    if len(named) * len(asked) > MOST_WEIGHTS:
+        raise BadInput("agents", f"times moments must be at most {MOST_WEIGHTS:,}.")
+    _, read_horizon = await recall.begin(None, clock, deadline)
+    moments = [read_horizon.resolve(one, on) for one in asked]
+
+    async def ask() -> WeightsTable:
+        panel = [TrackRecordKey(agent, domain) for agent in named]
+        found, waiting = await weights_as_of(recall.database, [panel], moments, contexts=[context], deadline=deadline)
+        items = [
+            DatedWeight(as_of=moment.at, **weight_item(one).model_dump())
+            for moment, by_context in zip(moments, found[0], strict=True)
+            for one in by_context[0]
+        ]
+        table = WeightsTable(items=items, total=len(items), mode=recall.mode(read_horizon))
+        if waiting is not None and any(waiting <= moment.recorded_until for moment in moments):
+            return table.model_copy(update={"quality": Quality.PARTIAL, "reason": _UNSCORED})
         return table
 
     return await recall.authorized(_records_resource(recall, named), Action.READ, ask, deadline=deadline)

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final, Self
 from uuid import UUID
 
-from imem.alerts.store import NewAlert, Severity, raise_alert, storable
+from imem.alerts.store import NewAlert, Severity, raise_once, storable
 from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.audit import context_of
 from imem.journal.deadline import Deadline
@@ -22,7 +22,7 @@ from imem.journal.events.entry import Tier
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import id_of, new_id, rows
+from imem.journal.postgres.rows import as_json, id_of, new_id, rows
 from imem.kg.projection.applier import DeadEvent
 from imem.sync.metrics import DELIVERY, DROPPED
 
@@ -62,8 +62,6 @@ class DeadLetterAlerts:
         event, severity = death.event, severity_of(death.tier)
         DROPPED.labels(DELIVERY, death.tier.name.lower()).inc()
         about = id_of("dead events", severity.value, event.actor)
-        if await rows(conn, "open_alert_about", {"about": about}):
-            return
         reason = f"The graph refused {event.kind} {event.key} of {event.actor} {death.attempts} times: {death.reason}"
         payload = {
             "reason": storable(reason)[:LONGEST_REASON],
@@ -75,7 +73,7 @@ class DeadLetterAlerts:
         alert = NewAlert(
             alert_id=new_id(), kind=RETRIES_EXHAUSTED, severity=severity, about=about, payload=storable(payload)
         )
-        await raise_alert(conn, alert)
+        await raise_once(conn, alert)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +113,7 @@ class DeadLetter:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""
-        values = {name: getattr(self, name) for name in self.__slots__}
-        moments = {name: value.isoformat() for name, value in values.items() if isinstance(value, datetime)}
-        return {**values, **moments, "event_id": str(self.event_id), "tier": self.tier.name.lower()}
+        return as_json(self) | {"tier": self.tier.name.lower()}
 
 
 @dataclass(frozen=True, slots=True)

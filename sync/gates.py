@@ -9,22 +9,20 @@ waits: an agent that cannot be reached is in the report, with the reason.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
 import structlog
 
-from imem.checkpoints.pauses.rows import json
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import new_id
-from imem.sync.members import SyncMember, checked_ms, gate_name, gate_of, members_of, owners_of
+from imem.journal.postgres.rows import as_json, json, new_id
+from imem.sync.members import SyncMember, gate_name, gate_of, lag_of, members_of, owners_of
 from imem.sync.synchronizer import FORCE_MS, Synchronizer, SyncResult, SyncState
 
 log = structlog.get_logger()
@@ -91,7 +89,7 @@ class AgentLag:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""
-        return {name: getattr(self, name) for name in self.__slots__} | {"total": self.total, "behind": self.behind}
+        return asdict(self) | {"total": self.total, "behind": self.behind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +122,7 @@ class GateReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""
-        found = {name: getattr(self, name) for name in ("report_id", "gate", "phase", "opens_at", "made_at", "delta")}
-        found |= {"lags": [lag.to_dict() for lag in self.lags], "consistent": self.consistent}
-        plain: dict[str, Any] = orjson.loads(orjson.dumps(found))
-        return plain
+        return as_json(self) | {"lags": [lag.to_dict() for lag in self.lags], "consistent": self.consistent}
 
 
 class GateSync:
@@ -153,20 +148,19 @@ class GateSync:
             gate: such as ``analysis-7/3``.
             by: who asks; the process' own actor by default.
             phase: what the report is for.
-            deadline_ms: timeout of the synchronisation, 10 to 2,000 ms.
+            deadline_ms: timeout of the synchronisation.
 
         Raises:
-            BadInput: there is no such gate, planned or running, or the deadline is out of bounds.
+            BadInput: there is no such gate, planned or running.
             PostgresUnavailable, BudgetExceeded: there is no report; retryable.
         """
-        budget_ms = checked_ms(deadline_ms)
         analysis_id, number = gate_of(gate)
         which = {"analysis_id": analysis_id, "gate": number}
         known = await self._database.named("gate_known", which, deadline=_asking())
         if not known:
             raise BadInput("gate", f"nobody plans or runs {gate!r:.200}.")
         found = await members_of(self._database, analysis_id, deadline=_asking())
-        due = Deadline.after_ms(budget_ms)
+        due = Deadline.after_ms(deadline_ms)
         done = await self._sync.synchronize(found, by=by, deadline=due) if found else {}
         lags = await self._lags(analysis_id, found, done)
         upto, delta = await self._delta(which)
@@ -220,7 +214,7 @@ class GateSync:
         unpulled = {row["agent_id"]: row["unpulled"] for row in told}
         lags = []
         for one in found:
-            result, row = done[one.agent_id], by_owner[one.owner]
+            result = done[one.agent_id]
             lags.append(
                 AgentLag(
                     one.agent_id,
@@ -229,12 +223,8 @@ class GateSync:
                     result.state,
                     result.reason,
                     unpushed=await self._unpushed(one),
-                    pushed_seq=row["pushed_seq"],
-                    applied_seq=row["applied_seq"],
-                    waiting=row["waiting"],
-                    dead=row["dead"],
-                    oldest_s=row["oldest_s"],
                     unpulled=unpulled.get(one.agent_id, 0),
+                    **lag_of(by_owner[one.owner]),
                 )
             )
         return lags

@@ -13,13 +13,7 @@ from typing import Any, Final
 from imem.cache.keys import checked_agent_id, checked_analysis_id
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
-from imem.journal.events.entry import Tier
-from imem.journal.events.tiers import tier_named
 from imem.journal.postgres.database import Database
-
-LEAST_MS: Final = 10
-MOST_MS: Final = 2_000
-"""Bounds of the timeout of a synchronisation, in milliseconds."""
 
 MOST_AGENTS: Final = 200
 """Agents that one call may name."""
@@ -51,7 +45,11 @@ async def members(
     Raises:
         BadInput: an id is malformed or unknown, or there are too many; names *field*.
     """
-    wanted = sorted({checked_agent_id(one) for one in _listed(agent_ids, field)})
+    if not agent_ids:
+        raise BadInput(field, "names no agent.")
+    if len(agent_ids) > MOST_AGENTS:
+        raise BadInput(field, f"names more than {MOST_AGENTS} agents.")
+    wanted = sorted({checked_agent_id(one) for one in agent_ids})
     rows = await database.named("members", {"agent_ids": wanted}, deadline=deadline)
     found = {row["agent_id"]: SyncMember(**row) for row in rows}
     for agent_id in wanted:
@@ -64,44 +62,6 @@ async def members_of(database: Database, analysis_id: str, *, deadline: Deadline
     """Return the instances of an analysis, by id."""
     rows = await database.named("members_of", {"analysis_id": analysis_id}, deadline=deadline)
     return [SyncMember(**row) for row in rows]
-
-
-def _listed(agent_ids: Any, field: str) -> Collection[str]:
-    if isinstance(agent_ids, str | bytes) or not isinstance(agent_ids, Collection):
-        raise BadInput(field, "must be a list of agents' ids.")
-    if not agent_ids:
-        raise BadInput(field, "names no agent.")
-    if len(agent_ids) > MOST_AGENTS:
-        raise BadInput(field, f"names more than {MOST_AGENTS} agents.")
-    return agent_ids
-
-
-def checked_tier(tier: Any, field: str = "tier") -> Tier | None:
-    """
-    Return *tier*, given as itself, its number or its name; None for None.
-
-    Raises:
-        BadInput: there is no such tier.
-    """
-    return None if tier is None else tier_named(tier, field)
-
-
-def is_whole(number: object) -> bool:
-    """Return whether *number* is an int, and no bool."""
-    return isinstance(number, int) and not isinstance(number, bool)
-
-
-def checked_ms(given: Any, field: str = "deadline_ms") -> float:
-    """
-    Return a budget in milliseconds.
-
-    Raises:
-        BadInput: it is no number from 10 to 2,000.
-    """
-    number = given if isinstance(given, int | float) and not isinstance(given, bool) else float("nan")
-    if not LEAST_MS <= number <= MOST_MS:  # NaN is within no bounds.
-        raise BadInput(field, f"must be a number of milliseconds from {LEAST_MS:,} to {MOST_MS:,}.")
-    return float(number)
 
 
 def owners_of(found: Sequence[SyncMember]) -> list[str]:

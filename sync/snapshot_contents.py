@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
@@ -40,10 +40,6 @@ class ExcludedParticipant:
 
     agent_id: str
     reason: str
-
-    def to_dict(self) -> dict[str, str]:
-        """Return it as JSON types."""
-        return {"agent_id": self.agent_id, "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +97,7 @@ def freeze(
         "challenger": debate["challenger"],
         "challenged": debate["challenged"],
         "participants": [one.agent_id for one in participants if one.agent_id not in left_out],
-        "excluded": [one.to_dict() for one in excluded],
+        "excluded": [asdict(one) for one in excluded],
         "as_of": at.astimezone(UTC).isoformat(),
         "upto": upto,
         "seqs": seqs,

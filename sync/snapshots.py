@@ -26,8 +26,7 @@ import structlog
 from imem.cache import keys
 from imem.cache.client import Client
 from imem.cache.scripts import script
-from imem.checkpoints.model import LONGEST_ID, checked_text
-from imem.checkpoints.pauses.rows import json
+from imem.checkpoints.model import LONGEST_ID, checked_text, checked_uuid
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import (
@@ -42,10 +41,10 @@ from imem.journal.errors import (
 )
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import execute, new_id, rows
+from imem.journal.postgres.rows import execute, json, new_id, rows
 from imem.journal.retry import ATTEMPTS, retry
 from imem.sync.locks import LOCK_TTL, HeldLocks, WriteLocks, check
-from imem.sync.members import SyncMember, checked_ms, members, owners_of
+from imem.sync.members import SyncMember, members, owners_of
 from imem.sync.snapshot_contents import KINDS, ExcludedParticipant, FrozenSnapshot, freeze
 from imem.sync.synchronizer import FORCE_MS, Synchronizer, SyncResult, SyncState
 
@@ -154,13 +153,6 @@ class MemorySnapshot:
     stale_reason: str | None
     confirmed: bool = True
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON types."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        found |= {"excluded": [one.to_dict() for one in self.excluded], "participants": list(self.participants)}
-        plain: dict[str, Any] = orjson.loads(orjson.dumps(found))
-        return plain
-
 
 class Snapshots:
     """
@@ -206,17 +198,16 @@ class Snapshots:
             participants: agent instances in addition to challenger and challenged.
             topic: of the debate; by default that of its row.
             by: who asks; the process' own actor by default.
-            deadline_ms: timeout of waiting for locks, and of flushing, 10 to 2,000 ms each.
+            deadline_ms: timeout of waiting for locks, and of flushing, each.
 
         Raises:
-            BadInput: there is no such debate, a participant is unknown, or the deadline is out of bounds.
+            BadInput: there is no such debate, or a participant is unknown.
             TransitionRefused: the debate is closed.
             LeaseHeld: another snapshot held a participant's lock until the deadline; retryable.
             LeaseLost: the locks expired first; nothing was stored. Repeating the call is safe.
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: repeating the call is safe.
         """
-        budget_ms = checked_ms(deadline_ms)
-        debate = await self._debate(debate_id, Deadline.after_ms(budget_ms))
+        debate = await self._debate(debate_id, Deadline.after_ms(deadline_ms))
         standing = _existing_result(debate)
         if standing is not None:
             return standing
@@ -224,12 +215,12 @@ class Snapshots:
         sides = {debate["challenger"], debate["challenged"]}
         found = await members(
             self._database,
-            sorted(sides | set(_named(participants))),
+            sorted(sides | set(participants)),
             field="participants",
-            deadline=Deadline.after_ms(budget_ms),
+            deadline=Deadline.after_ms(deadline_ms),
         )
-        async with self._locks.held(owners_of(found), deadline=Deadline.after_ms(budget_ms)) as locked:
-            flushed = await self._flush(found, sides, by, locked, budget_ms)
+        async with self._locks.held(owners_of(found), deadline=Deadline.after_ms(deadline_ms)) as locked:
+            flushed = await self._flush(found, sides, by, locked, deadline_ms)
             failed = {one: result for one, result in flushed.items() if result.state is SyncState.FAILED}
             if not sides.isdisjoint(failed):
                 return await self._put_off(debate, [failed[one] for one in sorted(sides & failed.keys())])
@@ -344,7 +335,7 @@ class Snapshots:
                     "snapshot_id": snapshot_id,
                     "debate_id": debate_id,
                     "participants": [one.agent_id for one in found if one.agent_id not in left_out],
-                    "excluded": json([one.to_dict() for one in excluded]),
+                    "excluded": json(excluded),
                     "seqs": json(frozen.seqs),
                     "manifest": json(frozen.manifest),
                     "body": frozen.body.decode(),
@@ -372,7 +363,7 @@ class Snapshots:
             ConsistencyError: the stored body does not have its hash: it must not be used.
             PostgresUnavailable, BudgetExceeded: Postgres cannot be read, and there is no copy; retryable.
         """
-        which = checked_snapshot_id(snapshot_id)
+        which = checked_uuid("snapshot_id", snapshot_id)
         sha256, body = await self._copied(which, deadline)
         # With a copy, Postgres gets only a part of the time.
         by = deadline if body is None else deadline.within_ms(min(CONFIRM_MS, deadline.left_ms() / 2))
@@ -431,27 +422,6 @@ class Snapshots:
             log.error("snapshot.damaged_copy", snapshot_id=str(snapshot_id))
             return None, None
         return sha256.decode("ascii"), bytes(body)
-
-
-def checked_snapshot_id(snapshot_id: UUID | str) -> UUID:
-    """
-    Return the id of a snapshot.
-
-    Raises:
-        BadInput: *snapshot_id* is no UUID.
-    """
-    if isinstance(snapshot_id, UUID):
-        return snapshot_id
-    try:
-        return UUID(snapshot_id)
-    except (ValueError, AttributeError, TypeError) as error:
-        raise BadInput("snapshot_id", f"{snapshot_id!r:.80} is no id of a snapshot.") from error
-
-
-def _named(participants: Any) -> Collection[str]:
-    if isinstance(participants, str | bytes) or not isinstance(participants, Collection):
-        raise BadInput("participants", "must be a list of agents' ids.")
-    return participants
 
 
 def _existing_result(debate: Row) -> SnapshotResult | None:

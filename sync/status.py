@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from imem.journal.deadline import Deadline
@@ -87,12 +87,10 @@ class DeliveryStatus:
             "newest": self.newest,
             "graph": {"compared": self.compared, "mismatch": self.mismatch},
             "tiers": {
-                one.tier.name.lower(): {
-                    "waiting": one.waiting, "retrying": one.retrying, "dead": one.dead, "oldest_s": one.oldest_s,
-                }
+                one.tier.name.lower(): {name: value for name, value in asdict(one).items() if name != "tier"}
                 for one in self.tiers
             },
-        }  # fmt: skip
+        }
 
 
 async def depths(database: Database, *, deadline: Deadline) -> tuple[TierDepth, ...]:

@@ -9,10 +9,10 @@ the others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -21,13 +21,14 @@ from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError
 from imem.journal.events.entry import Tier
+from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
 from imem.sync.delivery.notices import Notice, Notices
 from imem.sync.delivery.puller import URGENT, Puller
 from imem.sync.delivery.pusher import DENIED, PushedItem, Pusher, PushState, RecordAppender
 from imem.sync.delivery.relevance import NotifyReason
 from imem.sync.delivery.routing import Router
-from imem.sync.members import SyncMember, is_whole, owners_of
+from imem.sync.members import SyncMember, owners_of
 
 log = structlog.get_logger()
 
@@ -94,21 +95,6 @@ class RoutingDecision:
     why: NotifyReason
 
 
-class Visibility(Protocol):
-    """Waits until the graph holds events; implemented by the gateway."""
-
-    async def wait_visible(self, positions: Sequence[int], deadline: Deadline) -> bool:
-        """Wait until the graph holds the events at *positions*, and return whether it does."""
-
-
-Announce = Callable[[Sequence[Tier]], Awaitable[None]]
-"""Wakes the applier."""
-
-
-async def _unannounced(_: Sequence[Tier]) -> None:
-    """Send no wake-up: the applier polls."""
-
-
 class Synchronizer:
     """
     Synchronises the memories of agents, over one process's connections.
@@ -117,9 +103,8 @@ class Synchronizer:
         database: the journal.
         memories: the working memories.
         record: appends published items.
-        visibility: waits until the graph holds events.
+        gateway: waits until the graph holds events, and wakes the applier.
         notices: the queues; None without their server.
-        announce: wakes the applier.
 
     Attributes:
         pusher, push: push what an agent published; see :meth:`imem.sync.delivery.pusher.Pusher.push`.
@@ -132,19 +117,17 @@ class Synchronizer:
         database: Database,
         memories: WorkingStore,
         record: RecordAppender,
-        visibility: Visibility,
+        gateway: Gateway,
         *,
         notices: Notices | None = None,
-        announce: Announce | None = None,
     ) -> None:
         self.database = database
         self.pusher = Pusher(database, memories, record)
         self.push = self.pusher.push
         self.pull = Puller(database, memories, notices).pull
         self.router = Router(database, notices)
-        self._visibility = visibility
+        self._gateway = gateway
         self._notices = notices
-        self._announce = announce or _unannounced
 
     async def route(self, position: int, *, deadline: Deadline) -> list[RoutingDecision]:
         """
@@ -152,7 +135,7 @@ class Synchronizer:
 
         Empty where no agent is active, or the event is not routed: an import of history, a link, a score.
         """
-        if not is_whole(position) or position < 1:
+        if position < 1:
             raise BadInput("event", "must be the position of an event, as receipts have it.")
         await self.router.route_all(deadline=deadline)
         rows = await self.database.named("recipients_of", {"position": position}, deadline=deadline)
@@ -257,9 +240,9 @@ class Synchronizer:
         try:
             rows = await self.database.commit("hasten", {"actors": owners}, deadline=deadline)
             if rows:
-                await self._announce([Tier.CRITICAL])
+                await self._gateway.publish_wakeup([Tier.CRITICAL])
             waiting = {owner: [row["position"] for row in rows if row["actor"] == owner] for owner in owners}
-            seen = await asyncio.gather(*(self._visibility.wait_visible(waiting[owner], deadline) for owner in owners))
+            seen = await asyncio.gather(*(self._gateway.wait_visible(waiting[owner], deadline) for owner in owners))
         except ImemError as error:
             log.warning("sync.not_visible", reason=str(error))
             return dict.fromkeys(owners, False)

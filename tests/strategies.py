@@ -152,7 +152,22 @@ def cores_of(draw: st.DrawFn, kind: str, *, full: bool | None = None) -> Values:
             _as_asked(core)
         case "Finding":
             core.pop("period_start", None)
+    _as_people_state(draw, kind, core)
     return core
+
+
+def _as_people_state(draw: st.DrawFn, kind: str, core: Values) -> None:
+    """Name one thing that was overridden; let a pin end after it begins."""
+    if kind == "HumanOverride":
+        names = ("finding_id", "analysis_id", "decision_id")
+        for name in names:
+            core.pop(name, None)
+        name = draw(st.sampled_from(names))
+        core[name] = draw(values_of(KINDS[kind].core.properties[name].type))
+    elif kind == "CredibilityPin" and "until" in core:
+        core["pinned_at"], core["until"] = sorted((core["pinned_at"], core["until"]), key=fields.parse_moment)
+        if fields.parse_moment(core["pinned_at"]) == fields.parse_moment(core["until"]):
+            del core["until"]
 
 
 def _as_asked(core: Values) -> None:

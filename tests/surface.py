@@ -29,7 +29,7 @@ CONSTRUCTED = (ImemSaver, CheckpointMigrations, Metric)
 FUNCTIONS: tuple[Callable[..., Any], ...] = (correlated, program, register, verify)
 """What programs call that belongs to no class."""
 
-OURS = frozenset({"imem", "journal", "kg", "cache", "checkpoints", "sync", "recall", "credibility"})
+OURS = frozenset({"imem", "journal", "kg", "cache", "checkpoints", "sync", "recall", "postmortem", "credibility"})
 
 
 @functools.cache
@@ -51,7 +51,13 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     """The annotations of *function*, evaluated."""
     plain = inspect.unwrap(function)
     # A class may have methods that are called like types: ``list``.
-    return typing.get_type_hints(plain, globalns=dict(names_of(plain.__module__)), include_extras=True)
+    hints = typing.get_type_hints(plain, globalns=dict(names_of(plain.__module__)), include_extras=True)
+    for name, hint in list(hints.items()):
+        if typing.get_origin(hint) is typing.Unpack:  # Options: each is a parameter of its own.
+            del hints[name]
+            [options] = typing.get_args(hint)
+            hints |= typing.get_type_hints(options, include_extras=True)
+    return hints
 
 
 def classes_in(annotation: Any) -> Iterator[type]:

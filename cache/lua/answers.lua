@@ -32,9 +32,3 @@ if ARGV[2] ~= '' then
   redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 end
 return 1
-
--- drop_entries --
-#!lua
--- Drops entries.
---   drop_entries(entry, …) → how many there were
-return redis.call('UNLINK', unpack(KEYS))

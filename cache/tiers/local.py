@@ -50,11 +50,6 @@ class LocalCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    @property
-    def size_bytes(self) -> int:
-        """Approximate size of its entries, in bytes."""
-        return int(self._entries.currsize)
-
     def get(self, key: bytes) -> CacheEntry | None:
         """Return the entry, or None where there is none or it is too old even as a stale one."""
         found: CacheEntry | None = self._entries.get(key)

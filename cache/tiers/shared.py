@@ -118,11 +118,6 @@ class SharedCache:
             most_ms=self.write_timeout_ms,
         )
 
-    async def drop(self, keys: Sequence[bytes], *, deadline: Deadline) -> None:
-        """Drop entries; errors are counted and ignored."""
-        if keys:
-            await self._ask("drop_entries", keys, (), deadline=deadline)
-
     async def _ask(
         self,
         name: str,

@@ -32,9 +32,6 @@ class SingleFlight(Generic[T]):
     def __init__(self) -> None:
         self._open: dict[bytes, _Flight[T]] = {}
 
-    def __len__(self) -> int:
-        return len(self._open)
-
     async def join(self, key: bytes, load: Callable[[], Awaitable[T]], *, deadline: Deadline) -> tuple[T, bool]:
         """
         Return the result of the running load of *key*, starting *load* if there is none; and whether one was running.

@@ -1,5 +1,5 @@
 """
-Read through the tiers: C2 in the process, C1 shared by processes, and one load from L3 for concurrent callers.
+Read through the tiers: C2 in the process, C1 shared by processes, L3 (the stores) by one load for concurrent callers.
 
 The gateway has authorised the caller; its scope is part of the key. A cached result is fresh if it is young enough and
 none of its dependency tags has changed. If that cannot be checked, it is served only as a fallback, marked stale, where
@@ -262,37 +262,6 @@ class TieredCache:
         return CacheLookup(entry, state, tier, tag_versions)
 
     # Reading
-
-    async def get(
-        self,
-        query: Query[T],
-        load: Load[T],
-        *,
-        deadline: Deadline,
-        epoch: int | None = None,
-    ) -> QueryResult[T]:
-        """
-        Return the result from C2, from C1, or from one load for concurrent callers.
-
-        Args:
-            load: loads from L3.
-            epoch: of the status of patterns; None where it could not be read.
-
-        Raises:
-            ImemError: *load* failed, and there is no stale fallback.
-        """
-        found = await self.lookup([query], deadline=deadline)
-        one = found.get(query.key, CacheLookup()) if query.key is not None else CacheLookup()
-        answer = self.fresh(query, one, epoch)
-        if answer is not None:
-            return answer
-        try:
-            return await self.load(query, one, load, deadline=deadline, epoch=epoch)
-        except ImemError:
-            stale = self.stale(query, one, epoch)
-            if stale is None:
-                raise
-            return stale
 
     def fresh(self, query: Query[T], found: CacheLookup, epoch: int | None) -> QueryResult[T] | None:
         """Return the cached result if it is fresh."""

@@ -175,7 +175,8 @@ class WorkingStore:
         A full server accepts it as well. Idempotent.
         """
         its = keys.working(agent_id)
-        return await self._run_if_there(agent_id, "fence", (its.meta,), (epoch,), epoch=epoch, deadline=deadline)
+        answer = await self._run(agent_id, "fence", (its.meta,), (epoch,), epoch=epoch, absent=True, deadline=deadline)
+        return bool(answer[0] == b"ok")
 
     async def mark(self, agent_id: str, epoch: int, *, seq: int, digest: str, rev: int, deadline: Deadline) -> bool:
         """
@@ -226,10 +227,9 @@ class WorkingStore:
         its = keys.working(agent_id)
         kept = ExpiryMode.ACTIVE if active else mode
         arguments = (its.prefix, "" if epoch is None else epoch, kept.value, ms_of(at), ms_of(now))
-        there = await self._run_if_there(
-            agent_id, "expire", (its.meta, its.index, its.scratch), arguments, epoch=epoch or 0, deadline=deadline
-        )
-        return at if there else None
+        names = (its.meta, its.index, its.scratch)
+        answer = await self._run(agent_id, "expire", names, arguments, epoch=epoch or 0, absent=True, deadline=deadline)
+        return at if answer[0] == b"ok" else None
 
     async def heartbeat(self, agent_id: str, epoch: int, *, deadline: Deadline) -> datetime:
         """
@@ -524,27 +524,14 @@ class WorkingStore:
         arguments: Sequence[Argument],
         *,
         epoch: int,
+        absent: bool = False,
         deadline: Deadline,
     ) -> Any:
+        """Return what a script answers; that there is no such memory is an answer where *absent* says so."""
         answer = await self._client.run(script(name), at, arguments, deadline=deadline)
-        if answer[0] != b"ok":
+        if answer[0] != b"ok" and not (absent and answer[0] == b"absent"):
             raise refusal(agent_id, answer, epoch=epoch)
         return answer
-
-    async def _run_if_there(
-        self,
-        agent_id: str,
-        name: str,
-        at: Sequence[bytes],
-        arguments: Sequence[Argument],
-        *,
-        epoch: int,
-        deadline: Deadline,
-    ) -> bool:
-        answer = await self._client.run(script(name), at, arguments, deadline=deadline)
-        if answer[0] not in {b"ok", b"absent"}:
-            raise refusal(agent_id, answer, epoch=epoch)
-        return bool(answer[0] == b"ok")
 
     def _now_ms(self) -> int:
         return ms_of(self._clock.now())

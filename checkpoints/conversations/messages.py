@@ -17,10 +17,10 @@ from typing import Any, Final, Literal, Self, cast, get_args
 import orjson
 import uuid_utils
 
-from imem.checkpoints.json_text import object_text
 from imem.checkpoints.model import LONGEST_THREAD, UNSTORABLE, checked_text
 from imem.journal.errors import BadInput, TooLarge
 from imem.journal.postgres.connection import Row
+from imem.journal.texts.json_text import object_text
 
 MessageRole = Literal["user", "assistant", "system", "tool"]
 

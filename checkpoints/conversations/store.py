@@ -39,7 +39,6 @@ from imem.checkpoints.statements import thread_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError
 from imem.journal.postgres.database import Database
-from imem.journal.statements import sql
 
 log = structlog.get_logger()
 
@@ -162,9 +161,7 @@ class Conversations:
             "most_pinned": MOST_PINNED,
             "window": WINDOW,
         }
-        async with self._database.transaction(deadline) as conn:
-            row = await (await conn.execute(sql("add_message"), {**thread, **given})).fetchone()
-        assert row is not None  # noqa: S101 - the function returns one
+        [row] = await self._database.commit("add_message", {**thread, **given}, deadline=deadline)
         if row["status"] == "foreign":
             return ForeignThread(row["owner"])
         if row["status"] == "conflict":
@@ -337,6 +334,5 @@ class Conversations:
             "content": PREFIX + cleaned(text),
             "metadata": orjson.dumps(SUMMARY).decode(),
         }
-        async with self._database.transaction(deadline) as conn:
-            row = await (await conn.execute(sql("supersede_messages"), placed)).fetchone()
-        return SummaryOutcome.OUTRUN if row is None or row["seq"] is None else SummaryOutcome.DONE
+        [row] = await self._database.commit("supersede_messages", placed, deadline=deadline)
+        return SummaryOutcome.OUTRUN if row["seq"] is None else SummaryOutcome.DONE

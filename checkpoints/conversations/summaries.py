@@ -23,7 +23,7 @@ from scipy import sparse
 from imem.checkpoints.conversations.messages import PREFIX, StoredMessage
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.models import ModelEndpoint
-from imem.journal.errors import SettingsError, StatementRejected, StoreUnavailable
+from imem.journal.errors import SettingsError, StatementRejected
 from imem.journal.settings import PREFIX as VARIABLES
 from imem.journal.settings import Settings
 
@@ -301,16 +301,10 @@ class EndpointSummariser:
             StatementRejected: it refuses: the URL, the model or the key is wrong.
             BudgetExceeded: it did not answer before *deadline*.
         """
-        body = orjson.dumps(
-            {
-                "model": self._model,
-                "messages": [
-                    {"role": "system", "content": _INSTRUCTION},
-                    {"role": "user", "content": transcript(messages)},
-                ],
-            }
+        reply = await self._endpoint.chat(
+            self._model, _INSTRUCTION, transcript(messages), most_bytes=REPLY_BYTES, deadline=deadline
         )
-        return _text_of(await self._endpoint.ask(body, most_bytes=REPLY_BYTES, deadline=deadline))
+        return reply.text
 
 
 def transcript(messages: Sequence[StoredMessage]) -> str:
@@ -333,23 +327,6 @@ def _middle_left_out(text: str) -> str:
         return text
     half = QUOTED_CHARS // 2
     return f"{text[:half]} […{len(text) - 2 * half:,} characters left out…] {text[-half:]}"
-
-
-def _text_of(answer: bytes) -> str:
-    """
-    Return the text of an answer.
-
-    Raises:
-        StoreUnavailable: it is no chat completion, or is empty.
-    """
-    try:
-        found = orjson.loads(answer)
-        text = found["choices"][0]["message"]["content"]
-    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError):
-        raise StoreUnavailable("The endpoint for summaries answered what nobody can read.") from None
-    if not isinstance(text, str) or not text.strip():
-        raise StoreUnavailable("The endpoint for summaries answered without a text.")
-    return text
 
 
 def summariser_of(settings: Settings) -> Summariser:

@@ -15,12 +15,12 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 
-from imem.alerts.store import NewAlert, Severity, raise_alert, storable
+from imem.alerts.store import NewAlert, Severity, raise_once, storable
 from imem.checkpoints.metrics import name_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import UNANSWERED, ImemError
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import execute, id_of, new_id, rows
+from imem.journal.postgres.rows import execute, id_of, new_id
 
 log = structlog.get_logger()
 
@@ -55,14 +55,14 @@ class ErrorWatch:
     def __init__(self, database: Database, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._database = database
         self._sleep = sleep
-        self._risen: dict[tuple[str, str], tuple[int, str]] = {}
+        self._unreported: dict[tuple[str, str], tuple[int, str]] = {}
         self._task: asyncio.Task[None] | None = None
 
     def count(self, counter: Counter, error: ImemError, *, store: str) -> None:
         """Count one error of *store*, and schedule its alert."""
         counter.labels(store=store).inc()
         cause, reason = (name_of(counter), store), storable(f"{type(error).__name__}: {error.message}")[:LONGEST_REASON]
-        self._risen[cause] = self._risen.get(cause, (0, ""))[0] + 1, reason
+        self._unreported[cause] = self._unreported.get(cause, (0, ""))[0] + 1, reason
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._raise_alerts())
 
@@ -73,37 +73,28 @@ class ErrorWatch:
 
     async def _raise_alerts(self) -> None:
         wait = REST_S
-        while self._risen and not self._database.closed:
-            name, store = cause = next(iter(self._risen))
-            count, reason = self._risen.pop(cause)
+        while self._unreported and not self._database.closed:
+            name, store = cause = next(iter(self._unreported))
+            count, reason = self._unreported.pop(cause)
             try:
                 await self._one(name, store, count, reason)
                 wait = REST_S
             except UNANSWERED:
-                later, newest = self._risen.pop(cause, (0, reason))
-                self._risen[cause] = count + later, newest
+                later, newest = self._unreported.pop(cause, (0, reason))
+                self._unreported[cause] = count + later, newest
                 wait = min(2.0 * wait, LONGEST_WAIT_S)
             except ImemError:
                 log.exception("error_alert_failed", counter=name, store=store)
-            if self._risen:
+            if self._unreported:
                 await self._sleep(wait)
 
     async def _one(self, name: str, store: str, count: int, reason: str) -> None:
         about = id_of("errors", name, store)
         values = {"name": name, "store": store, "count": count, "reason": reason}
         async with self._database.transaction(Deadline.after_ms(BUDGET_MS)) as conn:
-            # Concurrent counts of the same cause wait here, and then see the alert.
             await execute(conn, "count_errors", values)
-            if await rows(conn, "open_alert_about", {"about": about}):
-                return
-            await raise_alert(
-                conn,
-                NewAlert(
-                    alert_id=new_id(),
-                    kind=KINDS[name],
-                    severity=Severity.HIGH,
-                    about=about,
-                    payload={"metric": name, "store": store, "count": count, "reason": reason},
-                ),
-            )
-        log.warning("error_alert_raised", counter=name, store=store, count=count, reason=reason)
+            payload = {"metric": name, "store": store, "count": count, "reason": reason}
+            alert = NewAlert(alert_id=new_id(), kind=KINDS[name], severity=Severity.HIGH, about=about, payload=payload)
+            raised = await raise_once(conn, alert)
+        if raised:
+            log.warning("error_alert_raised", counter=name, store=store, count=count, reason=reason)

@@ -18,7 +18,6 @@ from uuid import UUID
 from imem.alerts.store import close_alerts
 from imem.checkpoints.incidents.correlation import LEAST, WINDOW, Occurrence, correlated
 from imem.checkpoints.incidents.failures import ATTEMPTS, AgentFailure, FailureKind, class_of
-from imem.checkpoints.json_text import object_text
 from imem.checkpoints.pauses import transitions
 from imem.checkpoints.pauses.batches import CONCURRENCY, BatchMemberState
 from imem.checkpoints.pauses.lifecycle import FailureClass, Trigger
@@ -40,6 +39,7 @@ from imem.journal.errors import BadInput
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, id_of, new_id, rows
+from imem.journal.texts.json_text import object_text
 
 JOINS_FOR: Final = timedelta(days=14)
 """How long a later failure joins an unresolved correlation."""

@@ -51,7 +51,7 @@ class Reruns:
             async with self._database.transaction(deadline) as conn:
                 await close_alerts(conn, missing_results_id(analysis_id))
             return
-        worn = None
+        exhausted = None
         async with self._database.transaction(deadline) as conn:
             analysis = await try_lock_analysis(conn, analysis_id)
             if analysis is None or analysis.outcome is not None:
@@ -59,7 +59,7 @@ class Reruns:
             whose = {"analysis_id": analysis_id, "agent_types": sorted({one.agent_type for one in missing})}
             found = await rows(conn, "tasks_exhausted", {**whose, "most": MOST})
             if found:
-                worn = found[0]
+                exhausted = found[0]
             else:
                 await execute(conn, "tasks_checked", whose)
                 await execute(conn, "tasks_rerun", whose)
@@ -67,14 +67,14 @@ class Reruns:
                 conn, missing_results_id(analysis_id), "RESULTS_MISSING", "HIGH", of=analysis,
                 about=missing_results_id(analysis_id), missing=[_named(one) for one in missing[:SHOWN]],
             )  # fmt: skip
-        if worn is not None:
-            lost = ", ".join(_named(one) for one in missing if one.agent_type == worn["agent_type"])
+        if exhausted is not None:
+            lost = ", ".join(_named(one) for one in missing if one.agent_type == exhausted["agent_type"])
             message = f"Run again {MOST} times, and still without its results: {lost}."
             await self._incidents.report(
                 analysis_id,
-                worn["agent_type"],
+                exhausted["agent_type"],
                 AgentFailure(kind=FailureKind.DATA_QUALITY, message=message, attempt=ATTEMPTS),
-                failure_id=id_of("results missing", analysis_id, worn["agent_type"], worn["dispatch"]),
+                failure_id=id_of("results missing", analysis_id, exhausted["agent_type"], exhausted["dispatch"]),
                 deadline=deadline,
             )
 

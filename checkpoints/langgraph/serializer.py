@@ -62,6 +62,12 @@ ALLOWED: Final[frozenset[TypeName]] = frozenset(
 )  # fmt: skip
 """What every saver builds: values of the standard library, and what LangGraph's own states are made of."""
 
+OURS: Final[frozenset[TypeName]] = frozenset(
+    ("imem.recall.signals.model", name)
+    for name in ("AgentMemory", "AgentSignal", "ErrorKind", "SignalDirection", "SubjectKind")
+)
+"""What the state of our own nodes holds (:func:`imem.langgraph.memory_node`)."""
+
 _METHODS: Final = frozenset({("datetime", "datetime", "fromisoformat")})
 """Methods that a row may name, in addition to constructors."""
 
@@ -80,11 +86,11 @@ class Serializer(JsonPlusSerializer):
     LangGraph's serializer, restricted to a list of types.
 
     Args:
-        allow: types in addition to :data:`ALLOWED`; see :func:`types_of`.
+        allow: types in addition to :data:`ALLOWED` and :data:`OURS`; see :func:`types_of`.
     """
 
     def __init__(self, allow: Allow = ()) -> None:
-        self._names = ALLOWED | types_of(allow)
+        self._names = ALLOWED | OURS | types_of(allow)
         super().__init__(allowed_msgpack_modules=tuple(self._names))
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[TypeName | type]) -> JsonPlusSerializer:

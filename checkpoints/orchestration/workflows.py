@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from uuid_utils.compat import uuid7
 
-from imem.checkpoints.json_text import json_text, value_of
 from imem.checkpoints.model import (
     LONGEST_ID,
     LONGEST_NAME,
@@ -28,6 +27,7 @@ from imem.checkpoints.statements import call, thread_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, NotResumable, StaleEpoch
 from imem.journal.postgres.database import Database
+from imem.journal.texts.json_text import json_text, value_of
 
 KEEP_FAILED: Final = timedelta(days=30)
 """How long a failed thread is kept."""

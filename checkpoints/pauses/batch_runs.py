@@ -37,7 +37,6 @@ from imem.checkpoints.pauses.pause_service import PauseService
 from imem.checkpoints.pauses.plan import Graph
 from imem.checkpoints.pauses.rows import (
     Pause,
-    as_json,
     audit,
     checked_reason,
     insert_batch,
@@ -56,7 +55,7 @@ from imem.journal.errors import (
 )
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import execute, rows
+from imem.journal.postgres.rows import as_json, execute, rows
 from imem.journal.settings import Role
 
 log = structlog.get_logger()

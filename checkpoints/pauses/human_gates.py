@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final, Self
 
 from imem.checkpoints.pauses.lifecycle import ANSWERS, GATE_STATES, Gate
-from imem.checkpoints.pauses.rows import as_json, audited, checked_id
+from imem.checkpoints.pauses.rows import audited, checked_id
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
@@ -55,10 +55,6 @@ class HumanGate:
     def of(cls, row: Mapping[str, Any]) -> Self:
         """Return the gate of a row."""
         return cls(**{name: row[name] for name in cls.__slots__} | {"state": Gate(row["state"])})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON types."""
-        return as_json(self)
 
 
 async def open_gate(

@@ -119,11 +119,12 @@ class PauseManager:
             ("resolved", self._resolved),
             ("batches", self._launches),
             ("sagas", self._sagas),
-            ("started", self._started),
+            ("started", lambda due: self._saga.start_ready(deadline=due)),
             ("completed", self._completed),
             # Last: an unreachable working server uses up the rest of the round.
             ("kept", self._kept),
-            ("waiting", self._waiting),
+            # Memories that wait at a gate live as long as a pause's; as before, once it is answered.
+            ("waiting", lambda due: self._gates.run_due(limit=ROWS, deadline=due)),
         )
         for name, step in work:
             if deadline.passed:
@@ -220,10 +221,6 @@ class PauseManager:
             if await open_pause(conn, analysis_id) is None:
                 await transitions.begin(conn, analysis, PauseCause(trigger=trigger, reason=reason, gate=state))
 
-    async def _waiting(self, deadline: Deadline) -> int:
-        """Extend memories that wait at a gate to a pause's expiry; reset them when it is answered."""
-        return await self._gates.run_due(limit=ROWS, deadline=deadline)
-
     # Timers
 
     async def _timers(self, deadline: Deadline) -> int:
@@ -264,9 +261,6 @@ class PauseManager:
     async def _launches(self, deadline: Deadline) -> int:
         found = await self._database.named("batches_under_way", {"limit": ROWS}, deadline=deadline)
         return await _each(found, lambda row: self._batches.launch(row["id"], deadline=deadline))
-
-    async def _started(self, deadline: Deadline) -> int:
-        return await self._saga.start_ready(deadline=deadline)
 
     async def _completed(self, deadline: Deadline) -> int:
         """

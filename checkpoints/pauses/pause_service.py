@@ -24,7 +24,6 @@ from imem.checkpoints.pauses.plan import Graph, Plan, plan_of
 from imem.checkpoints.pauses.rows import (
     Pause,
     archived_pause_of,
-    as_json,
     audit,
     checked_id,
     checked_reason,
@@ -46,7 +45,7 @@ from imem.journal.errors import (
 )
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import rows
+from imem.journal.postgres.rows import as_json, rows
 
 _GATES: Final = {Trigger.GATE_TIMEOUT: Gate.TIMED_OUT, Trigger.GATE_REJECTION: Gate.SOFT_REJECTED}
 
@@ -144,11 +143,8 @@ class PauseState:
         """Return it as JSON types."""
         status = self.status.value if self.status is not None else (self.outcome or "RUNNING")
         pause = self.pause.to_dict() if self.pause is not None else None
-        failures = [as_json(one) for one in self.failures]
-        return {
-            "analysis_id": self.analysis_id, "stock_id": self.stock_id, "status": status, "pause": pause,
-            "failures": failures,
-        }  # fmt: skip
+        return as_json({"analysis_id": self.analysis_id, "stock_id": self.stock_id, "status": status, "pause": pause,
+                        "failures": self.failures})  # fmt: skip
 
 
 class PauseService:

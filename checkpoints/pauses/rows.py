@@ -13,8 +13,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
-
 from imem.alerts.store import NewAlert, Severity, raise_alert, storable
 from imem.checkpoints.incidents.correlation import signature_of
 from imem.checkpoints.incidents.failures import LONGEST_MESSAGE, AgentFailure
@@ -26,7 +24,7 @@ from imem.journal.actors import Actor
 from imem.journal.audit import context_of
 from imem.journal.errors import BadInput
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.rows import execute, id_of, new_id, rows
+from imem.journal.postgres.rows import as_json, execute, id_of, new_id, rows
 
 SYSTEM: Final = "SYSTEM"
 """Actor of requests by the system."""
@@ -44,17 +42,6 @@ LONGEST_REASON: Final = 2_000
 def missing_results_id(analysis_id: str) -> UUID:
     """Return the id of the alert about missing results of an analysis, and of its subject."""
     return id_of("results missing", analysis_id)
-
-
-def json(value: object) -> str:
-    """Return *value* as JSON text."""
-    return orjson.dumps(value).decode()
-
-
-def as_json(value: object) -> dict[str, Any]:
-    """Return a value of ours as JSON types: datetimes with their zone, ids as text, other values by their fields."""
-    found: dict[str, Any] = orjson.loads(orjson.dumps(value))
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,6 @@ from imem.checkpoints.pauses.rows import (
     alert,
     archive_pause,
     audit,
-    json,
     missing_results_id,
     move_pause,
     newest_checkpoint,
@@ -44,7 +43,7 @@ from imem.checkpoints.pauses.rows import (
 from imem.journal.actors import Actor
 from imem.journal.errors import BadInput, TransitionRefused
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.rows import execute, id_of, new_id, rows
+from imem.journal.postgres.rows import execute, id_of, json, new_id, rows
 
 SEVERITY: Final[Mapping[Trigger, str]] = {
     Trigger.AUTO_TIER2: "HIGH",

@@ -26,6 +26,10 @@ CREATE CONSTRAINT data_file_file_path IF NOT EXISTS FOR (n:DataFile) REQUIRE n.f
 // Trust and dispute.
 CREATE CONSTRAINT agent_credibility_id IF NOT EXISTS FOR (n:AgentCredibility) REQUIRE n.id IS UNIQUE;
 CREATE CONSTRAINT source_credibility_source_name IF NOT EXISTS FOR (n:SourceCredibility) REQUIRE n.source_name IS UNIQUE;
+CREATE CONSTRAINT human_override_id IF NOT EXISTS FOR (n:HumanOverride) REQUIRE n.id IS UNIQUE;
+CREATE CONSTRAINT credibility_pin_id IF NOT EXISTS FOR (n:CredibilityPin) REQUIRE n.id IS UNIQUE;
+CREATE CONSTRAINT bias_correction_id IF NOT EXISTS FOR (n:BiasCorrection) REQUIRE n.id IS UNIQUE;
+CREATE CONSTRAINT regime_reading_id IF NOT EXISTS FOR (n:RegimeReading) REQUIRE n.id IS UNIQUE;
 CREATE CONSTRAINT data_contradiction_id IF NOT EXISTS FOR (n:DataContradiction) REQUIRE n.id IS UNIQUE;
 CREATE CONSTRAINT debate_id IF NOT EXISTS FOR (n:Debate) REQUIRE n.id IS UNIQUE;
 CREATE CONSTRAINT debate_resolution_id IF NOT EXISTS FOR (n:DebateResolution) REQUIRE n.id IS UNIQUE;

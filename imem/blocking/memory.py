@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any, Self
 from imem.blocking.portal import Portal
 from imem.blocking.twin import Twin, blocking
 from imem.journal.settings import Settings
-from imem.memory import SESSION_BUDGET_MS, Memory
+from imem.memory import Memory
+from imem.services.parts.work_api import SESSION_BUDGET_MS
 
 if TYPE_CHECKING:
     from imem.blocking.conversations import SyncConversation
     from imem.blocking.memories import SyncMemories
+    from imem.blocking.reflections import SyncReflections
+    from imem.blocking.trades import SyncTrades
     from imem.blocking.working import SyncSession, SyncWorkingMemory
 
 
@@ -42,7 +45,7 @@ class SyncMemory(Twin[Memory]):
 
     @contextmanager
     def acting_as(self, agent: str) -> Iterator[Self]:
-        """Lend the memory to one of several agents of this process; see :meth:`imem.memory.Memory.acting_as`."""
+        """Act as one of several agents of this process (delegation); see :meth:`imem.memory.Memory.acting_as`."""
         with self._portal.hold_context(lambda: self._inner.acting_as(agent)) as held:
             yield type(self)(self._portal, held.value)
 
@@ -72,6 +75,28 @@ class SyncMemory(Twin[Memory]):
         from imem.blocking.memories import SyncMemories  # noqa: PLC0415 - what makes vectors takes long to import
 
         return SyncMemories(self._portal, self._portal.run(lambda: self._inner.memories))
+
+    # Trades
+
+    @property
+    def trades(self) -> SyncTrades:
+        """The ledger of trades; see :attr:`imem.memory.Memory.trades`."""
+        from imem.blocking.trades import SyncTrades  # noqa: PLC0415 - as above
+
+        return SyncTrades(self._portal, self._inner.trades)
+
+    @property
+    def reflections(self) -> SyncReflections:
+        """Notes about closed trades; see :attr:`imem.memory.Memory.reflections`."""
+        from imem.blocking.reflections import SyncReflections  # noqa: PLC0415 - as above
+
+        return SyncReflections(self._portal, self._inner.reflections)
+
+    # Signals
+
+    record_signal = blocking(Memory.record_signal)
+    signals = blocking(Memory.signals)
+    signal_histories = blocking(Memory.signal_histories)
 
     # Analyses, pauses and gates
 
@@ -126,7 +151,7 @@ class SyncMemory(Twin[Memory]):
             with memory.session("mu-valuation", analysis_id=…, agent_type="valuation", subject_id=…) as session:
                 while (subtask := session.current) is not None:
                     session.memory.set("stage", subtask)
-                    session.deliver(subtask, postgres={"rate": 0.09}, graph=NOTHING)
+                    session.deliver(subtask, postgres={"rate": 0.09}, graph=NO_RESULT)
                     session.complete(subtask)
         """
         from imem.blocking.working import SyncSession  # noqa: PLC0415 - as above
@@ -161,8 +186,15 @@ class SyncMemory(Twin[Memory]):
     lessons = blocking(Memory.lessons)
     track_record = blocking(Memory.track_record)
     track_records = blocking(Memory.track_records)
+    panel = blocking(Memory.panel)
+    weights = blocking(Memory.weights)
+    credibility = blocking(Memory.credibility)
+    explain = blocking(Memory.explain)
+    auto_resolve = blocking(Memory.auto_resolve)
     debate = blocking(Memory.debate)
     text = blocking(Memory.text)
+    search = blocking(Memory.search)
     view = blocking(Memory.view)
+    regime = blocking(Memory.regime)
     warm = blocking(Memory.warm)
     query = blocking(Memory.query)

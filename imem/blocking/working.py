@@ -7,7 +7,7 @@ Working memory and sessions for programs without an event loop: dicts, lists and
         while (subtask := session.current) is not None:
             session.memory["stage"] = subtask
             session.memory.list("log").append(subtask)
-            session.deliver(subtask, postgres={"rate": 0.09}, graph=NOTHING)
+            session.deliver(subtask, postgres={"rate": 0.09}, graph=NO_RESULT)
             session.complete(subtask)
 
 Beside the methods of the asynchronous classes they have the operators of Python's dicts, lists and sets, each of which

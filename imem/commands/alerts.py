@@ -8,8 +8,9 @@ from uuid import UUID
 
 import typer
 
+from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.errors import BadInput, shown
-from imem.terminal.command import Json, print_answer, run
+from imem.terminal.command import Json, ask, print_answer, run
 
 if TYPE_CHECKING:
     from imem.alerts.store import Alert, AlertBoard, Card
@@ -49,35 +50,27 @@ def ack(
         if first
         else f"{shown(found.acknowledged_by or '')} had acknowledged it before: {_title(found)}."
     )
-    print_answer({"acknowledged_now": first, "alert": found.to_dict()}, lambda: [said], as_json=as_json)
+    print_answer({"acknowledged_now": first, "alert": found}, lambda: [said], as_json=as_json)
 
 
 async def _board(stores: Stores) -> AlertBoard:
     from imem.alerts.store import Alerts  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-    from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
 
-    deadline = Deadline.after_ms(BUDGET_MS)
-    return await stores.gateway.authorize_and_execute(
-        Resource(ResourceType.WORKFLOW, "alerts"),
-        Action.READ,
-        lambda: Alerts(stores.database).cards(deadline=deadline),
-        deadline=deadline,
-    )
+    resource, alerts = Resource(ResourceType.WORKFLOW, "alerts"), Alerts(stores.database)
+    return await ask(stores, resource, Action.READ, lambda due: alerts.cards(deadline=due), budget_ms=BUDGET_MS)
 
 
 async def _acknowledge(stores: Stores, alert: UUID) -> tuple[Alert, bool]:
     from imem.alerts.store import Alerts  # noqa: PLC0415 - as above
-    from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
 
-    deadline = Deadline.after_ms(BUDGET_MS)
+    resource, acknowledge = Resource(ResourceType.WORKFLOW, f"alert {alert}"), Alerts(stores.database).acknowledge
     try:
-        return await stores.gateway.authorize_and_execute(
-            Resource(ResourceType.WORKFLOW, f"alert {alert}"),
+        return await ask(
+            stores,
+            resource,
             Action.ACKNOWLEDGE,
-            lambda: Alerts(stores.database).acknowledge(alert, stores.gateway.actor, deadline=deadline),
-            deadline=deadline,
+            lambda due: acknowledge(alert, stores.gateway.actor, deadline=due),
+            budget_ms=BUDGET_MS,
         )
     except BadInput as error:
         raise typer.BadParameter(f"{error.reason} {error.mend}".strip()) from error

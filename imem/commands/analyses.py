@@ -14,7 +14,6 @@ from imem.terminal.command import Json, print_answer, until
 if TYPE_CHECKING:
     from imem.checkpoints.pauses.human_gates import HumanGate
     from imem.services.parts.pause_api import PauseApi
-    from imem.services.stores import Stores
 
 T = TypeVar("T")
 
@@ -58,7 +57,7 @@ def gates(context: typer.Context, *, as_json: Json = False) -> None:
     if context.invoked_subcommand is not None:
         return
     found = _run(lambda api: api.gates(deadline_ms=ASK_MS))
-    print_answer([one.to_dict() for one in found], lambda: list(_lines(found)) or ["No gate waits."], as_json=as_json)
+    print_answer(found, lambda: list(_lines(found)) or ["No gate waits."], as_json=as_json)
 
 
 @group.command("open")
@@ -101,10 +100,7 @@ def answer_gate(
 def _run(work: Callable[[PauseApi], Awaitable[T]]) -> T:
     from imem.services.parts.pause_api import PauseApi  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
-    async def worked(stores: Stores) -> T:
-        return await work(PauseApi(stores))
-
-    return command.run(worked)
+    return command.run(lambda stores: work(PauseApi(stores)))
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -121,7 +117,7 @@ def _gate(text: str) -> tuple[str, int]:
 
 
 def _print_result(found: HumanGate, *, as_json: bool) -> None:
-    print_answer(found.to_dict(), lambda: _lines([found]), as_json=as_json)
+    print_answer(found, lambda: _lines([found]), as_json=as_json)
 
 
 def _lines(found: Sequence[HumanGate]) -> Iterator[str]:

@@ -172,10 +172,11 @@ async def _only_examples(stores: Stores) -> None:
     Raises:
         StackError: the journal holds more than the examples.
     """
+    from imem.credibility.pipelines import ACTORS  # noqa: PLC0415 - as above
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
 
-    # What the product itself writes does not count: scores, and events of workflows, which no briefing shows.
-    ours = [*(f"import:{name}" for name in EXAMPLES), "credibility", "service:workflow"]
+    # What the product itself writes does not count: what its pipelines record, and events of workflows.
+    ours = [*(f"import:{name}" for name in EXAMPLES), *(actor.id for actor in ACTORS), "service:workflow"]
     rows = await stores.database.named("other_actors", {"actors": ours}, deadline=Deadline.after_ms(10_000))
     if rows:
         raise StackError(

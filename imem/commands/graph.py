@@ -28,11 +28,6 @@ app.add_typer(graph_app, name="graph")
 app.add_typer(rebuild_app, name="rebuild")
 
 
-@graph_app.callback()
-def _graph() -> None:
-    """Look at the graph as a whole."""
-
-
 @graph_app.command("hash")
 def graph_hash(*, as_json: Json = False) -> None:
     """
@@ -51,11 +46,6 @@ def graph_hash(*, as_json: Json = False) -> None:
 def _hash(found: GraphHash) -> dict[str, Any]:
     parts = {name: {"count": part.count, "digest": part.digest} for name, part in found.parts.items()}
     return {"digest": found.digest, "nodes": found.nodes, "links": found.links, "parts": parts}
-
-
-@rebuild_app.callback()
-def _rebuild() -> None:
-    """Rebuild from the journal."""
 
 
 @rebuild_app.command("graph")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from imem.journal.deadline import Deadline
 from imem.journal.errors import shown
 from imem.terminal import command
 from imem.terminal.command import FAILURE, Json, print_answer, print_json, until
@@ -17,9 +18,7 @@ from imem.terminal.command import FAILURE, Json, print_answer, print_json, until
 if TYPE_CHECKING:
     from imem.checkpoints.pauses.batch_runs import BatchState
     from imem.checkpoints.pauses.rows import Pause
-    from imem.journal.deadline import Deadline
     from imem.services.pauses import PauseCommands
-    from imem.services.stores import Stores
 
 T = TypeVar("T")
 
@@ -195,8 +194,8 @@ def batches(
 
     async def ask(service: PauseCommands) -> list[BatchState]:
         if batch is None:
-            return await service.batches(deadline=_due(ASK_MS))
-        return [await service.batch(batch, deadline=_due(ASK_MS))]
+            return await service.batches(deadline=Deadline.after_ms(ASK_MS))
+        return [await service.batch(batch, deadline=Deadline.after_ms(ASK_MS))]
 
     found = _run(ask)
     print_answer(
@@ -212,16 +211,7 @@ def batches(
 def _run(work: Callable[[PauseCommands], Awaitable[T]]) -> T:
     from imem.services.pauses import PauseCommands  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
-    async def worked(stores: Stores) -> T:
-        return await work(PauseCommands(stores))
-
-    return command.run(worked)
-
-
-def _due(budget_ms: float) -> Deadline:
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-
-    return Deadline.after_ms(budget_ms)
+    return command.run(lambda stores: work(PauseCommands(stores)))
 
 
 def _budget_ms(wait_s: int) -> int:
@@ -230,7 +220,7 @@ def _budget_ms(wait_s: int) -> int:
 
 
 def _resolve(cause: str, *, as_json: bool) -> None:
-    pattern = _run(lambda service: service.resolve(cause, deadline=_due(ASK_MS)))
+    pattern = _run(lambda service: service.resolve(cause, deadline=Deadline.after_ms(ASK_MS)))
     said = f"Noted: {shown(pattern)} is over. What waits for nothing else is resumed by the workers."
     print_answer({"resolved": pattern}, lambda: [said], as_json=as_json)
 
@@ -246,7 +236,7 @@ def _batch(
     from imem.terminal.progress import events_bar  # noqa: PLC0415 - as above
 
     async def work(service: PauseCommands) -> BatchState:
-        deadline = _due(_budget_ms(wait_s))
+        deadline = Deadline.after_ms(_budget_ms(wait_s))
         with events_bar(title, quiet=as_json, what="analyses") as report:
             state = await order(service, deadline)
             report(state.done, state.total)
@@ -254,7 +244,7 @@ def _batch(
                 if not state.running:
                     # Blocked, or claimed by another process: polled until that may have changed.
                     await asyncio.sleep(min(HELD_BACK_S, deadline.left_s()))
-                state = await service.carry_out(state, within_ms=ROUND_MS, deadline=_due(ASK_MS))
+                state = await service.carry_out(state, within_ms=ROUND_MS, deadline=Deadline.after_ms(ASK_MS))
                 report(state.done, state.total)
         return state
 

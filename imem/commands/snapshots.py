@@ -27,11 +27,6 @@ snapshot_app = typer.Typer(help="What debates argue from.", no_args_is_help=True
 app.add_typer(snapshot_app, name="snapshot")
 
 
-@snapshot_app.callback()
-def _snapshot() -> None:
-    """Look at what debates argue from."""
-
-
 @snapshot_app.command("show")
 def show(
     snapshot: Annotated[str, typer.Argument(metavar="ID", help="The snapshot's id.")], *, as_json: Json = False
@@ -42,7 +37,7 @@ def show(
     Exit code 3: it is stale, or could not be compared with what Postgres says.
     """
     found = run(lambda stores: _read(stores, snapshot))
-    print_answer(found.to_dict(), lambda: _lines(found), as_json=as_json)
+    print_answer(found, lambda: _lines(found), as_json=as_json)
     if found.stale_reason is not None or not found.confirmed:
         raise typer.Exit(DEGRADED)
 

@@ -27,7 +27,7 @@ from imem.local.process import ProcessIdentity
 from imem.local.workers import TOP
 from imem.logs import configure
 from imem.terminal import output
-from imem.terminal.command import DEGRADED, FAILURE, Json
+from imem.terminal.command import DEGRADED, FAILURE, Json, print_answer, print_json
 
 STOP_WAIT_S = 60.0
 POLL_S = 0.05
@@ -44,7 +44,7 @@ def up(
     """
     Start the whole local stack; Ctrl-C stops it cleanly.
 
-    Exit code of --detach 0: all is ready; 3: it runs, but a worker is not ready yet, and which is said; 1: it does not.
+    Exit code with --detach: 0: all is ready; 3: it runs, but a worker (named) is not ready yet; 1: it does not run.
     """
     settings = Settings.read()
     console = output.console(stderr=True)
@@ -161,12 +161,9 @@ def down(
     if running is not None:
         stop_running(running.supervisor)
     deleted = [str(path) for path in purge(folders)] if delete else []
-    if as_json:
-        typer.echo(json.dumps({"stopped": running is not None, "deleted": deleted}))
-        return
-    typer.echo("Stopped." if running is not None else f"No stack runs on {folders.home}.")
-    for path in deleted:
-        typer.echo(f"Deleted {path}.")
+    said = "Stopped." if running is not None else f"No stack runs on {folders.home}."
+    document = {"stopped": running is not None, "deleted": deleted}
+    print_answer(document, lambda: [said, *(f"Deleted {path}." for path in deleted)], as_json=as_json)
 
 
 def stop_running(supervisor: ProcessIdentity) -> None:
@@ -288,10 +285,8 @@ def migrate(*, as_json: Json = False) -> None:
     from imem.local.migrate import migrate as bring_up_to_date  # noqa: PLC0415 - a command imports only what it needs
 
     done = bring_up_to_date(state.with_local_endpoints(Settings.read()))
-    if as_json:
-        typer.echo(json.dumps({"applied": done}))
-    else:
-        typer.echo("\n".join(f"Applied {name}." for name in done) if done else "Both stores are up to date.")
+    lines = [f"Applied {name}." for name in done] or ["Both stores are up to date."]
+    print_answer({"applied": done}, lambda: lines, as_json=as_json)
 
 
 @app.command()
@@ -308,7 +303,7 @@ def doctor(
 
     findings = examination.examine(os.environ)
     if as_json:
-        typer.echo(json.dumps({"findings": [finding.to_json() for finding in findings]}))
+        print_json({"findings": findings})
     else:
         output.console().print(examination.table(findings))
     levels = {finding.level for finding in findings}
@@ -325,6 +320,6 @@ def _print_settings(*, as_json: bool) -> None:
     known = {name: text for name, text in os.environ.items() if name.upper() in Settings.variables()}
     found = Settings.read(known)
     if as_json:
-        typer.echo(json.dumps({PREFIX + name.upper(): value for name, value in found.model_dump(mode="json").items()}))
+        print_json({PREFIX + name.upper(): value for name, value in found.model_dump(mode="json").items()})
     else:
         output.console().print(settings_table(found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -10,8 +9,10 @@ from uuid import UUID
 
 import typer
 
+from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, shown
-from imem.terminal.command import DEGRADED, Json, print_answer, run
+from imem.terminal.command import DEGRADED, Json, ask, print_answer, run
 
 if TYPE_CHECKING:
     from imem.journal.modes import Mode
@@ -28,11 +29,6 @@ POLL_S = 0.5
 app = typer.Typer()
 sync_app = typer.Typer(help="What was recorded on its way to the graph and to agents.", no_args_is_help=True)
 app.add_typer(sync_app, name="sync")
-
-
-@sync_app.callback()
-def _sync() -> None:
-    """Look after what was recorded on its way to the graph and to agents."""
 
 
 @sync_app.command()
@@ -88,48 +84,37 @@ def replay(
     if bool(events) is every:
         raise typer.BadParameter("Name events, or say --all.")
     replayed = run(lambda stores: _replay(stores, events or []))
-    if as_json:
-        typer.echo(json.dumps({"replayed": replayed}))
-    elif not replayed:
-        typer.echo("No event is dead.")
-    else:
-        typer.echo(f"On their way again: {', '.join(map(str, replayed))}. `imem sync dead` shows what dies once more.")
+    names = ", ".join(map(str, replayed))
+    said = f"On their way again: {names}. `imem sync dead` shows what dies once more." if names else "No event is dead."
+    print_answer({"replayed": replayed}, lambda: [said], as_json=as_json)
 
 
 async def _status(stores: Stores) -> tuple[DeliveryStatus, Mode, bool]:
-    from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
     from imem.services.health import check_health  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
     from imem.sync import status as sync_status  # noqa: PLC0415 - as above
 
-    deadline = Deadline.after_ms(BUDGET_MS)
-    found = await stores.gateway.authorize_and_execute(
+    found = await ask(
+        stores,
         Resource(ResourceType.GRAPH, "delivery"),
         Action.READ,
-        lambda: sync_status.status(
-            stores.database, stores.graph, applier_interval_s=stores.gateway.applier_interval_s, deadline=deadline
+        lambda due: sync_status.status(
+            stores.database, stores.graph, applier_interval_s=stores.gateway.applier_interval_s, deadline=due
         ),
-        deadline=deadline,
+        budget_ms=BUDGET_MS,
     )
     return found, (await check_health(stores)).mode, stores.settings.sync_priority
 
 
 async def _dead(stores: Stores) -> DeadLetters:
-    from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
     from imem.sync.dead_letters import dead_letters  # noqa: PLC0415 - as above
 
-    deadline = Deadline.after_ms(BUDGET_MS)
-    return await stores.gateway.authorize_and_execute(
-        Resource(ResourceType.GRAPH, "dead events"),
-        Action.READ,
-        lambda: dead_letters(stores.database, deadline=deadline),
-        deadline=deadline,
+    resource, database = Resource(ResourceType.GRAPH, "dead events"), stores.database
+    return await ask(
+        stores, resource, Action.READ, lambda due: dead_letters(database, deadline=due), budget_ms=BUDGET_MS
     )
 
 
 async def _replay(stores: Stores, events: list[str]) -> list[int]:
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
     from imem.sync import dead_letters as letters  # noqa: PLC0415 - as above
 
     which, deadline = [_named(text) for text in events], Deadline.after_ms(BUDGET_MS)

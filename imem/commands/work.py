@@ -9,15 +9,14 @@ from uuid import UUID
 
 import typer
 
-from imem.journal.errors import shown
+from imem.journal.deadline import Deadline
+from imem.journal.errors import NotOpen, shown
 from imem.terminal import command
 from imem.terminal.command import Json, print_answer, print_json
 
 if TYPE_CHECKING:
     from imem.cache.working.document import Contents, MemoryEntry
     from imem.checkpoints.model import Checkpoint, CheckpointSummary
-    from imem.journal.deadline import Deadline
-    from imem.services.stores import Stores
     from imem.services.working import AgentServices
 
 T = TypeVar("T")
@@ -38,21 +37,7 @@ app.add_typer(checkpoints_app, name="checkpoints")
 def _run(ask: Callable[[AgentServices], Awaitable[T]]) -> T:
     from imem.services.working import AgentServices  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
-    async def asked(stores: Stores) -> T:
-        return await ask(AgentServices(stores))
-
-    return command.run(asked)
-
-
-def _due() -> Deadline:
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-
-    return Deadline.after_ms(BUDGET_MS)
-
-
-@checkpoints_app.callback()
-def _checkpoints() -> None:
-    """Where agents stand."""
+    return command.run(lambda stores: ask(AgentServices(stores)))
 
 
 @checkpoints_app.command("list")
@@ -65,11 +50,11 @@ def list_(
     """List the checkpoints of an analysis, oldest first; of very many the newest."""
     from imem.checkpoints.store import LONGEST_LIST  # noqa: PLC0415 - as above
 
-    found = _run(lambda work: work.history(analysis, agent_type, deadline=_due()))
+    found = _run(lambda work: work.history(analysis, agent_type, deadline=Deadline.after_ms(BUDGET_MS)))
     if len(found) == LONGEST_LIST:
         typer.echo(f"These are the newest {LONGEST_LIST:,}; older ones are not shown.", err=True)
     print_answer(
-        [_plain(asdict(one)) for one in found],
+        found,
         lambda: list(_list(found)) or ["No agent has begun in it."],
         as_json=as_json,
     )
@@ -90,9 +75,9 @@ def _list(found: list[CheckpointSummary]) -> Iterator[str]:
 @checkpoints_app.command()
 def show(checkpoint: Id, *, as_json: Json = False) -> None:
     """Show one checkpoint: what was done, what is left, and what the agent then knew."""
-    found = _run(lambda work: work.checkpoint(checkpoint, deadline=_due()))
+    found = _run(lambda work: work.checkpoint(checkpoint, deadline=Deadline.after_ms(BUDGET_MS)))
     if as_json:
-        print_json(_plain(asdict(found)))
+        print_json(found)
     else:
         typer.echo("\n".join(_show(found)))
 
@@ -148,7 +133,7 @@ def diff(before: Id, after: Id, *, as_json: Json = False) -> None:
     """Show what changed from one checkpoint to another: subtasks, and keys of the working memory."""
 
     async def both(work: AgentServices) -> list[Checkpoint]:
-        return [await work.checkpoint(one, deadline=_due()) for one in (before, after)]
+        return [await work.checkpoint(one, deadline=Deadline.after_ms(BUDGET_MS)) for one in (before, after)]
 
     changes = _changes(*_run(both))
     lines = [f"{sign} {_printable(name)}" for sign, key in _SIGNS for name in changes[key]]
@@ -205,15 +190,13 @@ def _value(one: Mapping[str, Any]) -> str:
 
 
 async def _working(work: AgentServices, agent: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    from imem.journal.errors import NotOpen  # noqa: PLC0415 - as above
-
-    found = await work.look(agent, deadline=_due())
+    found = await work.look(agent, deadline=Deadline.after_ms(BUDGET_MS))
     if found is None:
         raise NotOpen(f"The working memory of {agent} does not exist.", mend="A session of its agent opens it.")
     meta, contents, readable = found
     stand = {
-        **_plain(asdict(meta)),
-        **_plain(asdict(meta.identity)),
+        **asdict(meta),
+        **asdict(meta.identity),
         "key_count": meta.keys,
         "clean": meta.clean,
         "readable": readable,
@@ -228,12 +211,3 @@ def _described(entry: MemoryEntry, *, readable: bool) -> dict[str, Any]:
     ]
     told = {"type": entry.type.value, "items": len(leaves), "bytes": entry.size_bytes, "ttl_ms": entry.ttl_ms}
     return {**told, "value": leaves} if readable else told
-
-
-def _plain(value: Any) -> Any:
-    """Return *value* as JSON can say it."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)

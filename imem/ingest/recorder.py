@@ -27,6 +27,7 @@ from imem.kg.load_format.ownership import (
     OWN_OUTCOMES,
     REFERENCE_KINDS,
     Ref,
+    approves_bias,
     is_of_debates,
     needs_owner_of,
     owner_of,
@@ -41,7 +42,7 @@ class Recorder:
     Appends items that agents published, each with the agent's owner as the actor.
 
     If the owner is the actor who asks, its own role applies; else the role of an agent, and claims of an agent that
-    others are measured against are refused: who owns a memory is what its instance says.
+    others are measured against are refused, since the owner's name is only what the working memory claims.
 
     Args:
         gateway: appends the items.
@@ -139,7 +140,8 @@ async def record(
 
     Raises:
         PermissionDenied: nothing was written but the denial. An agent records its own facts alone; corrections,
-            outcomes that settle, and agents' kinds that serve as a reference take the import right or a person.
+            outcomes that settle, and agents' kinds that serve as a reference take the import right or a person; the
+            approval of a bias takes a person.
         PostgresUnavailable: retryable; batches before the failed one stay.
         OutcomeUnknown: the connection broke while committing; repeating the same call is harmless.
         LeaseHeld: the actor's writes are locked while a snapshot is taken; retryable.
@@ -150,6 +152,9 @@ async def record(
     corrects = any(isinstance(prepared.line, CorrectLine) for prepared in lines)
     measures = any(sets_measure(prepared.line, actor.id) for prepared in lines)
     imports = (corrects or measures) and actor.role is not Role.HUMAN_ADMIN
+    for approved in (prepared.line for prepared in lines if approves_bias(prepared.line)):
+        its = Resource(ResourceType.CREDIBILITY, getattr(approved, "key", None))
+        await gateway.authorize(its, Action.APPROVE, deadline=deadline, actor=actor)
     try:
         return await gateway.append(
             [prepared.entry for prepared in lines],
@@ -167,8 +172,9 @@ async def record(
 
 
 _MEASURE: Final = (
-    "Whether an agent is a baseline, an ensemble or a human, and what settles claims, is stated with the import right "
-    f"or by a person. The id of an outcome that settles nothing begins with {OWN_OUTCOMES}{{actor}}/."
+    "Whether an agent is a baseline, an ensemble or a human, what settles claims, the regime of a market, overrides, "
+    "pins and biases are stated with the import right or by a person. The id of an outcome that settles nothing begins "
+    f"with {OWN_OUTCOMES}{{actor}}/."
 )
 
 

@@ -1,4 +1,4 @@
-"""The one place from which the stack and ``imem migrate`` bring both stores to the newest schema."""
+"""Schema migrations of Postgres and then Neo4j, as the stack and ``imem migrate`` run them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def migrate(settings: Settings) -> list[str]:
     Apply what is missing in Postgres, then in Neo4j; return the names of what was applied.
 
     Raises:
-        SettingsError: the URL of Postgres' owner or of the pipelines' role is not known, or one role has two parts.
+        SettingsError: the URL of Postgres' owner or of the pipelines' role is not known, or two of them name one role.
         SchemaError: a store is newer than this program, or of a version from before the first release, or a file was
             changed after it was applied.
         StoreUnavailable: a server cannot be reached; retryable, and what was applied stays.

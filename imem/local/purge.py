@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from imem.local.folders import Folders, read_json, translate_os_errors
 from imem.local.servers.postgres import SHARED_FOR_ROOT
-from imem.local.supervisor import lock, unlock
+from imem.local.supervisor import lock
 
 OWNED = (
     "postgres",
@@ -53,7 +54,7 @@ def purge(folders: Folders) -> list[Path]:
                     place.unlink()
         folders.lock.unlink(missing_ok=True)
     finally:
-        unlock(held)
+        os.close(held)
     with suppress(OSError):  # Something of the user's is in there: the folder stays.
         folders.home.rmdir()
     return deleted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,17 +13,21 @@ from typing import Final
 import psutil
 
 from imem.local.process import Child
+from imem.local.servers.server import Server, tail_of
 
 LONGEST_START_S: Final = 1800.0
 """After which a start has failed in any case, in seconds: a process in an endless loop looks busy for ever."""
 
 BUSY_SHARE: Final = 0.03
 """
-Share of one processor that a process must have used since it last got on for that to count as getting on.
+Share of one processor that a process must have used since its last progress for that to count as progress.
 
 An idle Java takes about a hundredth; a starting one on a machine with thirty processes for each processor still gets
 as much as this.
 """
+
+POLL_S: Final = 0.05
+"""Interval of asking a starting server, in seconds."""
 
 Process = tuple[int, float]
 """Its id, and when it started: ids are used again."""
@@ -80,6 +85,27 @@ class StartProgress:
     def lasted_s(self) -> float:
         """How long the start has taken until now, in seconds."""
         return self.now() - self._begun_s
+
+
+async def await_answer(server: Server, child: Child, begin: int) -> None:
+    """
+    Wait for the first answer of *server*, which *child* is; its log was *begin* bytes long before.
+
+    Raises:
+        StackError: it ended, will never answer, or makes no progress any more and was stopped.
+        StartRetry: another attempt is worth while.
+    """
+    progress = StartProgress(child, server.log, server.timeout_s)
+    while True:
+        listens = await asyncio.to_thread(child.listens, server.port)
+        if listens and await asyncio.to_thread(server.ready):
+            return
+        if child.process.returncode is not None:
+            raise server.explain(tail_of(server.log, begin))
+        if await asyncio.to_thread(lambda seen: progress.stalled(listens=seen), listens):
+            await child.stop()
+            raise server.no_answer(progress.lasted_s, tail_of(server.log, begin))
+        await asyncio.sleep(POLL_S)
 
 
 def cpu_s(pid: int) -> dict[Process, float]:

@@ -31,24 +31,7 @@ SERVERS: Mapping[str, tuple[str, ...]] = {
 """The setting that says where a server is → the settings that only make sense together with it."""
 
 CARRIED: Mapping[str, tuple[str, ...]] = {"webhook_url": ("webhook_secret",), "embedding_url": ("embedding_key",)}
-"""The same for what is no server of the stack: its workers, which get no secret otherwise, need it as well."""
-
-SECRET = frozenset(
-    {
-        "embedding_url",
-        "embedding_key",
-        "webhook_url",
-        "webhook_secret",
-        "postgres_url",
-        "postgres_curator_url",
-        "postgres_pipeline_url",
-        "postgres_admin_url",
-        "neo4j_password",
-        "valkey_working_url",
-        "valkey_durable_url",
-        "valkey_cache_url",
-    }
-)
+"""The same for endpoints outside the stack; the workers read them, with their secrets, from the state file alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +175,9 @@ def fill(settings: Settings, endpoints: Mapping[str, str]) -> Settings:
     for url, others in {**SERVERS, **CARRIED}.items():
         if getattr(settings, url) is None and endpoints.get(url):
             filled |= {name: endpoints[name] for name in (url, *others) if endpoints.get(name)}
+    hidden = Settings.secrets()
     return settings.model_copy(
-        update={name: SecretStr(text) if name in SECRET else text for name, text in filled.items()}
+        update={name: SecretStr(text) if name in hidden else text for name, text in filled.items()}
     )
 
 

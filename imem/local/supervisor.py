@@ -33,15 +33,14 @@ from imem.local.readiness import ReadinessListener
 from imem.local.servers import takeover
 from imem.local.servers.neo4j import Neo4j
 from imem.local.servers.postgres import Postgres
-from imem.local.servers.server import Server, StartCancelled, StartRetry, free_port, is_free, tail_of
+from imem.local.servers.server import Server, StartCancelled, StartRetry, free_port, is_free
 from imem.local.servers.valkey import ROLES, Valkey
-from imem.local.startup import StartProgress
+from imem.local.startup import StartProgress, await_answer
 from imem.local.state import ChildState, StackState
 from imem.local.workers import Worker, standard
 from imem.metrics import clear_metrics
 
 ALL = frozenset({"postgres", "neo4j", "valkey"})
-POLL_S = 0.05
 ATTEMPTS = 5
 FIRST_DELAY_S = 0.25
 LOCK_TIMEOUT_S = 0.5
@@ -111,11 +110,6 @@ def _is_at(handle: int, path: Path) -> bool:
         return False
 
 
-def unlock(held: int) -> None:
-    """Release what :func:`lock` took."""
-    os.close(held)
-
-
 class Supervisor:
     """
     Supervises one stack; :meth:`run` is called once, in the thread that owns the children.
@@ -166,7 +160,7 @@ class Supervisor:
             await self._stop_all()
             with suppress(FileNotFoundError):
                 self.folders.state.unlink()
-            unlock(self._lock)
+            os.close(self._lock)
 
     async def _serve(self, stop: asyncio.Event) -> None:
         servers = await self._prepare()
@@ -283,17 +277,7 @@ class Supervisor:
         self._set(server.name, state="starting", note="", port=server.port)
         begin = server.log.stat().st_size if server.log.exists() else 0
         child = await self._spawn(server.name, server.command())
-        progress = StartProgress(child, server.log, server.timeout_s)
-        while True:
-            listens = await asyncio.to_thread(child.listens, server.port)
-            if listens and await asyncio.to_thread(server.ready):
-                return
-            if child.process.returncode is not None:
-                raise server.explain(tail_of(server.log, begin))
-            if await asyncio.to_thread(lambda seen: progress.stalled(listens=seen), listens):
-                await child.stop()
-                raise server.no_answer(progress.lasted_s, tail_of(server.log, begin))
-            await asyncio.sleep(POLL_S)
+        await await_answer(server, child, begin)
 
     async def _spawn(self, name: str, command: Command) -> Child:
         starting = asyncio.ensure_future(start(command, self.folders.log(name), self.folders.home))

@@ -93,7 +93,6 @@ class AgentStores:
             Recorder(gateway),
             gateway,
             notices=Notices(self.client("durable")),
-            announce=gateway.publish_wakeup,
         )
 
     @cached_property

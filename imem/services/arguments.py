@@ -24,7 +24,7 @@ _EXPRESSION: Final = "full-text expression"
 _MOST_TEXTS: Final = 1000
 
 
-def budget_ms(given: object, *, default: int, least: int, most: int, name: str = "deadline_ms") -> float:
+def budget_ms(given: object, *, default: float, least: int, most: int, name: str = "deadline_ms") -> float:
     """
     Return the given budget, or *default* for None, in milliseconds.
 

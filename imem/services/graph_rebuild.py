@@ -36,8 +36,8 @@ from imem.local.folders import PRIVATE_FILE, Folders, Secrets, translate_os_erro
 from imem.local.process import Child, ProcessIdentity, start
 from imem.local.servers import takeover
 from imem.local.servers.neo4j import NewNeo4j
-from imem.local.servers.server import StartRetry, free_port, tail_of
-from imem.local.startup import StartProgress
+from imem.local.servers.server import StartRetry, free_port
+from imem.local.startup import await_answer
 from imem.services.stores import Stores
 
 REDERIVED: Final = ("rederive_counters", "rederive_settled", "rederive_similar")
@@ -215,7 +215,7 @@ async def _started(server: NewNeo4j) -> Child:
         begin = server.log.stat().st_size if server.log.exists() else 0
         child = await start(server.command(), server.log, server.folders.home)
         try:
-            await _answers(server, child, begin)
+            await await_answer(server, child, begin)
         except StartRetry as reason:
             await child.stop()
             if attempt == _ATTEMPTS:
@@ -226,19 +226,6 @@ async def _started(server: NewNeo4j) -> Child:
         else:
             return child
     raise AssertionError
-
-
-async def _answers(server: NewNeo4j, child: Child, begin: int) -> None:
-    progress = StartProgress(child, server.log, server.timeout_s)
-    while True:
-        listens = await asyncio.to_thread(child.listens, server.port)
-        if listens and await asyncio.to_thread(server.ready):
-            return
-        if child.process.returncode is not None:
-            raise server.explain(tail_of(server.log, begin))
-        if await asyncio.to_thread(lambda seen: progress.stalled(listens=seen), listens):
-            raise server.no_answer(progress.lasted_s, tail_of(server.log, begin))
-        await asyncio.sleep(_POLL_S)
 
 
 async def _take_over(stores: Stores, folders: Folders, lease: LeaderLease, identity: str) -> None:

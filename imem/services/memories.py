@@ -8,9 +8,11 @@ covers what the actor may read, inside the query.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from imem.journal.actors import Action, Actor, Resource, ResourceType
@@ -18,6 +20,9 @@ from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.kg.asof import AsOfClock, parse_as_of
+from imem.kg.kinds.work import Decision
+from imem.recall.memories.extraction import FactExtractor, checked_messages
+from imem.recall.memories.lessons import LEAST_CHARS, decision_memory, outcome_memories, prompt_section
 from imem.recall.memories.model import (
     MemoriesSection,
     MemoryQuery,
@@ -36,13 +41,26 @@ from imem.recall.memories.namespaces import (
     scopes,
 )
 from imem.recall.memories.store import unknown_memory
-from imem.recall.read_horizon import fetch_read_horizon
-from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms, share
+from imem.recall.read_horizon import clamped_until
+from imem.services.arguments import share
 from imem.services.parts.actor_api import ActorApi
 from imem.services.stores import Stores
 
+if TYPE_CHECKING:
+    from imem.services.memory_store import MemoryItems
+
+OWN_RELEVANT: Final = 5
+GLOBAL_RELEVANT: Final = 3
+"""Most memories of an agent's own, and most global ones, that are relevant."""
+
+SECTION_CHARS: Final = 3_000
+"""Longest section of a prompt by default, in characters."""
+
 REMEMBER_MS: Final = 10_000
 """Default budget of storing a memory, in milliseconds: the first one loads the encoder."""
+
+EXTRACT_MS: Final = 30_000
+"""Default budget where a model extracts facts, in milliseconds."""
 
 
 @checks_arguments
@@ -108,10 +126,105 @@ class Memories(ActorApi):
             until=parse_as_of(as_of, AsOfClock.KNOWN)[0],
         )
         await self._authorize(resource, Action.READ, due)
-        if found.until is not None:
-            horizon = await fetch_read_horizon(self._stores.database, AsOfClock.KNOWN, deadline=due)
-            found = found.as_of(horizon.resolve(found.until, AsOfClock.KNOWN).at)
-        return await self._table.search(found, deadline=due)
+        until = await clamped_until(self._stores.database, found.until, deadline=due)
+        return await self._table.search(replace(found, until=until), deadline=due)
+
+    async def relevant(
+        self,
+        query: str,
+        *,
+        agent: str | None = None,
+        as_of: datetime | None = None,
+        deadline_ms: float | None = None,
+    ) -> MemoriesSection:
+        """
+        Return what of an agent's own memories and of global ones is relevant to *query*: at most five, then three.
+
+        Relevant is what is as similar as the settings demand (``memory_own_similarity``, ``memory_global_similarity``);
+        nothing may be. If the encoder is away, words alone decide, and the answer is ``partial``.
+
+        Args:
+            agent: whose own memories; the actor's by default.
+            as_of, deadline_ms: as of :meth:`search`.
+        """
+        settings = self._stores.settings
+        own = "/".join(own_namespace(replace(self._actor, id=agent or self._actor.id)))
+        parts = await asyncio.gather(
+            *(
+                self.search(
+                    query, namespace=f"{space}/*", limit=most, threshold=least, as_of=as_of, deadline_ms=deadline_ms
+                )
+                for space, most, least in (
+                    (own, OWN_RELEVANT, settings.memory_own_similarity),
+                    ("global", GLOBAL_RELEVANT, settings.memory_global_similarity),
+                )
+            )
+        )
+        items = [item for part in parts for item in part.items]
+        lacking = next((part for part in parts if part.reason is not None), parts[0])
+        return lacking.model_copy(update={"items": items, "total": len(items)})
+
+    async def prompt_section(
+        self,
+        query: str,
+        *,
+        agent: str | None = None,
+        max_chars: int = SECTION_CHARS,
+        as_of: datetime | None = None,
+        deadline_ms: float | None = None,
+    ) -> str:
+        """
+        Return what is :meth:`relevant` as a section of a prompt, ``## Relevant Past Knowledge``; empty for nothing.
+
+        Each memory is one line, quoted and bounded: what it says is data, whatever it says.
+
+        Args:
+            max_chars: longest section, 500 or more; what does not fit is left out.
+        """
+        if max_chars < LEAST_CHARS:
+            raise BadInput("max_chars", f"must be at least {LEAST_CHARS}.")
+        found = await self.relevant(query, agent=agent, as_of=as_of, deadline_ms=deadline_ms)
+        return prompt_section(found.items, max_chars, found.reason)
+
+    async def record_decision(
+        self, decision: Decision, *, reasoning: str | None = None, deadline_ms: float | None = None
+    ) -> RememberedMemory:
+        """
+        Remember a decision when it is made: an episodic memory of importance 0.6, in ``agent/NAME/decisions``.
+
+        It is no record: :meth:`imem.memory.Memory.record_decision` makes that. The same again is ``identical``.
+
+        Args:
+            reasoning: why, at most some 9,000 characters.
+            deadline_ms: as of :meth:`supersede`.
+        """
+        return await self._store_own(
+            "decisions", decision_memory(decision, reasoning), self._write_due(deadline_ms, REMEMBER_MS)
+        )
+
+    async def record_outcome(
+        self, decision: Decision, pnl_pct: float, *, lesson: str | None = None, deadline_ms: float | None = None
+    ) -> list[RememberedMemory]:
+        """
+        Remember how a decision ended: an episodic memory of importance 0.7 for a profit, 0.8 for none.
+
+        Of a loss beyond ``memory_lesson_loss_pct`` of the settings a procedural memory of importance 0.9 is stored too,
+        in ``agent/NAME/lessons``. A crash may leave the first alone: the same call again stores what is missing.
+
+        Args:
+            pnl_pct: profit or loss, in percent of the position: -7.2 is a loss of 7.2 %.
+            lesson: what is to be learned of such a loss; by default that it is one case.
+            deadline_ms: as of :meth:`supersede`.
+        """
+        least = self._stores.settings.memory_lesson_loss_pct
+        due, spaces = self._write_due(deadline_ms, REMEMBER_MS), ("decisions", "lessons")
+        new = outcome_memories(decision, pnl_pct, lesson, least)
+        return [await self._store_own(space, memory, due) for space, memory in zip(spaces, new, strict=False)]
+
+    async def _store_own(self, space: str, memory: NewMemory, due: Deadline) -> RememberedMemory:
+        segments = (*own_namespace(self._actor), space)
+        await self._authorize(resource_of(segments, self._actor, Action.WRITE), Action.WRITE, due)
+        return await self._table.store(self._actor, "/".join(segments), memory, deadline=due)
 
     async def history(self, memory_id: UUID | str, *, deadline_ms: float | None = None) -> list[StoredMemory]:
         """
@@ -150,7 +263,7 @@ class Memories(ActorApi):
         """
         check_reason(reason)
         memory = NewMemory(text, metadata=metadata or {}, importance=0.5 if importance is None else importance)
-        due, known = _write_due(deadline_ms), _id_of(memory_id)
+        due, known = self._write_due(deadline_ms, REMEMBER_MS), _id_of(memory_id)
         await self._authorize_memory(known, Action.WRITE, due)
         return await self._table.supersede(
             self._actor, known, memory, reason=reason, importance=importance, deadline=due
@@ -167,6 +280,7 @@ class Memories(ActorApi):
         user_id: str | None = None,
         conversation_id: str | None = None,
         author: str | None = None,
+        extract: bool = False,
         deadline_ms: float | None = None,
     ) -> RememberedMemory:
         """Store a text; see :meth:`imem.memory.Memory.remember`."""
@@ -181,9 +295,50 @@ class Memories(ActorApi):
             conversation_id=conversation_id,
             author=author,
         )
-        due = _write_due(deadline_ms)
+        due = self._write_due(deadline_ms, EXTRACT_MS if extract else REMEMBER_MS)
         await self._authorize(resource_of(segments, actor, Action.WRITE), Action.WRITE, due)
-        return await self._table.store(actor, "/".join(segments), memory, deadline=due)
+        if not extract:
+            return await self._table.store(actor, "/".join(segments), memory, deadline=due)
+        message = {"content": text, "author": author}
+        facts = [fact for fact, _ in await FactExtractor.of(self._stores.settings).facts([message], deadline=due)]
+        source, *stored = await self._table.store_facts(actor, "/".join(segments), memory, facts, deadline=due)
+        return replace(source, facts=tuple(stored))
+
+    async def extract(
+        self, messages: Sequence[Mapping[str, Any]], *, namespace: str | None = None, deadline_ms: float | None = None
+    ) -> list[RememberedMemory]:
+        """
+        Remember the facts that a model finds in *messages*, all of them or none; the messages are not stored.
+
+        Args:
+            messages: 1 to 100 objects with ``content``, and perhaps ``role``, ``author`` and ``id``; the id of the
+                message that says a fact is its ``source_id`` in the metadata.
+            namespace: as of :meth:`store`.
+            deadline_ms: until they are durable, in milliseconds, the model's time included; 30,000 by default.
+
+        Raises:
+            SettingsError: ``extraction_url`` or ``extraction_model`` is not set.
+            StoreUnavailable, BudgetExceeded: the endpoint or Postgres is away or late, or the model's answer is
+                unusable; nothing was written.
+            StatementRejected: the endpoint refuses.
+        """
+        read, actor = checked_messages(messages), self._actor
+        segments = parse_namespace(namespace) if namespace is not None else own_namespace(actor)
+        due = self._write_due(deadline_ms, EXTRACT_MS)
+        await self._authorize(resource_of(segments, actor, Action.WRITE), Action.WRITE, due)
+        found = await FactExtractor.of(self._stores.settings).facts(read, deadline=due)
+        facts = [
+            replace(fact, metadata={"source_id": read[nth]["id"]} if read[nth].get("id") else {}) for fact, nth in found
+        ]
+        return await self._table.store_facts(actor, "/".join(segments), None, facts, deadline=due)
+
+    def _items(
+        self, root: str | None = None, fields: Sequence[str] | None = None, deadline_ms: float | None = None
+    ) -> MemoryItems:
+        """Return the items of LangGraph's store; for the arguments see :class:`imem.langgraph.MemoryStore`."""
+        from imem.services.memory_store import MemoryItems  # noqa: PLC0415 - LangGraph need not be installed
+
+        return MemoryItems(self._stores, self._actor, root=root, fields=fields, deadline_ms=deadline_ms)
 
     async def _authorize_memory(self, memory_id: UUID, action: Action, deadline: Deadline) -> None:
         """Authorize *action* on the namespace of a memory."""
@@ -192,17 +347,6 @@ class Memories(ActorApi):
             raise unknown_memory(memory_id)
         resource = resource_of(parse_namespace(namespace), self._actor, action)
         await self._authorize(resource, action, deadline)
-
-    async def _authorize(self, resource: Resource, action: Action, deadline: Deadline) -> None:
-        await self._stores.gateway.authorize(resource, action, deadline=deadline, actor=self._actor)
-
-    def _due(self, deadline_ms: float | None) -> Deadline:
-        default = self._stores.settings.deadline_ms
-        return Deadline.after_ms(budget_ms(deadline_ms, default=default, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS))
-
-
-def _write_due(deadline_ms: float | None) -> Deadline:
-    return Deadline.after_ms(budget_ms(deadline_ms, default=REMEMBER_MS, least=1, most=MOST_WRITE_BUDGET_MS))
 
 
 def _id_of(memory_id: UUID | str) -> UUID:

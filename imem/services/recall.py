@@ -14,6 +14,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
 from imem.recall.brief import Recall
 from imem.recall.request.context import RecallDependencies
+from imem.recall.signals.reader import SignalPolicy
 from imem.recall.timing.latency_watch import LatencyWatch
 from imem.services.stores import Stores
 
@@ -41,6 +42,7 @@ def recall_over(stores: Stores, actor: Actor | None = None, *, use_cache: bool =
             halflife_years=stores.settings.credibility_halflife_years,
             journal=stores.journal,
             watch=LatencyWatch(stores.database),
+            shows_signals=SignalPolicy.of(stores.settings).shows,
         ),
         actor or stores.gateway.actor,
     )

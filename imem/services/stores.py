@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
@@ -25,10 +26,11 @@ from imem.local.state import with_local_endpoints
 from imem.logs import by_default
 
 if TYPE_CHECKING:
-    from imem.cache.client import Client
     from imem.cache.tiers.tiered import TieredCache
     from imem.kg.engine import Graph
     from imem.recall.memories.store import MemoryTable
+    from imem.recall.search.store import SearchIndex
+    from imem.recall.signals.reader import SignalReader
     from imem.services.agent_stores import AgentStores
 
 
@@ -40,7 +42,7 @@ CREATE_PIPELINE_ROLE = _CREATE_ROLE.format(role="pipeline", variable="PIPELINE")
 CREATE_CURATOR_ROLE = _CREATE_ROLE.format(role="curator", variable="CURATOR")
 
 
-@dataclass(slots=True)
+@dataclass
 class Stores:
     """
     The stores of one process and one event loop; each connects when first used.
@@ -50,21 +52,16 @@ class Stores:
         database: Postgres.
         gateway: authorizes each call for its actor; that of calls which name none is the one of the settings.
         wakeup_publisher: wakes the applier.
-        listener: subscriber to the applier's visibility notifications; None if no caller waits for visibility.
+        closing: closes what was made, the latest first.
     """
 
     settings: Settings
     database: Database
     gateway: Gateway
     wakeup_publisher: WakeupPublisher
-    _graph: Graph | None = None
-    listener: VisibilitySubscriber | None = None
-    _tiers: TieredCache | None = None
-    _clients: list[Client] = field(default_factory=list)
-    _agents: AgentStores | None = None
-    _memories: MemoryTable | None = None
+    closing: AsyncExitStack = field(default_factory=AsyncExitStack, repr=False)
 
-    @property
+    @cached_property
     def graph(self) -> Graph:
         """
         The Neo4j client, made on first use: its driver takes longer to import than a small load takes to run.
@@ -72,42 +69,43 @@ class Stores:
         Raises:
             SettingsError: its address is not set.
         """
-        if self._graph is None:
-            from imem.kg.engine import Graph  # noqa: PLC0415 - see above
+        from imem.kg.engine import Graph  # noqa: PLC0415 - see above
 
-            settings = self.settings
-            self._graph = Graph(
-                _named(settings.neo4j_url, "neo4j_url"),
-                settings.neo4j_user,
-                settings.neo4j_password.get_secret_value() if settings.neo4j_password is not None else "",
-                pool_size=settings.neo4j_pool_size,
-                concurrency=settings.graph_concurrency,
-                slow_ms=settings.slow_query_ms,
-            )
-        return self._graph
+        settings = self.settings
+        graph = Graph(
+            _named(settings.neo4j_url, "neo4j_url"),
+            settings.neo4j_user,
+            settings.neo4j_password.get_secret_value() if settings.neo4j_password is not None else "",
+            pool_size=settings.neo4j_pool_size,
+            concurrency=settings.graph_concurrency,
+            slow_ms=settings.slow_query_ms,
+        )
+        self.closing.push_async_callback(graph.close)
+        return graph
 
-    @property
+    @cached_property
     def tiers(self) -> TieredCache | None:
         """The tiered cache, made on first use; None if the durable or the cache Valkey is not set."""
         settings = self.settings
-        if self._tiers is None and settings.valkey_durable_url is not None and settings.valkey_cache_url is not None:
-            from imem.cache.client import Client  # noqa: PLC0415 - as above
-            from imem.cache.tiers.invalidation import InvalidationSubscriber  # noqa: PLC0415 - as above
-            from imem.cache.tiers.local import LocalCache  # noqa: PLC0415 - as above
-            from imem.cache.tiers.shared import SharedCache  # noqa: PLC0415 - as above
-            from imem.cache.tiers.tag_versions import TagVersionReader  # noqa: PLC0415 - as above
-            from imem.cache.tiers.tiered import TieredCache  # noqa: PLC0415 - as above
+        if settings.valkey_durable_url is None or settings.valkey_cache_url is None:
+            return None
+        from imem.cache.client import Client  # noqa: PLC0415 - as above
+        from imem.cache.tiers.invalidation import InvalidationSubscriber  # noqa: PLC0415 - as above
+        from imem.cache.tiers.local import LocalCache  # noqa: PLC0415 - as above
+        from imem.cache.tiers.shared import SharedCache  # noqa: PLC0415 - as above
+        from imem.cache.tiers.tag_versions import TagVersionReader  # noqa: PLC0415 - as above
+        from imem.cache.tiers.tiered import TieredCache  # noqa: PLC0415 - as above
 
-            durable = Client(secret(settings, "valkey_durable_url"), name="The durable Valkey")
-            shared = Client(secret(settings, "valkey_cache_url"), name="The cache Valkey")
-            self._clients += (durable, shared)
-            clock = SystemClock()
-            local = LocalCache(clock, most_bytes=settings.local_cache_mb * 1024 * 1024)
-            changes = TagVersionReader(durable)
-            self._tiers = TieredCache(
-                local, SharedCache(shared), changes, clock, listen=InvalidationSubscriber(changes, local).run
-            )
-        return self._tiers
+        durable = Client(secret(settings, "valkey_durable_url"), name="The durable Valkey")
+        shared = Client(secret(settings, "valkey_cache_url"), name="The cache Valkey")
+        clock = SystemClock()
+        local = LocalCache(clock, most_bytes=settings.local_cache_mb * 1024 * 1024)
+        changes = TagVersionReader(durable)
+        listen = InvalidationSubscriber(changes, local).run
+        tiers = TieredCache(local, SharedCache(shared), changes, clock, listen=listen)
+        for one in (durable, shared, tiers):
+            self.closing.push_async_callback(one.close)
+        return tiers
 
     @property
     def journal(self) -> str:
@@ -115,16 +113,16 @@ class Stores:
         url = secret(self.settings, "postgres_url")
         return f"{_database_of(url)}?{urlsplit(url).query}"
 
-    @property
+    @cached_property
     def agents(self) -> AgentStores:
         """What agents of this process share, made on first use."""
-        if self._agents is None:
-            from imem.services.agent_stores import AgentStores  # noqa: PLC0415 - as above
+        from imem.services.agent_stores import AgentStores  # noqa: PLC0415 - as above
 
-            self._agents = AgentStores(self)
-        return self._agents
+        agents = AgentStores(self)
+        self.closing.push_async_callback(agents.close)
+        return agents
 
-    @property
+    @cached_property
     def memories(self) -> MemoryTable:
         """
         The table of memories, made on first use; all actors of the process share it, as its encoder.
@@ -132,33 +130,35 @@ class Stores:
         Raises:
             SettingsError: the settings name an endpoint for vectors, and no model.
         """
-        if self._memories is None:
-            from imem.recall.memories.store import MemoryTable  # noqa: PLC0415 - as above
-            from imem.services.embedders import embedder_of  # noqa: PLC0415 - as above
+        from imem.recall.memories.store import MemoryTable  # noqa: PLC0415 - as above
+        from imem.services.embedders import embedder_of  # noqa: PLC0415 - as above
 
-            self._memories = MemoryTable(self.database, embedder_of(self.settings))
-        return self._memories
+        settings = self.settings
+        embedder = embedder_of(settings)
+        memories = MemoryTable(self.database, embedder, near_duplicate=settings.memory_duplicate_similarity)
+        self.closing.push_async_callback(memories.close)
+        return memories
 
-    async def close(self) -> None:
-        """Close every connection; what was counted of memories is written first."""
-        if self._memories is not None:
-            await self._memories.close()
-        if self._agents is not None:
-            await self._agents.close()
-        if self._tiers is not None:
-            await self._tiers.close()
-        for client in self._clients:
-            await client.close()
-        try:
-            if self._graph is not None:
-                await self._graph.close()
-        finally:
-            try:
-                await self.database.close()
-            finally:
-                if self.listener is not None:
-                    await self.listener.close()
-                await self.wakeup_publisher.close()
+    @property
+    def search(self) -> SearchIndex:
+        """
+        Search over everything, by the encoder of memories.
+
+        Raises:
+            SettingsError: as :attr:`memories`.
+        """
+        from imem.recall.search.store import SearchIndex  # noqa: PLC0415 - as above
+
+        return SearchIndex(self.database, self.memories)
+
+    @cached_property
+    def signals(self) -> SignalReader:
+        """What reads agents' signals, made on first use; all actors of the process share its watch and its audit."""
+        from imem.recall.signals.reader import SignalPolicy, SignalReader  # noqa: PLC0415 - as above
+
+        signals = SignalReader(self.gateway, SignalPolicy.of(self.settings))
+        self.closing.push_async_callback(signals.close)
+        return signals
 
     @classmethod
     @asynccontextmanager
@@ -187,11 +187,10 @@ class Stores:
             visibility=listener,
             waits=settings.sync_priority,
         )
-        stores = cls(settings, database, gateway, wakeup_publisher, listener=listener)
-        try:
-            yield stores
-        finally:
-            await stores.close()
+        async with AsyncExitStack() as closing:
+            for one in (wakeup_publisher, listener, database):
+                closing.push_async_callback(one.close)
+            yield cls(settings, database, gateway, wakeup_publisher, closing)
 
 
 def register_metrics(settings: Settings) -> None:

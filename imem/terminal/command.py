@@ -6,11 +6,14 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
+from imem.journal.actors import Action, Resource
+from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, UnknownDebate, UnknownSubject
 from imem.journal.settings import Settings
 
@@ -53,9 +56,23 @@ def run_within(open_: Callable[[Settings], AbstractAsyncContextManager[S]], work
         raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
 
 
+async def ask(
+    stores: Stores, resource: Resource, action: Action, work: Callable[[Deadline], Awaitable[T]], *, budget_ms: float
+) -> T:
+    """Run *work* within *budget_ms*, if the actor may do *action* to *resource*."""
+    deadline = Deadline.after_ms(budget_ms)
+    return await stores.gateway.authorize_and_execute(resource, action, lambda: work(deadline), deadline=deadline)
+
+
 def print_json(value: Any) -> None:
-    """Print *value* as JSON, indented."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print *value* as JSON, indented: dataclasses by their fields, times in ISO 8601, anything else as text."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {one.name: getattr(value, one.name) for one in fields(value)}
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def print_answer(value: Any, lines: Callable[[], Iterable[str]], *, as_json: bool) -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
@@ -96,9 +97,7 @@ class LoadView:
 
     def refused(self, line: RefusedLine) -> None:
         """Print a refused line, the first :data:`SHOWN` of them; write each to the document and the report."""
-        content = {"file": line.file, "line": line.line, "field": line.field, "reason": line.reason}
-        if line.column:
-            content["column"] = line.column
+        content = {name: value for name, value in asdict(line).items() if name != "column" or value}
         if self._report is not None:
             self._report.write(json.dumps(content) + "\n")  # Escaped: a path may hold what is no UTF-8.
         if self._document is not None:
@@ -195,9 +194,7 @@ def _summary(counts: LoadCounts, *, visible: bool | None, error: str | None) -> 
         "visible": visible,
         "waiting": counts.waiting,
         "dead": counts.dead,
-        "missing_references": None
-        if counts.missing is None
-        else [{"kind": one.kind, "count": one.count, "examples": list(one.examples)} for one in counts.missing],
+        "missing_references": None if counts.missing is None else [asdict(one) for one in counts.missing],
         "references_error": counts.unchecked_reason or None,
         "stopped_at": counts.stopped_at,
         "error": error,

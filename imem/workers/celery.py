@@ -12,6 +12,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from celery import Celery, signals
@@ -26,6 +27,7 @@ from imem.checkpoints.deliverables import ResultChecks
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.pauses.assembly import PauseServices, assemble
 from imem.checkpoints.pauses.pipelines import register_run_agent
+from imem.credibility.regimes.providers import provider_of
 from imem.credibility.settling import ACTOR
 from imem.ingest.recorder import Recorder
 from imem.jobs.celery_tasks import register
@@ -38,6 +40,7 @@ from imem.journal.postgres.database import Database
 from imem.journal.settings import Settings
 from imem.local.readiness import notify_ready
 from imem.logs import configure
+from imem.postmortem.reflection.model_distiller import distillers_of
 from imem.services.embedders import embedder_of
 from imem.services.pauses import sender
 from imem.services.stores import pipeline_url, register_metrics, secret, valkeys_of
@@ -70,12 +73,15 @@ class LoopThread:
     Attributes:
         database, gateway: Postgres, and the gateway of the pipelines' actor.
         halflife_years: for agents whose record names none.
+        indicators: provides those of the market's regime; None if none is set.
         cleanup: of checkpoints.
         pause_services: the services of pauses; None if a Valkey is not set.
         notifiers: the channels of alerts.
         valkeys: the address of each Valkey, by its role.
         synchronizer, gate_sync: synchronisation of agents; None if a Valkey is not set.
         embedder: makes vectors of analyses; loaded on first use.
+        distiller_of: makes lessons of closed trades, by the model that is configured.
+        signal_retention: how long signals are kept.
     """
 
     def __init__(self, settings: Settings, postgres_url: str) -> None:
@@ -84,7 +90,10 @@ class LoopThread:
         self.notifiers = notifiers_of(settings)
         self.valkeys = valkeys_of(settings)
         self.embedder = embedder_of(settings)
+        self.distiller_of = distillers_of(settings)
+        self.indicators = provider_of(settings)
         self.halflife_years = settings.credibility_halflife_years
+        self.signal_retention = timedelta(days=settings.signals_retention_days)
         self.database = Database(postgres_url, size=POOL_SIZE)
         self._wakeup_publisher = (
             WakeupPublisher(settings.valkey_durable_url.get_secret_value()) if settings.valkey_durable_url else None
@@ -118,9 +127,8 @@ class LoopThread:
             self.gate_sync = GateSync(self.database, self.synchronizer)
 
     def _synchronizer(self, memories: WorkingStore, durable: Client) -> Synchronizer:
-        publish_wakeup = self._wakeup_publisher.publish_wakeup if self._wakeup_publisher else None
         its = Recorder(self.gateway, own_role=False), self.gateway
-        return Synchronizer(self.database, memories, *its, notices=Notices(durable), announce=publish_wakeup)
+        return Synchronizer(self.database, memories, *its, notices=Notices(durable))
 
     def _client(self, url: SecretStr | None) -> Client | None:
         """Return a client of the Valkey at *url*, closed by :meth:`stop`; None if it is not set."""

@@ -6,27 +6,38 @@ from typing import Any, Final
 
 from imem.checkpoints.pauses.pipelines import MANAGE, RETIRE
 from imem.checkpoints.pipelines import CLEANUP
-from imem.credibility.pipelines import RECONCILE, SETTLE
-from imem.jobs.alert_pipelines import SEND_ALERTS, WATCH_MEMORY
+from imem.credibility.pipelines import DETECT_REGIME, PUBLISH_SCORES, RECONCILE, REVIEW, SETTLE
+from imem.jobs.alert_pipelines import SEND_ALERTS, WATCH_ACCESS, WATCH_MEMORY
 from imem.jobs.due import DueRule
 from imem.jobs.journal_pipelines import UPKEEP
 from imem.jobs.pipeline import Pipeline
 from imem.kg.pipelines import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
 from imem.kg.projection.derived_values import RULES
+from imem.postmortem.reflection.pipelines import REFLECT
 from imem.recall.memories.pipelines import CONSOLIDATE_MEMORIES, EMBED_MEMORIES, MAINTAIN_MEMORIES
+from imem.recall.search.pipelines import PROJECT_TEXTS
+from imem.recall.signals.pipelines import PROJECT_SIGNALS, RETAIN_SIGNALS
 from imem.sync.pipelines import FLUSH, SYNC_GATES
 
 PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     SETTLE,
     RECONCILE,
+    DETECT_REGIME,
+    PUBLISH_SCORES,
+    REVIEW,
     SIMILAR,
     REBUILD_SIMILAR,
     REBUILD_VIEWS,
     EMBED_MEMORIES,
     CONSOLIDATE_MEMORIES,
     MAINTAIN_MEMORIES,
+    PROJECT_TEXTS,
+    REFLECT,
+    PROJECT_SIGNALS,
+    RETAIN_SIGNALS,
     SEND_ALERTS,
     WATCH_MEMORY,
+    WATCH_ACCESS,
     MANAGE,
     RETIRE,
     SYNC_GATES,

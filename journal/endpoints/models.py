@@ -9,8 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+import orjson
+
 from imem.journal.deadline import Deadline
-from imem.journal.endpoints.post import post
+from imem.journal.endpoints.chat import ChatReply, chat_reply
+from imem.journal.endpoints.http_client import request
 from imem.journal.errors import StatementRejected, StoreUnavailable
 from imem.journal.retry import retry
 from imem.journal.settings import PREFIX
@@ -67,7 +70,7 @@ class ModelEndpoint:
             headers["authorization"] = f"Bearer {self.key}"
 
         async def try_to_ask() -> bytes:
-            answer = await post(self.address, body, headers, most_bytes=most_bytes, deadline=deadline)
+            answer = await request("POST", self.address, headers, body=body, most_bytes=most_bytes, deadline=deadline)
             if answer.ok:
                 return answer.body
             if answer.busy:
@@ -88,3 +91,25 @@ class ModelEndpoint:
             first_pause_s=_FIRST_PAUSE_S,
             longest_pause_s=_LONGEST_PAUSE_S,
         )
+
+    async def chat(
+        self,
+        model: str,
+        instruction: str,
+        content: str,
+        *,
+        most_bytes: int,
+        deadline: Deadline,
+        max_tokens: int | None = None,
+    ) -> ChatReply:
+        """
+        Return what *model* replies to *content* under the system message *instruction*.
+
+        Raises:
+            StoreUnavailable, StatementRejected, BudgetExceeded: as :meth:`ask`; the first also for an answer that is no
+                chat completion, or empty.
+        """
+        messages = [{"role": "system", "content": instruction}, {"role": "user", "content": content}]
+        asked = {"model": model, "messages": messages, **({} if max_tokens is None else {"max_tokens": max_tokens})}
+        answer = await self.ask(orjson.dumps(asked), most_bytes=most_bytes, deadline=deadline)
+        return chat_reply(answer, self.purpose)

@@ -119,8 +119,10 @@ CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
     "valkey_cache_url": valkey,
     "maven_repository": maven,
     "summary_url": http,
+    "extraction_url": http,
     "embedding_url": http,
     "webhook_url": http,
+    "regime_url": http,
 }
 """Setting of a URL → its check."""
 

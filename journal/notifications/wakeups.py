@@ -29,19 +29,19 @@ BLOCK_S = 1.0
 """How long one read of the streams blocks before the applier polls Postgres, in seconds."""
 
 APPLIER_INTERVAL_S = 300.0
-"""Polling interval of the applier where tiers do not count, in seconds."""
+"""Polling interval of the applier where ``sync_priority`` is off, in seconds."""
 
 _SOCKET_S = 0.25
 
 
 def applier_interval_s(*, priority: bool) -> float:
-    """Return the applier's polling interval in seconds; 0 where tiers count, since wake-ups start it."""
+    """Return the applier's polling interval in seconds; 0 where ``sync_priority`` is on, since wake-ups start it."""
     return 0.0 if priority else APPLIER_INTERVAL_S
 
 
 class IntervalWakeups:
     """
-    Wakes the applier by time alone, where tiers do not count.
+    Wakes the applier by time alone, where ``sync_priority`` is off.
 
     Args:
         every_s: interval, in seconds.

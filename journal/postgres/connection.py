@@ -12,7 +12,7 @@ Everything that the driver waits for on an open connection passes :meth:`Connect
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
@@ -80,6 +80,18 @@ class Connection(psycopg.AsyncConnection[dict[str, Any]]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._cursors: dict[LiteralString, Cursor] = {}
+
+    @classmethod
+    async def connect(  # type: ignore[override]  # the pool passes what it was given
+        cls, conninfo: str = "", *, failed: Callable[[psycopg.Error], None] | None = None, **named: Any
+    ) -> Connection:
+        """Return a connection; *failed* is told why there is none, which the driver's pool keeps for itself."""
+        try:
+            return await super().connect(conninfo, **named)
+        except psycopg.Error as error:
+            if failed is not None:
+                failed(error)
+            raise
 
     async def answer(self, statement: LiteralString, parameters: Parameters | None = None) -> list[Row]:
         """

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+import psycopg
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
@@ -37,11 +39,23 @@ IDLE_LIMIT: Final = f"-c idle_in_transaction_session_timeout={LONGEST_IDLE_S}s"
 _LONGEST_CLOSE_S: Final = 1.0
 """How long closing waits for a connection that is being opened, in seconds."""
 
+_FULL: Final = re.compile(r"too many (?:clients|connections)|connection slots")
+"""What a server says, in English, that has as many connections as it takes; in other languages it just refuses."""
+
 _Inner = AsyncConnectionPool[Connection]
 
 
 class ServerRefuses(PoolTimeout):
-    """The server refuses connections, or accepted none within the connect timeout."""
+    """
+    The server refuses connections, or accepted none within the connect timeout.
+
+    Attributes:
+        full: whether it is there, and has as many connections as it takes.
+    """
+
+    def __init__(self, message: str, *, full: bool) -> None:
+        super().__init__(message)
+        self.full = full
 
 
 class Pool:
@@ -77,6 +91,7 @@ class Pool:
         self._opening = asyncio.Lock()
         self._lent: dict[Connection, _Inner] = {}
         self._waiting: set[asyncio.Timeout] = set()
+        self._full = False
         self._ending: set[asyncio.Task[None]] = set()
 
     async def lend(self, wait_s: float) -> Connection:
@@ -99,7 +114,7 @@ class Pool:
                 finally:
                     self._waiting.discard(scope)
         except TimeoutError as error:
-            raise ServerRefuses("the server refuses connections") from error
+            raise ServerRefuses("the server refuses connections", full=self._full) from error
         self._lent[conn] = inner
         return conn
 
@@ -132,11 +147,15 @@ class Pool:
                         # A failed attempt is an error of the callers at once; no task retries for minutes.
                         reconnect_timeout=0.0,
                         reconnect_failed=self._refused,
-                        kwargs=dict(self._kwargs),
+                        kwargs={**self._kwargs, "failed": self._failed},
                     )
                     await inner.open(wait=False)
                     self._inner = inner
         return self._inner
+
+    def _failed(self, error: psycopg.Error) -> None:
+        # Before there is a connection, the driver knows no state of the error. Not kept: it may quote the URL.
+        self._full = _FULL.search(str(error)) is not None
 
     def _refused(self, inner: _Inner) -> None:
         """Close *inner*, unless a connection of it is in use and will be returned to a waiter."""

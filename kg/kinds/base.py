@@ -94,7 +94,8 @@ class Kind(StrictModel):
     - ``tags``: the dependency tags of its records, beside that of the record itself;
     - ``occurred``: the field of the core with the default ``occurred_at``;
     - ``fixed``: fields that a correction may not change, since scores or histories hang on them;
-    - ``settles``: whether a record says what its metric turned out to be; one of another kind with a metric claims it.
+    - ``settles``: whether a record says what its metric turned out to be; one of another kind with a metric claims it;
+    - ``reference``: whether scores are computed by it, so that it takes the import right or a person to record it.
 
     Raises:
         BadInput: a value is missing, unknown or outside its bounds; names the first such field.
@@ -105,6 +106,7 @@ class Kind(StrictModel):
     OCCURRED: ClassVar[str | None] = None
     FIXED: ClassVar[tuple[str, ...]] = ()
     SETTLES: ClassVar[bool] = False
+    REFERENCE: ClassVar[bool] = False
     OWNER: ClassVar[str | None] = None
     UNOWNED: ClassVar[bool] = False
     LABELS: ClassVar[tuple[str, ...]] = ()
@@ -122,6 +124,7 @@ class Kind(StrictModel):
         occurred: str | None = None,
         fixed: tuple[str, ...] = (),
         settles: bool = False,
+        reference: bool = False,
         owner: str | None = None,
         unowned: bool = False,
         **kwargs: Any,
@@ -133,6 +136,7 @@ class Kind(StrictModel):
         cls.OCCURRED = occurred
         cls.FIXED = fixed
         cls.SETTLES = settles
+        cls.REFERENCE = reference
         cls.OWNER = owner
         cls.UNOWNED = unowned
         cls.LABELS = (cls.__name__, *labels)

@@ -172,6 +172,7 @@ class KindInfo:
         occurred: field of the core with its default ``occurred_at``, if any.
         fixed: fields of the core that a correction may not change.
         settles: whether a record says what a metric turned out to be; one of another kind with a metric claims it.
+        reference: whether scores are computed by it, so that it takes the import right or a person to record it.
         owner: field of the core with its owner or owners; None if who records it owns it.
         unowned: whether no agent may append it.
         core: its core.
@@ -190,6 +191,7 @@ class KindInfo:
     occurred: str | None
     fixed: tuple[str, ...]
     settles: bool
+    reference: bool
     owner: str | None
     unowned: bool
     core: PropertySet
@@ -288,6 +290,7 @@ def _describe(model: type[Kind]) -> KindInfo:
         occurred=model.OCCURRED,
         fixed=model.FIXED,
         settles=model.SETTLES,
+        reference=model.REFERENCE,
         owner=model.OWNER,
         unowned=model.UNOWNED,
         core=core,
@@ -382,11 +385,6 @@ def implied_links(kind: str, core: Mapping[str, Any]) -> list[ImpliedLink]:
     return [link for implication in info.implies for link in implication.links(info.label, key, core)]
 
 
-def to_graph(kind: str, group: str, canonical: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the graph form of a core or group, with None for each absent property."""
-    return KINDS[kind].part(group).to_graph(canonical)
-
-
 def from_graph(kind: str, node: Mapping[str, Any]) -> Kind | None:
     """
     Return the model of a node's properties, or None when it is a stub.
@@ -405,15 +403,3 @@ def from_graph(kind: str, node: Mapping[str, Any]) -> Kind | None:
         if group or node.get(f"{name}_known_at") is not None:
             values[name] = part.model.model_validate(group)
     return info.model.model_validate(values)
-
-
-def to_model(kind: str, core: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]] | None = None) -> Kind:
-    """
-    Return the model of a canonical core with its groups.
-
-    Raises:
-        pydantic.ValidationError: the values are not canonical ones of that kind.
-    """
-    info = KINDS[kind]
-    parts = {name: info.groups[name].model.model_validate(dict(group)) for name, group in (groups or {}).items()}
-    return info.model.model_validate({**core, **parts})

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 
 
 class Recommendation(StrEnum):
@@ -151,6 +149,31 @@ class TrendDirection(StrEnum):
     DEGRADING = "degrading"
 
 
+class OverrideReason(StrEnum):
+    """Why a person overrode a recommendation."""
+
+    MISSED_QUALITATIVE_FACTOR = "missed_qualitative_factor"
+    STALE_DATA = "stale_data"
+    FLAWED_LOGIC = "flawed_logic"
+    OTHER = "other"
+
+
+class BiasKind(StrEnum):
+    """Whether an error is a share of the outcome or a number."""
+
+    RELATIVE = "relative"
+    ABSOLUTE = "absolute"
+
+
+class BiasStatus(StrEnum):
+    """The status of a correction of a bias."""
+
+    PROPOSED = "proposed"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    RETIRED = "retired"
+
+
 class ContradictionPriority(StrEnum):
     """The priority of a contradiction."""
 
@@ -236,36 +259,3 @@ class ArchiveContent(StrEnum):
 def name_of(enum: type[StrEnum]) -> str:
     """Return the name of *enum* in the graph's specification: ``SizeClass`` is ``size_class``."""
     return re.sub(r"(?<=.)([A-Z])", r"_\1", enum.__name__).lower()
-
-
-ENUMS: Mapping[str, type[StrEnum]] = MappingProxyType(
-    {
-        name_of(enum): enum
-        for enum in (
-            Recommendation,
-            Direction,
-            SizeClass,
-            GrowthStage,
-            Regime,
-            PatternStatus,
-            ResolutionLevelDebate,
-            ResolutionLevelData,
-            DecisionOutcome,
-            Stance,
-            AgentKind,
-            ValidationType,
-            StorageTier,
-            TrendDirection,
-            ContradictionPriority,
-            DebatePriority,
-            ResolutionMethod,
-            PostmortemStatus,
-            RootCause,
-            SuccessClass,
-            LessonSource,
-            LessonPriority,
-            ArchiveContent,
-        )
-    }
-)
-"""Every enum by its name."""

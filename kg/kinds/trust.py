@@ -6,14 +6,19 @@ from pydantic import Field, model_validator
 
 from imem.kg.kinds.base import Group, Kind, StrictModel, Tag
 from imem.kg.kinds.enums import (
+    BiasKind,
+    BiasStatus,
     ContradictionPriority,
     DebatePriority,
+    OverrideReason,
+    Regime,
     ResolutionLevelData,
     ResolutionLevelDebate,
     ResolutionMethod,
     TrendDirection,
 )
 from imem.kg.kinds.fields import (
+    Count,
     Flag,
     Integer,
     Json,
@@ -46,7 +51,7 @@ class AgentCredibility(Kind, governed="credibility", tags=(Tag("agent", "agent_i
 
         overall_score: Prob | None = None
         sample_size: Integer
-        recent_accuracy: Prob | None = Field(None, description="Mean of the last ten outcomes.")
+        recent_accuracy: Prob | None = Field(None, description="Mean of the last ten observations.")
         time_weighted_score: Prob | None = None
         bias_corrections: Json | None = None
         last_updated: Moment
@@ -100,6 +105,114 @@ class SourceCredibility(Kind, key="source_name", governed="credibility", tags=()
     source_name: Key
     source_type: ShortText
     score: Score | None = None
+
+
+class RegimeReading(Kind, occurred="observed_at", reference=True, tags=()):
+    """
+    The regime of a market at a moment.
+
+    In force is the latest reading by ``observed_at`` that could be known and is not withdrawn; of two at one moment,
+    the one that was known later.
+    """
+
+    id: Key
+    market: Key = Field("US", description="The market that is in it.")
+    observed_at: Moment = Field(description="When the market was in that regime.")
+    regime: Regime
+    stale: Flag = Field(description="Whether an indicator was missing, so that the previous regime was kept.")
+    sp500_return_12m: Number | None = Field(
+        None, description="Return of the S&P 500 over the trailing twelve months, as a fraction."
+    )
+    fed_funds: Number | None = Field(None, description="Federal funds rate, in percent points.")
+    vix: Number | None = Field(None, description="VIX, in index points.")
+    source: ShortText = Field(description="Who or what read it: a person, or the provider of the indicators.")
+    run_id: Key | None = Field(None, description="The run that detected it.")
+    withdrawn: Flag | None = Field(None, description="Set by a correction: the reading no longer counts.")
+
+
+class HumanOverride(
+    Kind, occurred="overridden_at", reference=True, fixed=("agent", "domain", "overridden_at"), tags=()
+):
+    """A person's override of what an agent recommended: of one finding, analysis or decision."""
+
+    id: Key
+    agent: Name = Field(description="The agent that was overridden.")
+    domain: Name
+    finding_id: Key | None = None
+    analysis_id: Key | None = None
+    decision_id: Key | None = None
+    reason: OverrideReason
+    rationale: Text | None = None
+    overridden_at: Moment
+    withdrawn: Flag | None = Field(None, description="Set by a correction: the override no longer counts.")
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        if sum(key is not None for key in (self.finding_id, self.analysis_id, self.decision_id)) != 1:
+            raise refuse(
+                "finding_id", "is one of three, of which one is needed: analysis_id and decision_id are the others."
+            )
+        return self
+
+
+class CredibilityPin(Kind, occurred="pinned_at", reference=True, fixed=("agent", "domain"), tags=()):
+    """
+    The score of an agent in a domain that a person holds in place of the computed ones, which are shown beside it.
+
+    Of several the latest by ``pinned_at`` is in force, until its end.
+    """
+
+    class End(Group):
+        """When the pin was taken out, and why."""
+
+        ended_at: Moment
+        end_reason: Text
+
+    id: Key
+    agent: Name
+    domain: Name
+    score: Prob
+    reason: Text
+    pinned_at: Moment
+    until: Moment | None = Field(None, description="When it ends by itself.")
+    end: End | None = None
+
+    @model_validator(mode="after")
+    def _ends_later(self) -> Self:
+        if self.until is not None and self.until <= self.pinned_at:
+            raise refuse("until", "is not after pinned_at.")
+        return self
+
+
+class BiasCorrection(
+    Kind, occurred="proposed_at", reference=True, fixed=("agent", "domain", "of_metric", "kind", "bias"), tags=()
+):
+    """
+    A systematic error of an agent's values, with what a back-test of its correction found.
+
+    It is shown beside a claim while a person has approved it, and changes no claim, score or outcome.
+    """
+
+    class State(Group):
+        """What was decided about it; only a person approves."""
+
+        status: BiasStatus
+        decided_at: Moment
+        rationale: Text | None = None
+
+    id: Key
+    agent: Name
+    domain: Name
+    of_metric: ShortText = Field(description="The metric of the claims.")
+    sector: ShortText | None = None
+    regime: Regime | None = None
+    kind: BiasKind
+    bias: Number = Field(description="Above zero: the values are too high; relative ones as a fraction.")
+    n: Count = Field(description="Observations that it was estimated on.")
+    accuracy_before: Prob = Field(description="Share right of the newer claims, as stated.")
+    accuracy_after: Prob = Field(description="Share right of them, corrected.")
+    proposed_at: Moment
+    state: State | None = None
 
 
 class DataContradiction(Kind, occurred="timestamp", tags=(Tag("subject", "subject_id"),)):

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypedDict
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
@@ -260,14 +260,7 @@ def correction_of(
     info = _kind("correct", type(model).__name__, writer)
     values = {name: value for name, value in model.__dict__.items() if name not in info.groups}
     core = _core(info, values, known_by_model=True)
-    return CorrectLine(
-        kind=info.label,
-        key=core[info.key],
-        core=core,
-        reason=_reason(reason),
-        known_at=_moment("known_at", known_at),
-        occurred_at=_moment("occurred_at", occurred_at),
-    )
+    return _correct_line(info, core, reason, _clocks(known_at, occurred_at))
 
 
 # Reading the text
@@ -341,7 +334,7 @@ def _moment(where: str, value: object) -> datetime | None:
         raise BadInput(where, error.message()) from None
 
 
-class _Clocks(NamedTuple):
+class _Clocks(TypedDict):
     """``known_at`` and ``occurred_at`` of a line."""
 
     known_at: datetime | None
@@ -349,7 +342,7 @@ class _Clocks(NamedTuple):
 
 
 def _clocks(known_at: object, occurred_at: object) -> _Clocks:
-    return _Clocks(_moment("known_at", known_at), _moment("occurred_at", occurred_at))
+    return {"known_at": _moment("known_at", known_at), "occurred_at": _moment("occurred_at", occurred_at)}
 
 
 def _object(where: str, value: object) -> dict[str, Any]:
@@ -426,7 +419,7 @@ def _late(info: KindInfo, members: Mapping[str, Any], clocks: _Clocks, writer: s
     groups = _groups(info, _object("groups", members.get("groups", {})), writer)
     if not groups:
         raise BadInput("groups", "is required where no core is stated.")
-    return RecordLine(kind=info.label, key=key, groups=groups, known_at=clocks.known_at, occurred_at=clocks.occurred_at)
+    return RecordLine(kind=info.label, key=key, groups=groups, **clocks)
 
 
 def _record_line(
@@ -446,8 +439,7 @@ def _record_line(
         groups=_groups(info, groups, writer) if groups else {},
         body=_body(body) if body is not None else None,
         turns=_turns(info, turns) if turns is not None else (),
-        known_at=clocks.known_at,
-        occurred_at=clocks.occurred_at,
+        **clocks,
     )
 
 
@@ -499,14 +491,11 @@ def _correction(members: Mapping[str, Any], writer: str | None) -> CorrectLine:
     core = _core(info, members.get("core"))
     if members.get("key") not in (None, core[info.key]):
         raise BadInput("key", f"is not the {info.key} that the core states.")
-    return CorrectLine(
-        kind=info.label,
-        key=core[info.key],
-        core=core,
-        reason=_reason(members.get("reason")),
-        known_at=clocks.known_at,
-        occurred_at=clocks.occurred_at,
-    )
+    return _correct_line(info, core, members.get("reason"), clocks)
+
+
+def _correct_line(info: KindInfo, core: Canonical, reason: object, clocks: _Clocks) -> CorrectLine:
+    return CorrectLine(kind=info.label, key=core[info.key], core=core, reason=_reason(reason), **clocks)
 
 
 # Links
@@ -555,8 +544,7 @@ def _link(members: Mapping[str, Any], writer: str | None) -> LinkLine:
         to_label=to_label,
         to_key=to_key,
         props=props,
-        known_at=clocks.known_at,
-        occurred_at=clocks.occurred_at,
+        **clocks,
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from imem.kg.kinds.catalog import KINDS
-from imem.kg.kinds.enums import AgentKind
+from imem.kg.kinds.enums import AgentKind, BiasStatus
 from imem.kg.load_format.lines import CorrectLine, Line, LinkLine, RecordLine
 
 NO_OWNER: Final = ""
@@ -67,14 +67,23 @@ def sets_measure(line: Line, actor: str) -> bool:
     """
     Return whether *line* sets a reference value, which requires the import right or a human role.
 
-    That is an agent that is a baseline, an ensemble or a human, and an outcome outside the actor's own prefix.
+    That is a record of a kind by which scores are computed, an agent that is a baseline, an ensemble or a human, and an
+    outcome outside the actor's own prefix.
     """
     if not isinstance(line, RecordLine):
         return False
     if line.kind == "Agent":
         return line.groups.get("profile", {}).get("kind") in REFERENCE_KINDS
+    if KINDS[line.kind].reference:
+        return True
     own = line.key.startswith(f"{OWN_OUTCOMES}{actor}/")
     return KINDS[line.kind].settles and line.core is not None and not own
+
+
+def approves_bias(line: Line) -> bool:
+    """Return whether *line* approves the correction of a bias, which only a person may."""
+    state = line.groups.get("state", {}) if isinstance(line, RecordLine) and line.kind == "BiasCorrection" else {}
+    return state.get("status") == BiasStatus.APPROVED
 
 
 def is_of_debates(line: Line) -> bool:

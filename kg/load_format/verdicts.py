@@ -1,7 +1,7 @@
 """
-The rules by which a line is refused: one table, for parsing, for dry runs, and for the journal's verdicts.
+The rules by which a line is refused: one table, for parsing, for dry runs, and for the journal's refusals.
 
-The journal decides again when it appends, by the same rules in SQL: it alone knows the moment, and what is on file.
+The journal decides again when it appends, by the same rules in SQL: it alone knows the moment, and what is recorded.
 """
 
 from __future__ import annotations

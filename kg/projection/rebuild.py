@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import neo4j
 import structlog
@@ -32,25 +32,17 @@ from imem.kg.projection.applier import MOST_REJECTIONS, STORE_BUDGET_MS
 from imem.kg.projection.batches import write_bisecting, write_events
 from imem.kg.projection.hash import GraphHash, graph_hash
 from imem.kg.projection.rows import Event
+from imem.kg.projection.verification import STATEMENT_BUDGET_MS, WIPE_NODES, change, reopen, statement_deadline
 
 log = structlog.get_logger()
 
 PAGE_EVENTS: Final = 2000
 """Events read and written at once; large, since no caller waits for one event."""
 
-_MARK_EVENTS: Final = 20_000
-"""Positions marked as not applied in one statement."""
-
-_WIPE_NODES: Final = 2000
-"""Nodes deleted in one transaction."""
-
 _WRITERS_S: Final = 30.0
 """Longest wait for open transactions of writers, in seconds."""
 
 _LOOK_S: Final = 0.02
-
-_GRAPH_BUDGET_MS: Final = 120_000
-"""Timeout of one statement or batch in a graph, in milliseconds; the new server's caches are cold."""
 
 ReportProgress = Callable[[int, int], None]
 """Called with how many events are done, of how many."""
@@ -85,10 +77,6 @@ def _store_deadline() -> Deadline:
     return Deadline.after_ms(STORE_BUDGET_MS)
 
 
-def _graph_deadline() -> Deadline:
-    return Deadline.after_ms(_GRAPH_BUDGET_MS)
-
-
 async def settled_end(database: Database) -> int:
     """
     Return the journal's last position once no open transaction can commit at or below it.
@@ -120,7 +108,7 @@ async def begin(database: Database, live: Graph, target: Graph, *, clock: Clock 
         BadInput: it is the live graph, or holds something else than an unfinished rebuild of this journal.
         GraphUnavailable: one of them cannot be reached.
     """
-    ids = [await one.read("graph_identity", deadline=_graph_deadline()) for one in (live, target)]
+    ids = [await one.read("graph_identity", deadline=statement_deadline()) for one in (live, target)]
     if ids[0] == ids[1]:
         raise BadInput("into", "is the graph that is in use.", mend="With --in-place it is made anew where it is.")
     now = (clock or SystemClock()).now().isoformat()
@@ -129,9 +117,9 @@ async def begin(database: Database, live: Graph, target: Graph, *, clock: Clock 
         row = await (await transaction.run(cypher("begin_rebuild").text, given(now=now))).single(strict=True)
         return bool(row["begun"])
 
-    begun, _ = await target.write("begin_rebuild", mark, deadline=_graph_deadline())
+    begun, _ = await target.write("begin_rebuild", mark, deadline=statement_deadline())
     if begun:
-        end = (await target.read("applied_end", deadline=_graph_deadline()))[0]
+        end = (await target.read("applied_end", deadline=statement_deadline()))[0]
         position = int(end["position"])
         if position == 0:
             return 0
@@ -173,7 +161,7 @@ async def replay(
         ]
 
     async def write(events: Sequence[Event]) -> None:
-        await write_events(target, events, clock, budget_ms=_GRAPH_BUDGET_MS)
+        await write_events(target, events, clock, budget_ms=STATEMENT_BUDGET_MS)
 
     async def refuse(event: Event, error: StatementRejected) -> None:
         log.error("rebuild.refused", position=event.position, kind=event.kind, reason=str(error))
@@ -251,7 +239,7 @@ async def catch_up(
     done = 0
 
     async def write(events: Sequence[Event]) -> None:
-        bookmark = await write_events(graph, events, clock, budget_ms=_GRAPH_BUDGET_MS)
+        bookmark = await write_events(graph, events, clock, budget_ms=STATEMENT_BUDGET_MS)
         positions = [event.position for event in events]
         marks = {"positions": positions, "bookmark": bookmark, **lease.fence}
         if await database.execute("settle_applied", marks, deadline=_store_deadline()) != len(positions):
@@ -321,7 +309,7 @@ class Replacement:
 
 async def clear_rebuild_mark(graph: Graph) -> None:
     """Remove the mark of a rebuild from a graph that has replaced the live one; the applier writes it from now on."""
-    await _run(graph, "end_rebuild")
+    await change(graph, "end_rebuild")
 
 
 async def rederive(database: Database, statements: Sequence[str]) -> None:
@@ -333,7 +321,7 @@ async def rederive(database: Database, statements: Sequence[str]) -> None:
         statements: names of the statements that queue them, each owned by the pipeline that derives them.
     """
     for name in statements:
-        await database.execute(name, deadline=_graph_deadline())
+        await database.execute(name, deadline=statement_deadline())
 
 
 # In place
@@ -355,22 +343,9 @@ async def rebuild_in_place(
         upto = await settled_end(database)
         await catch_up(database, graph, lease, upto, clock=clock)
         before = await graph_hash(graph)
-        for start in range(0, upto, _MARK_EVENTS):
-            span = {"after": start, "upto": min(start + _MARK_EVENTS, upto)}
-            await database.execute("reopen_deliveries", {**span, **lease.fence}, deadline=_store_deadline())
-        await lease.take()
-        while await _run(graph, "wipe_graph", limit=_WIPE_NODES):
+        await reopen(database, lease, upto)
+        while await change(graph, "wipe_graph", limit=WIPE_NODES):
             await lease.take()
         refused = await catch_up(database, graph, lease, upto, report=report, clock=clock)
         after = await graph_hash(graph)
         return await _rebuilt(database, upto, refused, before, after)
-
-
-async def _run(graph: Graph, name: str, **parameters: Any) -> int:
-    """Run a statement that changes the graph and return its number, 0 if it returns none."""
-
-    async def work(transaction: neo4j.AsyncTransaction) -> int:
-        row = await (await transaction.run(cypher(name).text, given(parameters))).single()
-        return int(row[0]) if row is not None else 0
-
-    return (await graph.write(name, work, deadline=_graph_deadline()))[0]

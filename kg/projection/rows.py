@@ -28,8 +28,6 @@ from imem.kg.kinds.catalog import (
 )
 
 Row = dict[str, Any]
-Times = list[list[str]]
-"""Pairs of property and RFC 3339 text, which the statement parses: the driver's conversion is far slower."""
 
 Link = tuple[str, str, str, str, str, str]
 """Type, label and key of the start, label and key of the end, identity (text, or empty)."""

@@ -31,7 +31,7 @@ STATEMENT_BUDGET_MS: Final = 120_000
 _MARK_EVENTS: Final = 20_000
 """Positions marked as not applied in one statement."""
 
-_WIPE_NODES: Final = 2000
+WIPE_NODES: Final = 2000
 """Nodes deleted in one transaction."""
 
 
@@ -115,39 +115,45 @@ async def ensure(
         StoreUnavailable, BudgetExceeded: as after a crash.
     """
     clock = clock or SystemClock()
-    found = await compare(database, graph, deadline=_graph_deadline())
+    found = await compare(database, graph, deadline=statement_deadline())
     if found.mismatch is None:
         if found.projected_journal is None:
             await _mark(graph, found.journal, clock, incomplete=False)
         return found
     log.warning("graph.made_anew", reason=found.mismatch, events=found.events)
     await _mark(graph, found.journal, clock, incomplete=True)
-    upto = int((await database.named("journal_end", deadline=_graph_deadline()))[0]["position"])
-    for start in range(0, upto, _MARK_EVENTS):
-        span = {"after": start, "upto": min(start + _MARK_EVENTS, upto)}
-        await database.execute("reopen_deliveries", {**span, **lease.fence}, deadline=_graph_deadline())
-    await lease.take()
-    while await _write(graph, "wipe_graph", limit=_WIPE_NODES):
+    upto = int((await database.named("journal_end", deadline=statement_deadline()))[0]["position"])
+    await reopen(database, lease, upto)
+    while await change(graph, "wipe_graph", limit=WIPE_NODES):
         heed_cancellation()
     await _mark(graph, found.journal, clock, incomplete=False)
     for name in rederived:
-        await database.execute(name, deadline=_graph_deadline())
+        await database.execute(name, deadline=statement_deadline())
     return found
 
 
+async def reopen(database: Database, lease: LeaderLease, upto: int) -> None:
+    """Mark every event up to a position as not applied, and renew the lease."""
+    for start in range(0, upto, _MARK_EVENTS):
+        span = {"after": start, "upto": min(start + _MARK_EVENTS, upto)}
+        await database.execute("reopen_deliveries", {**span, **lease.fence}, deadline=statement_deadline())
+    await lease.take()
+
+
 async def _mark(graph: Graph, journal: str, clock: Clock, *, incomplete: bool) -> None:
-    await _write(graph, "mark_journal", journal=journal, incomplete=incomplete, now=clock.now().isoformat())
+    await change(graph, "mark_journal", journal=journal, incomplete=incomplete, now=clock.now().isoformat())
 
 
-async def _write(graph: Graph, name: str, **parameters: Any) -> int:
+async def change(graph: Graph, name: str, **parameters: Any) -> int:
     """Run a statement that changes the graph and return its number, 0 if it returns none."""
 
     async def work(transaction: neo4j.AsyncTransaction) -> int:
         row = await (await transaction.run(cypher(name).text, given(parameters))).single()
         return int(row[0]) if row is not None else 0
 
-    return (await graph.write(name, work, deadline=_graph_deadline()))[0]
+    return (await graph.write(name, work, deadline=statement_deadline()))[0]
 
 
-def _graph_deadline() -> Deadline:
+def statement_deadline() -> Deadline:
+    """Return the deadline of one statement of a rebuild."""
     return Deadline.after_ms(STATEMENT_BUDGET_MS)

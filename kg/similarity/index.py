@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import structlog
 
-from imem.jobs.due import finish_due, next_due
+from imem.jobs.due import due_of, finish_due, next_due
 from imem.journal.deadline import Deadline
 from imem.journal.errors import PostgresUnavailable
 from imem.journal.postgres.connection import Connection, Row
@@ -50,10 +50,10 @@ EMBED_PAGE: Final = 128
 PRUNE_PAGE: Final = 5_000
 """Rows removed in one statement."""
 
-BULK_REST: Final = 1.0
+BULK_REST: Final = 0.25
 """Pause after a page of an update with much work, as a share of the page's duration."""
 
-LOADING_TIMES: Final = 4.0
+LOADING_TIMES: Final = 16.0
 """How many times as long the pauses are while events wait for the graph: an import needs the processor."""
 
 REBUILD_REST: Final = 3.0
@@ -158,6 +158,12 @@ async def run_lock(database: Database, work: str) -> AsyncIterator[bool]:
         yield bool((await rows(conn, "similarity_run", {"work": work}))[0]["held"])
 
 
+async def pause_between_pages(database: Database, throttle: Throttle) -> None:
+    """Pause after a page, several times as long while events wait for the graph: an import needs the processor."""
+    loading = (await database.named("delivery_behind", deadline=store_deadline()))[0]["behind_s"] > 0
+    await throttle.pause(LOADING_TIMES if loading else 1.0)
+
+
 # Update
 
 
@@ -187,14 +193,17 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
     await _expand(database)
     if not await _is_built_with(database, model):
         return await rebuild(database, embedder, throttle=throttle)
+    known = FeatureCache()
+    if await _imported(database):
+        # Each is compared once where all of an import have their vectors: another that comes later may not find it.
+        total += UpdateReport(vectors=await embed_missing(database, embedder, model, throttle=throttle))
     while not throttle.over():
-        done = await _update_page(database, embedder, model)
+        done = await _update_page(database, embedder, model, known)
         if done is None:
             return total
         total += done
         if done.more:
-            loading = (await database.named("delivery_behind", deadline=store_deadline()))[0]["behind_s"] > 0
-            await throttle.pause(LOADING_TIMES if loading else 1.0)
+            await pause_between_pages(database, throttle)
     return total + UpdateReport(more=True)
 
 
@@ -213,24 +222,35 @@ async def _expand(database: Database) -> None:
             return
 
 
-async def _update_page(database: Database, embedder: Embedder, model: EmbeddingModel) -> UpdateReport | None:
-    """Compare a page of due analyses, the next first; None when none is due."""
+async def _imported(database: Database) -> bool:
+    """Return whether nothing is due but many that were imported."""
     async with database.transaction(store_deadline()) as conn:
         due = await next_due(conn, QUEUE, ("Analysis",), DUE_ROWS)
+    return len(due) == DUE_ROWS and due[0].later
+
+
+async def _update_page(
+    database: Database, embedder: Embedder, model: EmbeddingModel, known: FeatureCache
+) -> UpdateReport | None:
+    """Compare a page of due analyses, the next first; None when none is due."""
+    async with database.transaction(store_deadline()) as conn:
+        found = await next_due(conn, QUEUE, ("Analysis",), DUE_ROWS)
+        keys = list(dict.fromkeys(one.key for one in found))[:PAGE]
+        # An analysis has a row for each of its claims; those that an import recorded later are further back.
+        due = await due_of(conn, QUEUE, "Analysis", keys)
     if not due:
         return None
-    keys = list(dict.fromkeys(one.key for one in due))[:PAGE]
     made = await embed(database, embedder, model, keys)
     await note_questions(database, keys)
-    # A new cache for each page: a due row means that a feature has changed.
-    known = FeatureCache()
+    # A due row means that a feature has changed. What is known of others may have, too: then they are due themselves.
+    known.forget(keys)
     changed: set[str] = set()
     async with page_transaction(database) as conn:
         for build in await live_builds(conn):
             if build.rules == RULES:
                 changed |= await place(conn, build, keys, known)
-        await finish_due(conn, QUEUE, [one for one in due if one.key in set(keys)])
-    return UpdateReport(len(keys), made, len(changed), more=len(due) == DUE_ROWS)
+        await finish_due(conn, QUEUE, due)
+    return UpdateReport(len(keys), made, len(changed), more=len(found) == DUE_ROWS)
 
 
 async def note_questions(database: Database, keys: Sequence[str] | None = None) -> None:

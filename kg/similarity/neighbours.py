@@ -90,9 +90,14 @@ def features_of(row: Row, active: frozenset[str]) -> Features:
 
 @dataclass(slots=True)
 class FeatureCache:
-    """Features of analyses, read once in a page or a run."""
+    """Features of analyses, read once in a run."""
 
     _cache: LRUCache[str, Features] = field(default_factory=lambda: LRUCache(CACHED_FEATURES))
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Forget those of *keys*, which may have changed."""
+        for key in keys:
+            self._cache.pop(key, None)
 
     async def of(self, conn: Connection, keys: Iterable[str]) -> dict[str, Features]:
         """Return the features of *keys*; unknown keys are left out."""

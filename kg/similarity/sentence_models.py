@@ -5,7 +5,7 @@ Sentence encoders that run in this process, without a network.
 tokenizer in a jar that is fetched once. ``universal-3`` is Google's multilingual Universal Sentence Encoder 3 in plain
 numpy (512 numbers, sixteen languages), which comes with the program; of English it finds half as much.
 
-Of texts that are compared with one another, every figure is the same: "rose 4 %" and "rose 7 %" are similar statements,
+In texts that are compared, every figure is masked as 0: "rose 4 %" and "rose 7 %" are similar statements,
 which their figures would separate.
 
 Each encodes one text a run. In 8 bits, activations are scaled over a batch, and a larger matrix product is summed in

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -11,9 +11,9 @@ from uuid import UUID
 
 from pydantic import Field
 
-from imem.checkpoints.json_text import object_text
 from imem.checkpoints.model import checked_text
 from imem.journal.errors import BadInput, TooLarge
+from imem.journal.texts.json_text import object_text
 from imem.recall.answers import AnswerModel, BriefingSection
 
 CONTENT_CHARS: Final = 10_000
@@ -21,6 +21,9 @@ CONTENT_CHARS: Final = 10_000
 
 MOST: Final = 200
 """Most memories of one answer."""
+
+MOST_ITEMS: Final = 10_000
+"""Most items of LangGraph's store of one answer, those included that are skipped."""
 
 METADATA_BYTES: Final = 64 * 1024
 """Largest metadata, in bytes of JSON."""
@@ -79,6 +82,8 @@ class NewMemory:
     user_id: str | None = None
     conversation_id: str | None = None
     author: str | None = None
+    distinct: bool = False
+    """Whether a similar memory is another one; only the same text is the same."""
 
     def __post_init__(self) -> None:
         check_content("text", self.content)
@@ -142,6 +147,7 @@ class RememberedMemory:
         id, version: the memory that holds the text now.
         recorded_at: since when that version is valid.
         waits: whether its vector is made later, by a worker: until then it is found by its words.
+        facts: what was extracted of it and stored with it.
     """
 
     status: StoreStatus
@@ -149,6 +155,7 @@ class RememberedMemory:
     version: int
     recorded_at: datetime
     waits: bool = False
+    facts: tuple[RememberedMemory, ...] = ()
 
 
 class StoredMemory(AnswerModel):
@@ -169,6 +176,7 @@ class StoredMemory(AnswerModel):
         created_at: when its first version was stored.
         recorded_at, superseded_at: when this version was valid; None: it is current.
         superseded_by, reason: the memory that took its place, and why it ended.
+        item_key, expires_at: of an item of LangGraph's store: its key, and when it expires; its value is the metadata.
         access_count, last_accessed_at: how often it was found, and when last, as far as that is counted yet; 0 and None
             as of an earlier moment.
     """
@@ -190,6 +198,8 @@ class StoredMemory(AnswerModel):
     superseded_at: datetime | None = None
     superseded_by: UUID | None = None
     reason: str | None = None
+    item_key: str | None = None
+    expires_at: datetime | None = None
     access_count: int = 0
     last_accessed_at: datetime | None = None
 
@@ -199,11 +209,14 @@ class FoundMemory(StoredMemory):
     A memory that was found.
 
     Attributes:
+        excerpt: the part of a long content that is most similar, verbatim; None for a content of up to 900 characters.
         score: by which results are ordered; comparable within one answer alone.
-        similarity: of text and query by meaning, 0 (unrelated) to 1; None where a vector is missing.
+        similarity: of text and query by meaning, 0 (unrelated) to 1; of a long text that of its best part; None where a
+            vector is missing.
         found_by: why it was found.
     """
 
+    excerpt: str | None = None
     score: float
     similarity: float | None = None
     found_by: list[MemoryMatch]
@@ -233,6 +246,8 @@ class MemoryQuery:
         limit: most results.
         threshold: least similarity; what has none yet counts as similar enough.
         until: as of when; None for now.
+        offset: how many of the best are skipped.
+        filter: of items of LangGraph's store alone, whose values it matches; JSON. None: of whatever there is.
     """
 
     text: str
@@ -243,12 +258,11 @@ class MemoryQuery:
     limit: int = 10
     threshold: float = 0.0
     until: datetime | None = None
+    offset: int = 0
+    filter: str | None = None
 
     def __post_init__(self) -> None:
         check_content("query", self.text)
-        if not 1 <= self.limit <= MOST:
-            raise BadInput("limit", f"must be a whole number from 1 to {MOST}.")
-
-    def as_of(self, moment: datetime) -> MemoryQuery:
-        """Return the same search as of *moment*."""
-        return replace(self, until=moment)
+        most = MOST if self.filter is None else MOST_ITEMS
+        if not 1 <= self.limit <= most - self.offset:
+            raise BadInput("limit", f"must be a whole number from 1 to {most - self.offset:,}.")

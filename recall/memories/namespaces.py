@@ -18,7 +18,7 @@ from imem.journal.errors import BadInput
 
 ROOTS: Final = ("global", "agent", "symbol", "user")
 
-NAMESPACE_CHARS: Final = 300
+NAMESPACE_CHARS: Final = 1_000
 """Longest namespace, in characters; the table has the same bound."""
 
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._-]+")
@@ -65,7 +65,7 @@ def parse_namespace(text: str) -> tuple[str, ...]:
     Return the segments of a namespace.
 
     Raises:
-        BadInput: it is none.
+        BadInput: *text* is no namespace.
     """
     segments = _segments(text)
     if len(segments) < 2 and segments != ("global",):
@@ -96,6 +96,26 @@ def _segments(text: str) -> tuple[str, ...]:
             mend=f"The first is {', '.join(ROOTS[:-1])} or {ROOTS[-1]}.",
         )
     return segments
+
+
+# Names that are no segments
+
+_ESCAPED: Final = re.compile(r"\.([0-9a-f]+)\.")
+_UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def segment_of(label: str) -> str:
+    """
+    Return the segment that a name is written as: each character but letters, digits, ``_`` and ``-`` as ``.HEX.``.
+
+    HEX is its code point, so that no two names are written alike.
+    """
+    return _UNUSUAL.sub(lambda found: f".{ord(found[0]):x}.", label)
+
+
+def label_of(segment: str) -> str:
+    """Return the name that a segment was written for."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), segment)
 
 
 # Rights

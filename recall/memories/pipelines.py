@@ -11,12 +11,14 @@ from imem.jobs.due import DueRow, finish_due, next_due
 from imem.jobs.pipeline import Daily, Every, Pipeline, Report
 from imem.jobs.runtime import Runtime
 from imem.journal.deadline import Deadline
+from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute
 from imem.kg.pipelines import BUDGET_MS, SimilarityRuntime
 from imem.kg.similarity.embedders import Embedder
-from imem.kg.similarity.sentence_models import Purpose
-from imem.kg.similarity.vectors import EMBED_BUDGET_MS, as_text, store_deadline, vectors_of
+from imem.kg.similarity.vectors import store_deadline
+from imem.recall.memories.encoding import PartVectors, passage_vectors
+from imem.recall.memories.parts import split
 from imem.recall.memories.store import model_number, with_context
 from imem.recall.memories.upkeep import consolidate, maintain
 
@@ -28,14 +30,17 @@ QUEUE: Final = "memories"
 KIND: Final = "Memory"
 
 PAGE: Final = 64
-"""Memories whose vectors are made in one batch."""
+"""Memories that are looked at in one round, and parts of them whose vectors are made in one batch."""
 
 
 async def embed_due(database: Database, embedder: Embedder, *, until: Deadline) -> Report:
     """
     Make vectors that are due, then those that are of another model than *embedder*'s, until none is left.
 
-    A text that the model refuses, while it accepts others, is logged and stays without.
+    What no vector is of any more loses its indexes.
+
+    A text of which the model refuses a part, while it accepts others, is logged and stays without; it loses vectors of
+    another.
 
     Raises:
         ImemError: the embedder is away; finished pages stay, the rest is still due.
@@ -52,6 +57,7 @@ async def embed_due(database: Database, embedder: Embedder, *, until: Deadline) 
                 row["id"] for row in await database.named("memories_of_other_models", given, deadline=store_deadline())
             ]
         if not ids:
+            await database.commit("drop_unused_indexes", {"model": model}, deadline=store_deadline())
             return {"vectors": made, "more": False}
         made += await _embed(database, embedder, model, ids, due)
     return {"vectors": made, "more": True}
@@ -59,25 +65,42 @@ async def embed_due(database: Database, embedder: Embedder, *, until: Deadline) 
 
 async def _embed(database: Database, embedder: Embedder, model: int, ids: list[UUID], due: list[DueRow]) -> int:
     found = await database.named("memories_to_embed", {"ids": sorted(set(ids))}, deadline=store_deadline())
-    texts = [row["content"] for row in found]
-    contexts = [with_context(row["content"], row["before"]) for row in found if row["before"] is not None]
-    vectors = await vectors_of(
-        embedder, [*texts, *contexts], deadline=Deadline.after_ms(EMBED_BUDGET_MS), purpose=Purpose.PASSAGE
-    )
-    in_context = iter(vectors[len(texts) :])
-    made = []
-    for row, vector in zip(found, vectors, strict=False):
-        context = next(in_context) if row["before"] is not None else None
-        if vector is None:
+    page = _page(found)
+    contexts = [
+        with_context(part, row["before"]) if nth == 0 and row["before"] is not None else None
+        for row, parts in page
+        for nth, part in enumerate(parts)
+    ]
+    pairs = iter(await passage_vectors(embedder, [part for _, parts in page for part in parts], contexts))
+    made = [[next(pairs) for _ in parts] for _, parts in page]
+    vectors = [PartVectors.of([vector for vector, _ in one]) for one in made]
+    for (row, _), one in zip(page, vectors, strict=True):
+        if one.first is None:
             log.warning("memories.refused", model=embedder.model_id, memory=str(row["id"]))
-        else:
-            made.append((row["id"], row["version"], as_text(vector), as_text(context) if context is not None else None))
+    columns = {
+        "ids": [row["id"] for row, _ in page],
+        "versions": [row["version"] for row, _ in page],
+        "vectors": [one.first for one in vectors],
+        "parts": [one.others for one in vectors],
+        "contexts": [of[0][1] if one.first is not None else None for one, of in zip(vectors, made, strict=True)],
+    }
+    waiting = {str(row["id"]) for row in found[len(page) :]}
     async with database.transaction(store_deadline()) as conn:
-        names = ("ids", "versions", "vectors", "contexts")
-        columns = {name: [one[nth] for one in made] for nth, name in enumerate(names)}
         await execute(conn, "set_memory_vectors", {"model": model, **columns})
-        await finish_due(conn, QUEUE, due)
-    return len(made)
+        await finish_due(conn, QUEUE, [one for one in due if one.key not in waiting])
+    return sum(one.first is not None for one in vectors)
+
+
+def _page(found: list[Row]) -> list[tuple[Row, list[str]]]:
+    """Return the first memories with their parts: so many that all of these are about one batch."""
+    page: list[tuple[Row, list[str]]] = []
+    parts = 0
+    for row in found:
+        if parts >= PAGE:
+            break
+        page.append((row, split(row["content"])))
+        parts += len(page[-1][1])
+    return page
 
 
 async def _step(runtime: SimilarityRuntime, until: Deadline) -> Report:

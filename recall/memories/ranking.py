@@ -2,8 +2,8 @@
 The order in which candidates for a query are shown. Pure.
 
 Three raw scores are each scaled over all candidates to mean 0 and deviation 1: words, the cosine of the text, and that
-of the text with the message before it. Their weighted mean is joined by a share of that of the neighbours in the
-conversation, since an answer often stands beside the sentence that is found, and by a bonus where the query names the
+of the text with the message before it. To their weighted mean are added a share of that of the neighbours in the
+conversation, since an answer often stands beside the sentence that is found, and a bonus where the query names the
 author. The weights were chosen on three conversations of LoCoMo and measured on two others;
 ``docs/reference/benchmarks`` has the figures.
 """
@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -29,8 +30,13 @@ BEFORE, AFTER = 0.2, 0.1
 NAMED: Final = 0.5
 """Bonus of an author whom the query names, in deviations."""
 
+NEW: Final = 1.0
+"""Bonus of what is new, in deviations; it halves with each half-life, where one is asked for."""
+
+_DAY_S: Final = 86_400.0
+
 Place = tuple[str, str, int]
-"""Namespace, conversation, and ordinal in it."""
+"""Collection (such as a namespace), conversation, and ordinal in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,7 @@ class Candidate:
         own, context: cosines of its vectors with the query's; None where one of them is missing.
         place: its position in a conversation; None outside conversations.
         author: who said it, if known.
+        at: since when it says so.
     """
 
     id: UUID
@@ -52,10 +59,19 @@ class Candidate:
     context: float | None = None
     place: Place | None = None
     author: str | None = None
+    at: datetime | None = None
 
 
-def rank(candidates: Sequence[Candidate], query: str) -> list[tuple[Candidate, float]]:
-    """Return *candidates* with their scores, best first, equal ones by id."""
+def rank(
+    candidates: Sequence[Candidate], query: str, *, now: datetime | None = None, half_life_days: float | None = None
+) -> list[tuple[Candidate, float]]:
+    """
+    Return *candidates* with their scores, best first, equal ones by id.
+
+    Args:
+        now: the moment from which ages count.
+        half_life_days: age at which the bonus of what is new has halved; None: there is none.
+    """
     scaled = [
         (WORDS, _scaled([one.words for one in candidates])),
         (OWN, _scaled([one.own for one in candidates])),
@@ -71,7 +87,13 @@ def rank(candidates: Sequence[Candidate], query: str) -> list[tuple[Candidate, f
     places = {one.place: score for one, score in zip(candidates, fused, strict=True) if one.place is not None}
     named = {author for author in {one.author for one in candidates} if author and _names(query, author)}
     found = [
-        (one, score + _beside(places, one.place) + (NAMED if one.author in named else 0.0))
+        (
+            one,
+            score
+            + _beside(places, one.place)
+            + (NAMED if one.author in named else 0.0)
+            + _newness(one.at, now, half_life_days),
+        )
         for one, score in zip(candidates, fused, strict=True)
     ]
     return sorted(found, key=lambda pair: (-pair[1], pair[0].id))
@@ -95,6 +117,12 @@ def _beside(places: dict[Place, float], place: Place | None) -> float:
     namespace, conversation, ordinal = place
     before = places.get((namespace, conversation, ordinal - 1), 0.0)
     return BEFORE * before + AFTER * places.get((namespace, conversation, ordinal + 1), 0.0)
+
+
+def _newness(at: datetime | None, now: datetime | None, half_life_days: float | None) -> float:
+    if at is None or now is None or half_life_days is None:
+        return 0.0
+    return NEW * math.exp2(-max(0.0, (now - at).total_seconds()) / (_DAY_S * half_life_days))
 
 
 def _names(query: str, author: str) -> bool:

@@ -10,24 +10,28 @@ Rights are checked by the callers, :mod:`imem.services.memories`, and for writes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final
 from uuid import UUID
 
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BadInput, ImemError
+from imem.journal.errors import BadInput, ImemError, TooLarge
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import new_id
+from imem.journal.postgres.rows import rows as run_rows
+from imem.journal.texts.json_text import object_text
 from imem.kg.similarity.embedders import Embedder
 from imem.kg.similarity.sentence_models import Purpose
 from imem.kg.similarity.vectors import Vector, as_text
 from imem.recall.answers import Quality
 from imem.recall.memories.accesses import AccessCounter
-from imem.recall.memories.encoding import BackgroundEncoder
+from imem.recall.memories.encoding import NO_VECTORS, BackgroundEncoder, PartVectors
+from imem.recall.memories.items import ItemTable
 from imem.recall.memories.model import (
     FoundMemory,
     MemoriesSection,
@@ -38,12 +42,13 @@ from imem.recall.memories.model import (
     StoredMemory,
     StoreStatus,
 )
+from imem.recall.memories.parts import split
 from imem.recall.memories.ranking import CANDIDATES, Candidate, rank, similarity
 from imem.recall.request.fallbacks import sentence
 from imem.recall.timing.lateness import reports_lateness
 
 NEAR_DUPLICATE: Final = 0.95
-"""Above this similarity a text of the same figures is the same memory."""
+"""Above this similarity a text of the same figures is the same memory; a setting's default."""
 
 EXACT: Final = 5_000
 """Most memories of the searched namespaces that are compared one by one; beyond, the index of vectors is used."""
@@ -57,22 +62,29 @@ _STORING_MS: Final = 1_000.0
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    """Vectors of a text, as Postgres reads them, and with which message before it the second was made."""
+    """Vectors of a text, as Postgres reads them, and with which message before it that of its context was made."""
 
     model: int | None = None
-    vector: str | None = None
+    vectors: PartVectors = NO_VECTORS
     context_vector: str | None = None
     before: UUID | None = None
 
 
 class MemoryTable:
-    """The memories of one process and event loop."""
+    """
+    The memories of one process and event loop.
 
-    def __init__(self, database: Database, embedder: Embedder) -> None:
+    Attributes:
+        items: those of LangGraph's store, by their keys.
+    """
+
+    def __init__(self, database: Database, embedder: Embedder, *, near_duplicate: float = NEAR_DUPLICATE) -> None:
         self._database = database
+        self._near_duplicate = near_duplicate
         self._encoder = BackgroundEncoder(embedder)
         self._accesses = AccessCounter(database)
         self._model: int | None = None
+        self.items = ItemTable(database, self._vectors)
 
     async def close(self) -> None:
         """Give up what is encoded, and write what was counted."""
@@ -81,16 +93,65 @@ class MemoryTable:
 
     # Storing
 
-    async def store(self, actor: Actor, namespace: str, memory: NewMemory, *, deadline: Deadline) -> RememberedMemory:
+    async def store(
+        self,
+        actor: Actor,
+        namespace: str,
+        memory: NewMemory,
+        *,
+        imported_as: UUID | None = None,
+        created_at: datetime | None = None,
+        deadline: Deadline,
+    ) -> RememberedMemory:
         """
         Store *memory*, or update the one of the namespace that says nearly the same.
+
+        Args:
+            imported_as: the id of an imported memory; once it is known, nothing is written.
+            created_at: when it was stored where it comes from.
 
         Raises:
             PostgresUnavailable, BudgetExceeded: nothing was written; retryable.
             OutcomeUnknown: the connection broke while committing; repeating the call is safe.
         """
+        given = await self._given(actor, namespace, memory, deadline)
+        given |= {"imported": imported_as is not None, "created_at": created_at, "id": imported_as or given["id"]}
+        [row] = await self._database.commit("store_memory", given, deadline=deadline)
+        return _remembered(row)
+
+    async def store_facts(
+        self,
+        actor: Actor,
+        namespace: str,
+        source: NewMemory | None,
+        facts: Sequence[NewMemory],
+        *,
+        deadline: Deadline,
+    ) -> list[RememberedMemory]:
+        """
+        Store *facts*, and before them *source*, what they were extracted from, if given: all of it or nothing.
+
+        Each fact has the id of *source* in its metadata.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded, OutcomeUnknown: as :meth:`store`.
+        """
+        new = [*([source] if source is not None else []), *facts]
+        given = [await self._given(actor, namespace, one, deadline) for one in new]
+        stored: list[RememberedMemory] = []
+        async with self._database.transaction(deadline) as conn:
+            for nth, one in enumerate(given):
+                if source is not None and nth:
+                    one["metadata"] = object_text({"source_id": str(stored[0].id)}, "metadata")
+                [row] = await run_rows(conn, "store_memory", one)
+                stored.append(_remembered(row))
+        return stored
+
+    async def _given(self, actor: Actor, namespace: str, memory: NewMemory, deadline: Deadline) -> dict[str, Any]:
+        """Return the parameters by which a memory is stored, with its vectors."""
         encoded = await self._encoded(namespace, memory.content, memory.conversation_id, deadline)
-        given = {
+        return {
+            **_write(actor, memory, encoded),
             "namespace": namespace,
             "memory_type": memory.memory_type.value,
             "importance": memory.importance,
@@ -99,12 +160,12 @@ class MemoryTable:
             "author": memory.author,
             "context_vector": encoded.context_vector,
             "before": encoded.before,
-            "similar": NEAR_DUPLICATE,
+            # No text is more similar than 1.
+            "similar": 1.0 if memory.distinct else self._near_duplicate,
             "exact": EXACT,
+            "imported": False,
+            "created_at": None,
         }
-        write = _write(actor, memory, encoded)
-        [row] = await self._database.commit("store_memory", {**given, **write}, deadline=deadline)
-        return _remembered(row)
 
     async def supersede(
         self,
@@ -132,6 +193,8 @@ class MemoryTable:
                 raise unknown_memory(known)
             case "ended":
                 raise BadInput("memory_id", f"{known} was superseded by {row['id']} already.")
+            case "item":
+                raise BadInput("memory_id", f"{known} is an item of a store, where `put` replaces its value.")
             case "taken":
                 raise BadInput("text", f"is what memory {row['id']} of the namespace says already.")
             case _:
@@ -148,17 +211,30 @@ class MemoryTable:
         if conversation is not None:
             place = {"namespace": namespace, "conversation_id": conversation}
             before = next(iter(await self._database.named("last_of_conversation", place, deadline=deadline)), None)
-        texts = [content] if before is None else [content, with_context(content, before["content"])]
+        parts = split(content)
+        contexts = [[with_context(parts[0], before["content"])]] if before is not None else []
+        model, [vectors, *made] = await self._vectors([parts, *contexts], deadline)
+        if model is None or before is None:
+            return _Encoded(model, vectors)
+        return _Encoded(model, vectors, made[0].first, before["id"])
+
+    async def _vectors(
+        self, texts: Sequence[Sequence[str]], deadline: Deadline
+    ) -> tuple[int | None, list[PartVectors]]:
+        """
+        Return the number of the model and the vectors of *texts*, each of which is given as its parts.
+
+        If the encoder is away or late, the number is None and there are no vectors.
+        """
         left_ms = deadline.left_ms()
         due = deadline.within_ms(left_ms - min(_STORING_MS, left_ms / 2))
         try:
-            vectors = await self._encoder.vectors(texts, Purpose.PASSAGE, deadline=due)
+            vectors = iter(await self._encoder.vectors(list(chain(*texts)), Purpose.PASSAGE, deadline=due))
         except ImemError:
-            return _Encoded()
+            return None, [NO_VECTORS] * len(texts)
         if self._model is None:
             self._model = await model_number(self._database, self._encoder.embedder, deadline=deadline)
-        context = as_text(vectors[1]) if before is not None else None
-        return _Encoded(self._model, as_text(vectors[0]), context, before["id"] if before is not None else None)
+        return self._model, [PartVectors.of([as_text(next(vectors)) for _ in parts]) for parts in texts]
 
     # Reading
 
@@ -170,32 +246,23 @@ class MemoryTable:
         Raises:
             PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
         """
-        embedder = self._encoder.embedder
-        vector, lacking = await self._query_vector(query.text, deadline)
-        given = {
-            "scopes": query.scopes,
-            "query": query.text,
-            "model_id": embedder.model_id,
-            "dimension": embedder.dimension,
-            "vector": as_text(vector) if vector is not None else None,
-            "memory_type": query.memory_type.value if query.memory_type is not None else None,
-            "agent_id": query.agent_id,
-            "conversation_id": query.conversation_id,
-            "until": query.until,
-            "candidates": CANDIDATES,
-            "exact": EXACT,
-        }
-        rows = {row["id"]: row for row in await self._database.named("search_memories", given, deadline=deadline)}
-        if vector is not None and (waiting := next((row["unembedded"] for row in rows.values()), 0)):
-            lacking = f"{waiting} of the memories looked at have no vector yet and were found by words alone"
-        shown = [
-            (rows[one.id], score, None if one.own is None else similarity(one.own, embedder.unrelated))
-            for one, score in rank([_candidate(row) for row in rows.values()], query.text)
-        ]
-        shown = [one for one in shown if one[2] is None or one[2] >= query.threshold][: query.limit]
-        stored = await self._versions([row for row, _, _ in shown], deadline=deadline)
+        vector, lacking = await self.query_vector(query.text, deadline)
+        rows = {row["id"]: row for row in await self.candidates(query, vector, deadline=deadline)}
+        if vector is not None:
+            lacking = unembedded(rows.values())
+        ranked = rank([candidate(row) for row in rows.values()], query.text)
+        shown = [(rows[one.id], score, self.similarity(one)) for one, score in ranked]
+        shown = [one for one in shown if one[2] is None or one[2] >= query.threshold]
+        shown = shown[query.offset : query.offset + query.limit]
+        stored = await self.by_version([row for row, _, _ in shown], deadline=deadline)
         items = [
-            FoundMemory(**dict(_as_known(memory, query.until)), score=score, similarity=near, found_by=_found_by(row))
+            FoundMemory(
+                **dict(_as_known(memory, query.until)),
+                excerpt=excerpt(memory.content, row),
+                score=score,
+                similarity=near,
+                found_by=found_by(row),
+            )
             for memory, (row, score, near) in zip(stored, shown, strict=True)
         ]
         if query.until is None:
@@ -208,6 +275,59 @@ class MemoryTable:
             as_of=query.until,
         )
 
+    async def candidates(self, query: MemoryQuery, vector: Vector | None, *, deadline: Deadline) -> list[Row]:
+        """
+        Return the memories that may answer *query*, with their raw scores; *vector* is that of its text.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
+        """
+        given = {
+            "scopes": query.scopes,
+            "memory_type": query.memory_type.value if query.memory_type is not None else None,
+            "agent_id": query.agent_id,
+            "conversation_id": query.conversation_id,
+            **self.search_parameters(query.text, vector, query.until),
+            "candidates": max(CANDIDATES, query.offset + query.limit),
+            "items": None if query.filter is None else True,
+            "filter": None if query.filter in {None, "{}"} else query.filter,
+        }
+        return await self._database.named("search_memories", given, deadline=deadline)
+
+    def search_parameters(self, text: str, vector: Vector | None, until: datetime | None) -> dict[str, Any]:
+        """Return what every search of texts takes: the query, its vector and model, and its bounds."""
+        embedder = self._encoder.embedder
+        return {
+            "query": text,
+            "model_id": embedder.model_id,
+            "dimension": embedder.dimension,
+            "vector": as_text(vector) if vector is not None else None,
+            "until": until,
+            "candidates": CANDIDATES,
+            "exact": EXACT,
+        }
+
+    def similarity(self, found: Candidate) -> float | None:
+        """Return the similarity of a candidate and its query, 0 to 1; None without a vector."""
+        return None if found.own is None else similarity(found.own, self._encoder.embedder.unrelated)
+
+    def count_accesses(self, ids: Iterable[UUID]) -> None:
+        """Count that memories were found; written some seconds later."""
+        self._accesses.count(ids)
+
+    async def by_version(self, rows: Sequence[Row], *, deadline: Deadline) -> list[StoredMemory]:
+        """
+        Return the versions of memories that *rows* name by ``id`` and ``version``, in their order.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
+        """
+        if not rows:
+            return []
+        wanted = {"ids": [row["id"] for row in rows], "versions": [row["version"] for row in rows]}
+        found = await self._database.named("memories_by_version", wanted, deadline=deadline)
+        return [StoredMemory.model_validate(row) for row in found]
+
     async def versions(self, memory_id: UUID, scopes: Sequence[str], *, deadline: Deadline) -> list[StoredMemory]:
         """
         Return the versions of a memory, of what it superseded and of what superseded it, oldest first.
@@ -218,17 +338,10 @@ class MemoryTable:
         found = await self._database.named(
             "memory_versions", {"id": memory_id, "scopes": list(scopes)}, deadline=deadline
         )
-        return await self._versions(found, deadline=deadline)
+        return await self.by_version(found, deadline=deadline)
 
-    async def _versions(self, rows: Sequence[Row], *, deadline: Deadline) -> list[StoredMemory]:
-        if not rows:
-            return []
-        wanted = {"ids": [row["id"] for row in rows], "versions": [row["version"] for row in rows]}
-        found = await self._database.named("memories_by_version", wanted, deadline=deadline)
-        return [StoredMemory.model_validate(row) for row in found]
-
-    async def _query_vector(self, text: str, deadline: Deadline) -> tuple[Vector | None, str | None]:
-        """Return the vector of a query, or why there is none."""
+    async def query_vector(self, text: str, deadline: Deadline) -> tuple[Vector | None, str | None]:
+        """Return the vector of a query, made in a part of the time; None and why, if there is none."""
         due = deadline.within_ms(deadline.left_ms() * _ENCODING)
         try:
             [vector] = await self._encoder.vectors([text], Purpose.QUERY, deadline=due)
@@ -237,9 +350,13 @@ class MemoryTable:
         return vector, None
 
 
+CONTEXT_CHARS: Final = 500
+"""How much of the message before counts, its end: encoders read the beginning of a text alone."""
+
+
 def with_context(content: str, before: str) -> str:
     """Return the text whose vector is the context's: a message after the one before it."""
-    return f"{before}\n{content}"
+    return f"{before[-CONTEXT_CHARS:]}\n{content}"
 
 
 async def model_number(database: Database, embedder: Embedder, *, deadline: Deadline) -> int:
@@ -250,7 +367,7 @@ async def model_number(database: Database, embedder: Embedder, *, deadline: Dead
         PostgresUnavailable, BudgetExceeded: it is not known; retryable.
     """
     named = {"model_id": embedder.model_id, "dimension": embedder.dimension, "unrelated": embedder.unrelated}
-    number: int = (await database.commit("memory_model", named, deadline=deadline))[0]["model"]
+    number: int = (await database.commit("text_model", named, deadline=deadline))[0]["model"]
     return number
 
 
@@ -275,22 +392,38 @@ def _write(actor: Actor, memory: NewMemory, encoded: _Encoded) -> dict[str, Any]
         "content": memory.content,
         "metadata": memory.metadata_text,
         "model": encoded.model,
-        "vector": encoded.vector,
+        "vector": encoded.vectors.first,
+        "parts": encoded.vectors.others,
     }
 
 
 def _remembered(row: Row) -> RememberedMemory:
+    if row["status"] == "full":
+        raise TooLarge("metadata", f"with those of memory {row['id']}, which says the same, takes more than 64 KiB.")
     status = StoreStatus(row["status"])
     return RememberedMemory(status, row["id"], row["version"], row["recorded_at"], row["waits"])
 
 
-def _candidate(row: Row) -> Candidate:
-    placed = row["conversation_id"] is not None
-    place = (row["namespace"], row["conversation_id"], row["ordinal"]) if placed else None
-    return Candidate(row["id"], row["words"], row["similarity"], row["context"], place, row["author"])
+def candidate(row: Row) -> Candidate:
+    """Return a row of a search as a value."""
+    place = (row["collection"], row["place"], row["ordinal"]) if row["place"] is not None else None
+    return Candidate(row["id"], row["words"], row["similarity"], row["context"], place, row["author"], row["at"])
 
 
-def _found_by(row: Row) -> list[MemoryMatch]:
+def excerpt(content: str, row: Row) -> str | None:
+    """Return the part of a text by which a row of a search was found; None for a text of one part."""
+    parts = split(content)
+    return parts[row["part"]] if len(parts) > 1 else None
+
+
+def unembedded(rows: Iterable[Row]) -> str | None:
+    """Return what a search by meaning lacks, as its rows say; None for nothing."""
+    waiting = next((row["unembedded"] for row in rows), 0)
+    return f"{waiting} of the texts looked at have no vector yet and were found by words alone" if waiting else None
+
+
+def found_by(row: Row) -> list[MemoryMatch]:
+    """Return why a row of a search was found."""
     named = {
         MemoryMatch.WORDS: row["by_words"],
         MemoryMatch.MEANING: row["by_meaning"],

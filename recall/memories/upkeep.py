@@ -1,7 +1,7 @@
 """
 Upkeep of memories: near-duplicates are merged, importance decays, and unused memories are deleted.
 
-Both go namespace by namespace, each in transactions of its own, and note how far they came: a crash leaves whole steps,
+Merging and decay go by namespaces, each in its own transactions, and note their progress: a crash leaves whole steps,
 and the next run goes on.
 """
 
@@ -24,6 +24,9 @@ MERGED: Final = 0.90
 
 NEIGHBOURS: Final = 20
 """Neighbours that are looked at of each new memory."""
+
+PAGE: Final = 500
+"""New memories of one statement: in a namespace of any size it ends within the server's transaction timeout."""
 
 MOST_ALIKE: Final = 100
 """Most memories that are compared with one another at once; of more that hang together the rest stays."""
@@ -57,11 +60,12 @@ async def consolidate(database: Database, embedder: Embedder, *, until: Deadline
     model = await model_number(database, embedder, deadline=store_deadline())
     merged = 0
     while not until.passed:
-        found = await database.named("namespaces_to_consolidate", {"model": model}, deadline=store_deadline())
+        wanted = {"model": model, "page": PAGE}
+        found = await database.named("namespaces_to_consolidate", wanted, deadline=store_deadline())
         if not found:
             return {"merged": merged, "more": False}
         [space] = found
-        given = {"namespace": space["namespace"], "model": model, "least": MERGED, "exact": EXACT, "limit": NEIGHBOURS}
+        given = {**space, "model": model, "least": MERGED, "exact": EXACT, "limit": NEIGHBOURS}
         pairs = await database.named("similar_memories", given, deadline=Deadline.never())
         for alike in _connected([(row["id"], row["other"]) for row in pairs]):
             merged += await _merge(database, model, alike[:MOST_ALIKE])

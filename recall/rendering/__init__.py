@@ -1,1 +1,1 @@
-"""Rendering of briefings as Markdown: token bound, quotation, lead of long texts."""
+"""Rendering of briefings as Markdown: token bound, lead of long texts."""

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from imem.journal.texts.prompt_text import name, quoted
 from imem.kg.kinds.metrics import metric_of, unit_of
 from imem.recall.rendering.lead import lead
-from imem.recall.rendering.quoting import name, quoted
 
 if TYPE_CHECKING:
     from imem.recall.answers import ClaimSummary, DatedRecord, ReviewedDecision
+    from imem.recall.memories.model import FoundMemory
+    from imem.recall.search.model import FoundText
 
 SHORT_NAME: Final = 48
 """Longest name inside a line, in characters."""
@@ -188,3 +190,22 @@ def result_text(
     """Return the verdicts of an analysis's decisions, then the results of its claims, as of *at*."""
     verdicts = [verdict for one in taken if (verdict := verdict_of(one))]
     return "; ".join([*verdicts, *([came] if (came := claims_result(claims, at, probability)) else [])])
+
+
+def memory_text(item: FoundMemory, limit: int) -> str:
+    """Return a memory as a list item, with at most *limit* characters of its text."""
+    by = f", {label(item.author)}" if item.author is not None else ""
+    return f"- {when(item.recorded_at)} {item.namespace}{by}: {quote_lead(item.excerpt or item.content, limit)}"
+
+
+def found_text_lines(item: FoundText, limit: int) -> list[str]:
+    """Return a hit in two lines: what it is, where it stands and why it was found; and at most *limit* of its text."""
+    about = f" on {name(item.subject_id)}" if item.subject_id is not None else ""
+    by = f" by {label(item.author)}" if item.author is not None else ""
+    place = f", in {name(item.part_of)}" if not item.part_of.endswith(f"/{item.key}") else ""
+    like = f" {item.similarity:.2f}" if item.similarity is not None and "meaning" in item.found_by else ""
+    why = ", ".join(item.found_by) + like
+    return [
+        f"- {when(item.known_at)} {item.kind} {name(item.key)}{about}{by}{place} (found by {why})",
+        f"  {quote_lead(item.text, limit)}",
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -66,6 +67,7 @@ class RecallDependencies:
         last_horizon: the newest read horizon fetched.
         watch: counts requests and timeouts.
         assembly: how long before the deadline sections are due.
+        shows_signals: whether briefings on the subject of a key show the signals of the agent that asks.
     """
 
     gateway: Gateway
@@ -76,6 +78,7 @@ class RecallDependencies:
     last_horizon: LastReadHorizon = field(default_factory=LastReadHorizon)
     watch: LatencyWatch = field(default_factory=LatencyWatch)
     assembly: AssemblyTime = field(default_factory=AssemblyTime)
+    shows_signals: Callable[[str], bool] = lambda _: True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Renderers of the sections, one module each; :mod:`imem.recall.rendering.markdown` chooses what fits the bound."""
+"""The sections of a briefing, one module each; :mod:`imem.recall.rendering.markdown` chooses what fits the bound."""

@@ -9,11 +9,11 @@ from pydantic import Field
 
 from imem.cache.tiers import tags
 from imem.journal.modes import Mode
+from imem.journal.texts.prompt_text import name, quoted
 from imem.kg.asof import RecordAsOf, Ref, ValuesAsOf
 from imem.recall.answers import AnswerModel, BriefingSection, DatedRecord
 from imem.recall.dated_rows import DatedQuery, Row, newest_rows, refs_in
 from imem.recall.rendering.formatting import label, quote_lead, when
-from imem.recall.rendering.quoting import name, quoted
 from imem.recall.rendering.rendered import RenderContext, RenderedSection, faded, follow_up_call, rendered_section
 from imem.recall.retrievers import RetrievalRequest, graph_rows, journal_keys, mark_partial, record
 from imem.recall.sections.spec import SectionSpec

@@ -38,7 +38,8 @@ class SectionSpec(Generic[A]):
         own_record: whether its dependency tag is the subject's own record, not all records about the subject.
         tags: further dependency tags, from the answer.
         shows_patterns: whether it may show patterns.
-        for_agent: whether it includes the track record of the agent that asks.
+        for_agent: whether it depends on the agent that asks.
+        needs_agent: whether it is there only if an agent is named that asks.
         current_only: cached only without an as-of: the tags do not cover all that an answer as of a day depends on.
         query: the named query with which it finds its records as of a moment, if it has one.
         renderers: what renders it as Markdown; its parts in the order in which they are shown.
@@ -55,6 +56,7 @@ class SectionSpec(Generic[A]):
     tags: Callable[[A], frozenset[str]] = field(default=_no_tags)
     shows_patterns: bool = False
     for_agent: bool = False
+    needs_agent: bool = False
     current_only: bool = False
     query: DatedQuery | None = None
     renderers: tuple[Callable[[RenderContext], RenderedSection], ...] = ()

@@ -218,8 +218,12 @@ def render(context: RenderContext) -> RenderedSection:
 def track_table(items: Sequence[TrackRecordItem]) -> str:
     """Return track records as a table by domain, best first in each; empty if there are none."""
     form = replace(_layout_of(items), domain=True, reference=None, nothing=NO_OUTCOMES)
-    ranked = sorted(items, key=lambda item: (item.domain, _rank(item)))
-    return "\n".join([_head(form), *(_row(item, None, form) for item in ranked)]) if items else ""
+    return "\n".join([_head(form), *(_row(item, None, form) for item in ranked(items))]) if items else ""
+
+
+def ranked(items: Sequence[TrackRecordItem]) -> list[TrackRecordItem]:
+    """Return track records by domain, best first in each, baselines last."""
+    return sorted(items, key=lambda item: (item.domain, _rank(item)))
 
 
 def _rank(item: TrackRecordItem) -> tuple[bool, int, float, int, str, str]:

@@ -7,23 +7,15 @@ another. Counting does not block. If Postgres is away the alert is not raised; t
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
-import structlog
-
-from imem.alerts.store import NewAlert, Severity, raise_alert
-from imem.journal.deadline import Deadline
-from imem.journal.errors import ImemError
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import id_of, new_id, rows
 from imem.recall.metrics import DEPTH, OUTCOMES, TIMEOUT_RATE, TIMEOUTS
-
-log = structlog.get_logger()
+from imem.recall.timing.alerting import BackgroundAlerts
 
 KIND: Final = "QUERY_TIMEOUTS"
 """The kind of the alert."""
@@ -36,12 +28,6 @@ MOST_SHARE: Final = 0.05
 """Timeouts in the window that raise the alert, or share above which it is raised given :data:`ENOUGH` requests."""
 
 ENOUGH: Final = 20
-
-ALERT_INTERVAL_S: Final = 60.0
-"""Least time between two alerts about one type from one process, in seconds."""
-
-BUDGET_MS: Final = 2_000
-"""Budget for raising an alert, in milliseconds."""
 
 
 class AnswerSource(StrEnum):
@@ -68,7 +54,6 @@ class _Minute:
     def __init__(self, query: str) -> None:
         self.asked: deque[float] = deque()
         self.late: deque[float] = deque()
-        self.alerted_at = float("-inf")
         self.depth = DEPTH.labels(query)
         self.rate = TIMEOUT_RATE.labels(query)
         self.timeouts = TIMEOUTS.labels(query)
@@ -90,10 +75,9 @@ class LatencyWatch:
     """
 
     def __init__(self, database: Database | None = None, *, now: Callable[[], float] = time.monotonic) -> None:
-        self._database = database
+        self._alerts = BackgroundAlerts(database, now=now)
         self._now = now
         self._minutes: dict[str, _Minute] = {}
-        self._alerts_under_way: set[asyncio.Task[None]] = set()
 
     def observe(self, query: str, outcome: AnswerSource, *, depth: int | None = None, late: bool = False) -> None:
         """
@@ -116,35 +100,16 @@ class LatencyWatch:
         share = len(minute.late) / len(minute.asked)
         minute.rate.set(share)
         bad = len(minute.late) >= MOST_TIMEOUTS or (len(minute.asked) >= ENOUGH and share > MOST_SHARE)
-        if late and bad and now - minute.alerted_at >= ALERT_INTERVAL_S and self._database is not None:
-            minute.alerted_at = now
-            task = asyncio.get_running_loop().create_task(
-                self._raise_alert(self._database, query, len(minute.late), len(minute.asked))
-            )
-            self._alerts_under_way.add(task)
-            task.add_done_callback(self._alerts_under_way.discard)
+        if late and bad:
+            timeouts, asked = len(minute.late), len(minute.asked)
+            reason = f"{timeouts} of {asked} questions of the type {query} were not answered in time within a minute."
+            payload = {"metric": "query_timeout_rate", "query": query, "timeouts": timeouts, "asked": asked}
+            self._alerts.start(KIND, query, reason, payload)
 
     async def drain(self) -> None:
         """Wait for alerts being raised."""
-        await asyncio.gather(*self._alerts_under_way)
+        await self._alerts.drain()
 
     async def close(self) -> None:
         """Cancel alerts being raised."""
-        for task in list(self._alerts_under_way):
-            task.cancel()
-        await asyncio.gather(*self._alerts_under_way, return_exceptions=True)
-
-    async def _raise_alert(self, database: Database, query: str, late: int, asked: int) -> None:
-        about = id_of("timeouts", query)
-        payload = {
-            "reason": f"{late} of {asked} questions of the type {query} were not answered in time within a minute.",
-            "metric": "query_timeout_rate", "query": query, "timeouts": late, "asked": asked,
-        }  # fmt: skip
-        alert = NewAlert(alert_id=new_id(), kind=KIND, severity=Severity.HIGH, about=about, payload=payload)
-        log.warning("recall.timeouts", query=query, timeouts=late, asked=asked)
-        try:
-            async with database.transaction(Deadline.after_ms(BUDGET_MS)) as conn:
-                if not await rows(conn, "open_alert_about", {"about": about}):
-                    await raise_alert(conn, alert)
-        except ImemError as error:
-            log.warning("recall.timeout_alert_failed", query=query, reason=str(error))
+        await self._alerts.close()

@@ -18,6 +18,10 @@ ON CONFLICT (name, store) DO UPDATE SET
 -- The open alert about a matter, if there is one.
 SELECT alert_id FROM workflow.alert WHERE about = %(about)s AND closed_at IS NULL LIMIT 1
 
+-- open_alerts_among --
+-- Which of the given matters an open alert is about.
+SELECT DISTINCT about FROM workflow.alert WHERE about = ANY (%(abouts)s::uuid[]) AND closed_at IS NULL
+
 -- lock_alerts_about --
 -- Serialises decisions about the alerts on one matter, until the end of the transaction.
 SELECT pg_advisory_xact_lock(hashtextextended('imem.alert.' || %(about)s::text, 0))
@@ -116,3 +120,8 @@ DELETE FROM workflow.alert_over WHERE about IN (
     SELECT o.about FROM workflow.alert_over AS o WHERE o.over_at < (SELECT imem_now()) - interval '90 days'
       AND NOT EXISTS (SELECT FROM workflow.alert AS a WHERE a.about = o.about AND a.closed_at IS NULL)
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+
+-- denials_of_hour --
+-- How many calls were denied within the last hour, and to whom the most.
+SELECT count(*)::integer AS denials, mode() WITHIN GROUP (ORDER BY actor_id) AS most FROM memory_access_audit
+WHERE NOT authorized AND timestamp > imem_now() - interval '1 hour'

@@ -12,12 +12,6 @@ SELECT workflow.renew_lease_v1(%(analysis_id)s, %(agent_type)s, %(holder)s, %(ep
 -- Releases a lease; returns whether it was still the holder's.
 SELECT coalesce(workflow.release_lease_v1(%(analysis_id)s, %(agent_type)s, %(holder)s, %(epoch)s), false) AS released
 
--- current_lease --
--- The lease of an agent, held or not.
-SELECT l.analysis_id, l.agent_type, l.agent_id, a.subject_id, l.holder, l.epoch, l.expires_at
-FROM workflow.agent_leases AS l JOIN workflow.analysis AS a ON a.analysis_id = l.analysis_id
-WHERE l.analysis_id = %(analysis_id)s AND l.agent_type = %(agent_type)s
-
 -- raise_epoch --
 -- Fences off every agent of an analysis; returns the leases after that.
 SELECT l.analysis_id, l.agent_type, l.agent_id, a.subject_id, l.holder, l.epoch, l.expires_at

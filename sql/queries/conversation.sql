@@ -1,7 +1,7 @@
 -- add_message --
--- Adds a message to a thread; see workflow.add_message_v2. Columns: status, seq, pinned, created_at, over, owner.
+-- Adds a message to a thread; see workflow.add_message_v1. Columns: status, seq, pinned, created_at, over, owner.
 SELECT status, seq, pinned, created_at, over, owner
-FROM workflow.add_message_v2(
+FROM workflow.add_message_v1(
     %(owner)s, %(workflow_id)s, %(thread_id)s, %(id)s, %(role)s, %(content)s, %(agent_id)s, %(tool_call_id)s, %(metadata)s::jsonb,
     %(pinned)s, %(most_pinned)s, %(window)s)
 

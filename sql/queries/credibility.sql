@@ -14,6 +14,10 @@ SELECT imem_note_open_writers_v1() AS noted
 -- Plans of this transaction look rows up by key: right after a load the statistics still say that tables are small.
 SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)
 
+-- sweep_idle_timeout --
+-- Idle timeout of a transaction that sweeps a whole track record, which takes a second for every 10,000 scores.
+SELECT set_config('idle_in_transaction_session_timeout', '60s', true)
+
 -- due_questions --
 -- The questions that the next due outcomes and claims belong to.
 SELECT DISTINCT h.subject_id, h.metric, h.target_at
@@ -67,6 +71,43 @@ WHERE EXISTS (
     WHERE w.writer = hashtext(e.actor)::bigint & 4294967295 AND w.at >= greatest(q.target_at, e.recorded_at)
       AND w.seq < e.agent_seq AND (w.actor = e.actor OR w.actor IS NULL)))
 
+-- subject_facts --
+-- Every statement that counts of what the given subjects are. Only statements with the import right or by a person count.
+SELECT q.subject_id, y.grp <> 'core' AS replaces, y.order_key, y.known_at, y.recorded_at,
+    coalesce(e.payload #>> '{groups,profile,sector}', e.payload #>> '{core,sector}') AS sector,
+    e.payload #>> '{groups,profile,size_class}' AS company_size,
+    e.payload #>> '{groups,profile,growth_stage}' AS growth_stage
+FROM unnest(%(subjects)s::text[]) AS q (subject_id)
+JOIN record_history AS y ON y.key = substr(q.subject_id, strpos(q.subject_id, ':') + 1)
+    AND (q.subject_id LIKE 'company:%%' AND y.kind = 'Company' AND y.grp = 'profile'
+         OR q.subject_id LIKE 'market:%%' AND y.kind = 'Market' AND y.grp IN ('core', 'correction'))
+JOIN event AS e ON e.position = y.position
+WHERE y.imported OR e.actor_role = 'human_admin'
+
+-- regime_facts --
+-- Every statement known by the last of the given moments of the readings that can be in force at one of them, as of anything from
+-- recorded_from on: those from the last one that was known and recorded by then and never corrected.
+WITH readings AS (
+    SELECT DISTINCT e.record_key AS key FROM event AS e
+    WHERE e.kind IN ('record.RegimeReading', 'correct.RegimeReading')
+      AND (e.payload -> 'core' ->> 'observed_at') COLLATE "C" <= %(last)s::text
+      AND (e.payload -> 'core' ->> 'observed_at') COLLATE "C" >= coalesce((
+        SELECT r.payload -> 'core' ->> 'observed_at' FROM event AS r
+        WHERE r.kind = 'record.RegimeReading' AND (r.payload -> 'core' ->> 'observed_at') COLLATE "C" <= %(first)s::text
+          AND r.payload -> 'core' ->> 'market' = %(market)s
+          AND r.known_at <= %(first_at)s AND r.recorded_at <= %(recorded_from)s
+          AND NOT EXISTS (
+            SELECT FROM record_history AS c WHERE c.kind = 'RegimeReading' AND c.key = r.record_key AND c.grp = 'correction')
+        ORDER BY (r.payload -> 'core' ->> 'observed_at') COLLATE "C" DESC LIMIT 1), '')
+)
+SELECT y.key, y.grp = 'correction' AS replaces, y.order_key, y.known_at, y.recorded_at, c.observed_at,
+    CASE WHEN c.market = %(market)s AND c.withdrawn IS NOT TRUE THEN c.regime END AS regime
+FROM readings AS d
+JOIN record_history AS y ON y.kind = 'RegimeReading' AND y.key = d.key AND y.grp IN ('core', 'correction')
+JOIN event AS e ON e.position = y.position
+CROSS JOIN jsonb_to_record(e.payload -> 'core') AS c (market text, observed_at timestamptz, regime text, withdrawn boolean)
+WHERE y.known_at <= %(last_at)s
+
 -- baseline_profiles --
 -- Every statement that counts of the profiles of those of the given agents that ever were a baseline. Only statements with the
 -- import right or by a person count.
@@ -87,16 +128,16 @@ SELECT imem_governed_kind_v1(%(agent)s) AS kind
 -- scores_of_findings --
 -- Every score of the given findings that was ever valid, as stored.
 SELECT finding_id, vintage, revision, outcome_id, agent, domain, subject_id, metric, target_at, predicted_at, stated,
-    actual, happened, y, abstained, brier, log_score, reference, first_known_at, known_at, superseded_known_at,
-    recorded_at, superseded_recorded_at
+    actual, happened, y, abstained, brier, log_score, reference, error, peer_loss, sector, metric_type, time_horizon, company_size,
+    growth_stage, regime, first_known_at, known_at, superseded_known_at, recorded_at, superseded_recorded_at
 FROM agent_outcome WHERE finding_id = ANY (%(findings)s::text[])
 ORDER BY finding_id, vintage, revision
 
 -- scores_of_questions --
 -- Every score of the given questions that was ever valid, as stored.
 SELECT o.finding_id, o.vintage, o.revision, o.outcome_id, o.agent, o.domain, o.subject_id, o.metric, o.target_at,
-    o.predicted_at, o.stated, o.actual, o.happened, o.y, o.abstained, o.brier, o.log_score, o.reference,
-    o.first_known_at, o.known_at, o.superseded_known_at, o.recorded_at, o.superseded_recorded_at
+    o.predicted_at, o.stated, o.actual, o.happened, o.y, o.abstained, o.brier, o.log_score, o.reference, o.error, o.peer_loss, o.sector,
+    o.metric_type, o.time_horizon, o.company_size, o.growth_stage, o.regime, o.first_known_at, o.known_at, o.superseded_known_at, o.recorded_at, o.superseded_recorded_at
 FROM unnest(%(subjects)s::text[], %(metrics)s::text[], %(targets)s::timestamptz[]) AS q (subject_id, metric, target_at)
 JOIN agent_outcome AS o ON o.subject_id = q.subject_id AND o.metric = q.metric AND o.target_at = q.target_at
 
@@ -104,19 +145,24 @@ JOIN agent_outcome AS o ON o.subject_id = q.subject_id AND o.metric = q.metric A
 -- Writes scores, new and changed ones. rows: JSON list of objects, since arrays of text cost more to make than to store.
 INSERT INTO agent_outcome AS o (
     finding_id, vintage, revision, outcome_id, agent, domain, subject_id, metric, target_at, predicted_at, stated,
-    actual, happened, y, abstained, brier, log_score, reference, first_known_at, known_at, superseded_known_at,
-    recorded_at, superseded_recorded_at)
+    actual, happened, y, abstained, brier, log_score, reference, error, peer_loss, sector, metric_type, time_horizon, company_size,
+    growth_stage, regime, first_known_at, known_at, superseded_known_at, recorded_at, superseded_recorded_at)
 SELECT r.* FROM json_to_recordset(%(rows)s::json) AS r (
     finding_id text, vintage bigint, revision integer, outcome_id text, agent text, domain text, subject_id text,
     metric text, target_at timestamptz, predicted_at timestamptz, stated float8, actual float8, happened smallint,
-    y smallint, abstained boolean, brier float8, log_score float8, reference float8, first_known_at timestamptz,
+    y smallint, abstained boolean, brier float8, log_score float8, reference float8, error float8, peer_loss float8,
+    sector text, metric_type text,
+    time_horizon text, company_size text, growth_stage text, regime text, first_known_at timestamptz,
     known_at timestamptz, superseded_known_at timestamptz, recorded_at timestamptz, superseded_recorded_at timestamptz)
 ON CONFLICT (finding_id, vintage, revision) DO UPDATE SET
     outcome_id = excluded.outcome_id, agent = excluded.agent, domain = excluded.domain,
     subject_id = excluded.subject_id, metric = excluded.metric, target_at = excluded.target_at,
     predicted_at = excluded.predicted_at, stated = excluded.stated, actual = excluded.actual,
     happened = excluded.happened, y = excluded.y, abstained = excluded.abstained, brier = excluded.brier,
-    log_score = excluded.log_score, reference = excluded.reference, first_known_at = excluded.first_known_at,
+    log_score = excluded.log_score, reference = excluded.reference, error = excluded.error,
+    peer_loss = excluded.peer_loss, sector = excluded.sector,
+    metric_type = excluded.metric_type, time_horizon = excluded.time_horizon, company_size = excluded.company_size,
+    growth_stage = excluded.growth_stage, regime = excluded.regime, first_known_at = excluded.first_known_at,
     known_at = excluded.known_at, superseded_known_at = excluded.superseded_known_at,
     recorded_at = excluded.recorded_at, superseded_recorded_at = excluded.superseded_recorded_at, scored_at = imem_now()
 
@@ -153,6 +199,41 @@ FROM (
 ) AS q
 JOIN agent_outcome AS o ON o.subject_id = q.subject_id AND o.metric = q.metric AND o.target_at = q.target_at
 
+-- due_claims_on_subjects --
+-- Makes the scored claims due on these subjects that were made since what was stated of them could be known.
+INSERT INTO due_row (queue, kind, key, created_at)
+SELECT DISTINCT 'credibility', 'Finding', o.finding_id, %(since)s::timestamptz
+FROM (
+    SELECT lower(d.kind) || ':' || d.key AS subject_id, min(y.known_at) AS known_at
+    FROM unnest(%(kinds)s::text[], %(keys)s::text[], %(positions)s::bigint[]) AS d (kind, key, position)
+    JOIN record_history AS y ON y.kind = d.kind AND y.key = d.key AND y.position >= d.position
+    GROUP BY 1
+) AS s
+JOIN agent_outcome AS o ON o.subject_id = s.subject_id AND o.predicted_at >= s.known_at
+
+-- due_claims_in_regimes --
+-- Makes the scored claims due for which one of these readings can be or have been in force: those made since it could be known, and
+-- before one that speaks of a later moment could, and was never corrected.
+INSERT INTO due_row (queue, kind, key, created_at)
+SELECT DISTINCT 'credibility', 'Finding', o.finding_id, %(since)s::timestamptz
+FROM (
+    SELECT d.key, min(y.known_at) FILTER (WHERE y.position >= d.position) AS known_at,
+        max((e.payload -> 'core' ->> 'observed_at') COLLATE "C") AS observed_at
+    FROM unnest(%(keys)s::text[], %(positions)s::bigint[]) AS d (key, position)
+    JOIN record_history AS y ON y.kind = 'RegimeReading' AND y.key = d.key
+    JOIN event AS e ON e.position = y.position
+    GROUP BY d.key
+) AS r
+LEFT JOIN LATERAL (
+    SELECT n.known_at FROM event AS n
+    WHERE n.kind = 'record.RegimeReading' AND (n.payload -> 'core' ->> 'observed_at') COLLATE "C" > r.observed_at
+      AND n.payload -> 'core' ->> 'market' = %(market)s
+      AND NOT EXISTS (
+        SELECT FROM record_history AS c WHERE c.kind = 'RegimeReading' AND c.key = n.record_key AND c.grp = 'correction')
+    ORDER BY (n.payload -> 'core' ->> 'observed_at') COLLATE "C" LIMIT 1
+) AS later ON true
+JOIN agent_outcome AS o ON o.predicted_at >= r.known_at AND (later.known_at IS NULL OR o.predicted_at < later.known_at)
+
 -- claim_tracks --
 -- The track records that are due, oldest first.
 SELECT agent, domain, version, known_from, recorded_from FROM track_due ORDER BY since, agent, domain LIMIT %(limit)s
@@ -171,6 +252,7 @@ WHERE d.agent = done.agent AND d.domain = done.domain AND d.version = done.versi
 -- scores_of_track --
 -- Every score of one agent in one domain that was ever valid.
 SELECT finding_id, target_at, predicted_at, first_known_at, stated, happened, y, brier, log_score, reference,
+    error, peer_loss, sector, metric_type, time_horizon, company_size, growth_stage, regime,
     known_at, superseded_known_at, recorded_at, superseded_recorded_at
 FROM agent_outcome WHERE agent = %(agent)s AND domain = %(domain)s
 
@@ -179,11 +261,14 @@ FROM agent_outcome WHERE agent = %(agent)s AND domain = %(domain)s
 SELECT (e.payload -> 'groups' -> 'score' ->> 'decay_halflife_years')::float8 AS halflife_years
 FROM record_history AS y JOIN event AS e ON e.position = y.position
 WHERE y.kind = 'AgentCredibility' AND y.key = %(agent)s::text || '/' || %(domain)s::text AND y.grp = 'score'
+  -- A published score says which half-life was used, and sets none.
+  AND y.actor <> 'credibility-scores'
 ORDER BY y.order_key DESC LIMIT 1
 
 -- scores_since --
 -- Scores of one agent in one domain that begin or end at a moment or later on one clock.
 SELECT finding_id, target_at, predicted_at, first_known_at, stated, happened, y, brier, log_score, reference,
+    error, peer_loss, sector, metric_type, time_horizon, company_size, growth_stage, regime,
     known_at, superseded_known_at, recorded_at, superseded_recorded_at
 FROM (
     SELECT * FROM agent_outcome
@@ -208,6 +293,7 @@ ORDER BY at DESC LIMIT 1
 -- Claims with the given target_at whose score was valid right before another moment on one clock; early: one was scored before
 -- its target_at.
 SELECT o.target_at, o.finding_id, o.y, o.happened, o.brier, o.reference,
+    o.error, o.peer_loss, o.sector, o.metric_type, o.time_horizon, o.company_size, o.growth_stage, o.regime,
     CASE WHEN %(clock)s = 'known' THEN o.known_at ELSE o.recorded_at END < o.target_at AS early
 FROM agent_outcome AS o
 WHERE o.agent = %(agent)s AND o.domain = %(domain)s AND o.target_at = ANY (%(targets)s::timestamptz[]) AND o.y IS NOT NULL
@@ -217,7 +303,8 @@ WHERE o.agent = %(agent)s AND o.domain = %(domain)s AND o.target_at = ANY (%(tar
 
 -- base_rates_of --
 -- How often it had happened, (0.5 + times) / (1 + answers), over the answers that were known before each of the given claims was
--- made, as they stood on one clock when the claim was first scored. Counted once for all claims made and scored at the same moments.
+-- made, as they stood on one clock when the claim was first scored: those of the last stored step before either and before
+-- since, with what changed from there on. Counted once for all claims made and scored at the same moments.
 WITH first AS (
     SELECT DISTINCT ON (o.finding_id) o.finding_id, o.predicted_at,
         CASE WHEN %(clock)s = 'known' THEN o.known_at ELSE o.recorded_at END AS at
@@ -228,14 +315,33 @@ WITH first AS (
     ORDER BY o.finding_id, 3, o.vintage, o.revision
 ), counted AS (
     SELECT f.predicted_at, f.at,
-        (0.5::float8 + coalesce(sum(a.happened), 0)::float8) / (1.0::float8 + count(a.finding_id)::float8) AS rate
-    FROM (SELECT DISTINCT predicted_at, at FROM first) AS f
-    LEFT JOIN agent_outcome AS a ON a.agent = %(agent)s AND a.domain = %(domain)s AND a.happened IS NOT NULL
-        AND a.first_known_at < f.predicted_at
-        AND CASE WHEN %(clock)s = 'known'
-            THEN a.known_at <= f.at AND (a.superseded_known_at IS NULL OR a.superseded_known_at > f.at)
-            ELSE a.recorded_at <= f.at AND (a.superseded_recorded_at IS NULL OR a.superseded_recorded_at > f.at) END
-    GROUP BY f.predicted_at, f.at
+        (0.5::float8 + coalesce(s.happened, 0)::float8 + coalesce(c.happened, 0)::float8)
+            / (1.0::float8 + coalesce(s.answers, 0)::float8 + coalesce(c.answers, 0)::float8) AS rate
+    FROM (SELECT DISTINCT predicted_at, at, least(predicted_at, at, %(since)s::timestamptz) AS start FROM first) AS f
+    LEFT JOIN LATERAL (
+        SELECT t.answers, t.happened FROM track_step AS t
+        WHERE t.agent = %(agent)s AND t.domain = %(domain)s AND t.clock = %(clock)s AND t.at < f.start
+        ORDER BY t.at DESC LIMIT 1
+    ) AS s ON true
+    CROSS JOIN LATERAL (
+        SELECT sum(a.sign) AS answers, sum(a.sign * a.happened) AS happened FROM (
+            SELECT 1 AS sign, o.happened, o.first_known_at FROM agent_outcome AS o
+            WHERE o.agent = %(agent)s AND o.domain = %(domain)s AND %(clock)s = 'known'
+              AND o.known_at BETWEEN f.start AND f.at
+            UNION ALL
+            SELECT -1, o.happened, o.first_known_at FROM agent_outcome AS o
+            WHERE o.agent = %(agent)s AND o.domain = %(domain)s AND %(clock)s = 'known'
+              AND o.superseded_known_at BETWEEN f.start AND f.at
+            UNION ALL
+            SELECT 1, o.happened, o.first_known_at FROM agent_outcome AS o
+            WHERE o.agent = %(agent)s AND o.domain = %(domain)s AND %(clock)s = 'recorded'
+              AND o.recorded_at BETWEEN f.start AND f.at
+            UNION ALL
+            SELECT -1, o.happened, o.first_known_at FROM agent_outcome AS o
+            WHERE o.agent = %(agent)s AND o.domain = %(domain)s AND %(clock)s = 'recorded'
+              AND o.superseded_recorded_at BETWEEN f.start AND f.at
+        ) AS a WHERE a.happened IS NOT NULL AND a.first_known_at < f.predicted_at
+    ) AS c
 )
 SELECT first.finding_id, counted.rate FROM first JOIN counted USING (predicted_at, at)
 
@@ -278,6 +384,7 @@ LEFT JOIN LATERAL (
     SELECT (e.payload -> 'groups' -> 'score' ->> 'decay_halflife_years')::float8 AS halflife_years
     FROM record_history AS y JOIN event AS e ON e.position = y.position
     WHERE y.kind = 'AgentCredibility' AND y.key = w.agent || '/' || w.domain AND y.grp = 'score'
+      AND y.actor <> 'credibility-scores'
       AND y.known_at <= w.known_until AND y.recorded_at <= w.recorded_until
     ORDER BY y.order_key DESC LIMIT 1
 ) AS h ON true
@@ -417,3 +524,7 @@ SELECT imem_now() AS now
 -- Makes the links from every scored claim to its outcomes due, for a graph that was rebuilt.
 INSERT INTO due_row (queue, kind, key, later)
 SELECT DISTINCT 'graph', 'settled_by', o.finding_id, true FROM agent_outcome AS o
+
+-- settled_lag --
+-- For how many seconds the oldest statement that is not scored has waited.
+SELECT greatest(extract(epoch FROM imem_now() - imem_settled_horizon()), 0)::float8 AS lag_s

@@ -22,9 +22,14 @@ SELECT (SELECT count(*) FROM (TABLE declared EXCEPT TABLE stored) AS missing)
 
 -- due_next --
 -- The next rows of some kinds of a queue: those that can wait last, the oldest first.
-SELECT id, kind, key, position, created_at FROM due_row
+SELECT id, kind, key, position, created_at, later FROM due_row
 WHERE queue = %(queue)s AND kind = ANY (%(kinds)s::text[]) AND set_aside IS NULL
 ORDER BY later, created_at, id LIMIT %(limit)s
+
+-- due_of --
+-- All rows of the given keys of one kind.
+SELECT id, kind, key, position, created_at, later FROM due_row
+WHERE queue = %(queue)s AND kind = %(kind)s AND key = ANY (%(keys)s::text[]) AND set_aside IS NULL
 
 -- due_add --
 -- Makes keys of one kind due, since the given moment or now.
@@ -60,3 +65,33 @@ UPDATE due_row SET set_aside = NULL WHERE queue = %(queue)s AND set_aside IS NOT
 -- The rows that were set aside, oldest first.
 SELECT queue, kind, key, created_at, set_aside FROM due_row WHERE set_aside IS NOT NULL
 ORDER BY created_at, queue, kind, key LIMIT %(limit)s
+
+-- add_pipeline_report --
+-- Keeps the report of a run, and the newest ones of the pipeline before it. One that says nothing, an empty object, is kept once a minute
+-- and until the next.
+WITH older AS (
+    SELECT started_at, row_number() OVER (ORDER BY started_at DESC) AS nth FROM pipeline_report WHERE pipeline = %(pipeline)s
+),
+wanted AS (
+    SELECT NOT %(idle)s OR NOT EXISTS (
+        SELECT FROM older WHERE nth = 1 AND abs(extract(epoch FROM imem_now() - started_at)) < 60) AS holds
+),
+deleted AS (
+    DELETE FROM pipeline_report AS p USING older AS o, wanted AS w
+    WHERE w.holds AND p.pipeline = %(pipeline)s AND p.started_at = o.started_at
+      AND (o.nth >= %(keep)s OR p.error IS NULL AND p.report = '{}')
+)
+INSERT INTO pipeline_report (pipeline, started_at, finished_at, report, error)
+SELECT %(pipeline)s, imem_now() - make_interval(secs => %(took_s)s), imem_now(), %(report)s::jsonb, left(%(error)s, 1000)
+FROM wanted WHERE holds
+ON CONFLICT (pipeline, started_at) DO NOTHING
+RETURNING pipeline
+
+-- pipeline_reports --
+-- The newest reports: of each pipeline one, or of a given one all.
+SELECT pipeline, started_at, finished_at, report::text AS report, error FROM (
+    SELECT r.*, row_number() OVER (PARTITION BY pipeline ORDER BY started_at DESC) AS nth FROM pipeline_report AS r
+    WHERE %(pipeline)s::text IS NULL OR r.pipeline = %(pipeline)s
+) AS r
+WHERE nth = 1 OR %(pipeline)s::text IS NOT NULL
+ORDER BY pipeline, started_at DESC

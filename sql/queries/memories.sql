@@ -1,17 +1,19 @@
 -- search_memories --
 -- Candidates for a query, with their raw scores; see recall.search_memories_v1. Parameters: scopes, query, model_id, dimension,
 -- vector (NULL: by words alone), memory_type, agent_id, conversation_id (each NULL for any), until (NULL: now), candidates (of each
--- list), exact (most memories that are compared one by one).
-SELECT id, version, namespace, conversation_id, ordinal, author, words, similarity, context, by_words, by_meaning, by_context, unembedded
+-- list), exact (most memories that are compared one by one), items (true: items of LangGraph's store alone; NULL: whatever there is),
+-- filter (of their values; NULL: any).
+SELECT id, version, collection, place, ordinal, author, at, words, similarity, context, by_words, by_meaning, by_context, part, unembedded
 FROM recall.search_memories_v1(
     %(scopes)s::text[], %(query)s,
     (SELECT m.model FROM embedding_model AS m WHERE m.model_id = %(model_id)s AND m.dimension = %(dimension)s),
-    %(vector)s::halfvec, %(memory_type)s, %(agent_id)s, %(conversation_id)s, %(until)s::timestamptz, %(candidates)s, %(exact)s)
+    %(vector)s::halfvec, %(memory_type)s, %(agent_id)s, %(conversation_id)s, %(until)s::timestamptz, %(candidates)s, %(exact)s,
+    %(items)s::boolean, %(filter)s::jsonb)
 
 -- memories_by_version --
 -- The given versions of memories, in the given order. Parameters: ids, versions.
 SELECT m.id, m.version, m.namespace, m.memory_type, m.content, m.metadata, m.importance, m.agent_id, m.user_id, m.conversation_id,
-    m.ordinal, m.author, m.created_at, m.recorded_at, m.superseded_at, m.superseded_by, m.reason,
+    m.ordinal, m.author, m.created_at, m.recorded_at, m.superseded_at, m.superseded_by, m.reason, m.item_key, m.expires_at,
     coalesce(u.access_count, 0) AS access_count, u.last_accessed_at
 FROM unnest(%(ids)s::uuid[], %(versions)s::integer[]) WITH ORDINALITY AS w (id, version, nth)
 JOIN recall.memory AS m ON m.id = w.id AND m.version = w.version
@@ -42,24 +44,81 @@ SELECT id, content FROM recall.memory
 WHERE namespace = %(namespace)s AND conversation_id = %(conversation_id)s AND superseded_at IS NULL
 ORDER BY ordinal DESC LIMIT 1
 
--- memory_model --
--- The number of a model, which is registered for memories; see recall.memory_model_v1.
-SELECT recall.memory_model_v1(%(model_id)s, %(dimension)s, %(unrelated)s) AS model
+-- text_model --
+-- The number of a model, which is registered for texts; see recall.text_model_v1.
+SELECT recall.text_model_v1(%(model_id)s, %(dimension)s, %(unrelated)s) AS model
+
+-- drop_unused_indexes --
+-- Drops the indexes of models that no vectors are of any more; see recall.drop_unused_indexes_v1.
+SELECT recall.drop_unused_indexes_v1(%(model)s::smallint) AS dropped
 
 -- store_memory --
 -- Stores a memory; see recall.store_memory_v1. Columns: status, id, version, recorded_at, waits.
 SELECT status, id, version, recorded_at, waits
 FROM recall.store_memory_v1(
     %(actor)s, %(role)s, %(id)s::uuid, %(namespace)s, %(memory_type)s, %(content)s, %(metadata)s::jsonb, %(importance)s::float8,
-    %(user_id)s, %(conversation_id)s, %(author)s, %(model)s::smallint, %(vector)s::halfvec, %(context_vector)s::halfvec,
-    %(before)s::uuid, %(similar)s::float8, %(exact)s)
+    %(user_id)s, %(conversation_id)s, %(author)s, %(model)s::smallint, %(vector)s::halfvec, %(parts)s::json, %(context_vector)s::halfvec,
+    %(before)s::uuid, %(similar)s::float8, %(exact)s, %(imported)s, %(created_at)s::timestamptz)
 
 -- supersede_memory --
 -- Puts a memory in the place of another; see recall.supersede_memory_v1. Columns: status, id, version, recorded_at, waits.
 SELECT status, id, version, recorded_at, waits
 FROM recall.supersede_memory_v1(
     %(actor)s, %(role)s, %(known)s::uuid, %(id)s::uuid, %(content)s, %(metadata)s::jsonb, %(importance)s::float8, %(model)s::smallint,
-    %(vector)s::halfvec, %(reason)s)
+    %(vector)s::halfvec, %(parts)s::json, %(reason)s)
+
+-- put_items --
+-- Puts items, or deletes those without a value; see recall.put_items_v1.
+SELECT recall.put_items_v1(
+    %(actor)s, %(role)s, %(namespaces)s::text[], %(keys)s::text[], %(values)s::text[], %(contents)s::text[], %(vectors)s::text[], %(parts)s::text[],
+    %(ttls)s::float8[], %(created)s::timestamptz[], %(model)s::smallint)
+
+-- items_by_key --
+-- The current items of the given namespaces and keys. Parameters: namespaces, keys.
+SELECT m.id, m.namespace, m.item_key, m.metadata, m.created_at, m.recorded_at, m.expires_at
+FROM unnest(%(namespaces)s::text[], %(keys)s::text[]) AS w (namespace, key)
+JOIN recall.memory AS m ON m.id = recall.item_id_v1(w.namespace, w.key) AND m.namespace = w.namespace AND m.item_key = w.key
+WHERE m.superseded_at IS NULL AND (m.expires_at IS NULL OR m.expires_at > imem_now())
+
+-- item_versions --
+-- A version of the item of a namespace and key, deleted or not; no row where none was put ever. Parameters: namespace, key.
+SELECT version FROM recall.memory WHERE id = recall.item_id_v1(%(namespace)s, %(key)s) LIMIT 1
+
+-- newest_items --
+-- The current items of some namespaces that a filter leaves, the last put first. Parameters: scopes, filter (NULL for none), limit, offset.
+SELECT m.id, m.namespace, m.item_key, m.metadata, m.created_at, m.recorded_at, m.expires_at
+FROM recall.memory_namespace AS s JOIN recall.memory AS m ON m.namespace = s.namespace
+CROSS JOIN (SELECT recall.filter_parts_v1(%(filter)s::jsonb) AS parts) AS f
+WHERE s.scopes && %(scopes)s::text[] AND m.superseded_at IS NULL AND m.item_key IS NOT NULL
+  AND (m.expires_at IS NULL OR m.expires_at > imem_now())
+  AND (%(filter)s::jsonb IS NULL OR m.metadata @> coalesce(f.parts -> 'exact', '{}')
+       AND (f.parts -> 'value' IS NULL OR recall.matches_v1(m.metadata, f.parts -> 'value')))
+ORDER BY m.recorded_at DESC, m.namespace, m.item_key LIMIT %(limit)s OFFSET %(offset)s
+
+-- item_namespaces --
+-- The namespaces of current items below a root of so many segments, in the order of their segments. Parameters: scopes, root, depth (most
+-- segments below the root that are shown, NULL for all), prefixes and suffixes (lists of lists of segments; an asterisk is any), limit,
+-- offset.
+SELECT DISTINCT p.segments[:%(root)s + coalesce(%(depth)s, 1000)] AS segments
+FROM recall.memory_namespace AS s
+CROSS JOIN LATERAL (SELECT string_to_array(s.namespace, '/') COLLATE "C" AS segments) AS p
+CROSS JOIN LATERAL (SELECT p.segments[%(root)s + 1:] AS below) AS b
+WHERE s.scopes && %(scopes)s::text[] AND EXISTS (
+    SELECT FROM recall.memory AS m
+    WHERE m.namespace = s.namespace AND m.superseded_at IS NULL AND m.item_key IS NOT NULL
+      AND (m.expires_at IS NULL OR m.expires_at > imem_now()))
+  AND NOT EXISTS (
+    SELECT FROM jsonb_array_elements(%(prefixes)s::jsonb) AS c (path), jsonb_array_elements_text(c.path) WITH ORDINALITY AS w (label, nth)
+    WHERE w.label <> '*' AND b.below[w.nth] IS DISTINCT FROM w.label OR cardinality(b.below) < jsonb_array_length(c.path))
+  AND NOT EXISTS (
+    SELECT FROM jsonb_array_elements(%(suffixes)s::jsonb) AS c (path), jsonb_array_elements_text(c.path) WITH ORDINALITY AS w (label, nth)
+    WHERE cardinality(b.below) < jsonb_array_length(c.path)
+      OR w.label <> '*' AND b.below[cardinality(b.below) - jsonb_array_length(c.path) + w.nth] IS DISTINCT FROM w.label)
+ORDER BY 1 LIMIT %(limit)s OFFSET %(offset)s
+
+-- refresh_items --
+-- Puts off the expiry of items that were read. Parameters: ids.
+SELECT recall.refresh_items_v1(%(ids)s::uuid[])
 
 -- count_accesses --
 -- Adds to how often memories were found. Parameters: ids, counts.
@@ -84,34 +143,42 @@ WHERE superseded_at IS NULL AND model = ANY (ARRAY(SELECT o.model FROM embedding
 LIMIT %(limit)s
 
 -- set_memory_vectors --
--- Stores vectors that were made later. Parameters: model, ids, versions, vectors, contexts (NULL for none).
+-- Stores vectors that were made later. Parameters: model, ids, versions, vectors, parts, contexts (NULL for none).
 SELECT recall.set_vectors_v1(
-    %(model)s::smallint, %(ids)s::uuid[], %(versions)s::integer[], %(vectors)s::text[], %(contexts)s::text[])
+    %(model)s::smallint, %(ids)s::uuid[], %(versions)s::integer[], %(vectors)s::text[], %(parts)s::text[],
+    %(contexts)s::text[])
 
 -- namespaces_to_consolidate --
--- A namespace in which something was recorded since it was consolidated, and the moment from which on that is to be noted. Messages of
--- conversations are not counted: they stay as they were said.
-SELECT s.namespace, imem_now() AS at FROM recall.memory_namespace AS s
+-- A namespace in which something was recorded since it was consolidated, and up to when to look at it: at most so many memories.
+-- Messages of conversations are not counted: they stay as they were said. Parameters: model, page.
+SELECT s.namespace, coalesce((
+    SELECT m.recorded_at FROM recall.memory AS m
+    WHERE m.namespace = s.namespace AND m.recorded_at > s.consolidated_at AND m.superseded_at IS NULL AND m.conversation_id IS NULL
+      AND m.item_key IS NULL AND m.model = %(model)s::smallint
+    ORDER BY m.recorded_at OFFSET %(page)s - 1 LIMIT 1), imem_now()) AS at
+FROM recall.memory_namespace AS s
 WHERE EXISTS (
     SELECT FROM recall.memory AS m WHERE m.namespace = s.namespace AND m.recorded_at > s.consolidated_at AND m.superseded_at IS NULL
-      AND m.conversation_id IS NULL AND m.model = %(model)s::smallint)
+      AND m.conversation_id IS NULL AND m.item_key IS NULL AND m.model = %(model)s::smallint)
 ORDER BY s.namespace LIMIT 1
 
 -- similar_memories --
--- Pairs of a namespace of which one was recorded since it was consolidated, that are of one type, have the same figures, and whose
--- similarity is above the given one. Parameters: namespace, model, least, exact, limit (neighbours of each).
+-- Pairs of a namespace of which one was recorded since it was consolidated, and until the given moment, that are of one type, may say
+-- the same, and whose similarity is above the given one. Parameters: namespace, at, model, least, exact, limit (neighbours of each).
 SELECT m.id, n.id AS other
-FROM recall.memory_namespace AS s JOIN recall.memory AS m ON m.namespace = s.namespace AND m.recorded_at > s.consolidated_at
+FROM recall.memory_namespace AS s
+JOIN recall.memory AS m ON m.namespace = s.namespace AND m.recorded_at > s.consolidated_at AND m.recorded_at <= %(at)s::timestamptz
 JOIN embedding_model AS e ON e.model = m.model
-CROSS JOIN LATERAL recall.nearest_memories_v1(
-    'vector', ARRAY[m.namespace], m.model, m.vector, m.memory_type, NULL, NULL, NULL, %(limit)s, s.memories > %(exact)s) AS n
+CROSS JOIN LATERAL recall.nearest_texts_v1(
+    'memory', 'vector', ARRAY[m.namespace], m.model, m.vector, jsonb_build_object('memory_type', m.memory_type, 'is_item', false), NULL,
+    %(limit)s, s.memories > %(exact)s) AS n
 JOIN recall.memory AS o ON o.id = n.id AND o.version = n.version
 WHERE s.namespace = %(namespace)s AND m.model = %(model)s::smallint AND m.superseded_at IS NULL AND m.conversation_id IS NULL
-  AND o.conversation_id IS NULL AND n.id <> m.id AND (n.similarity - e.unrelated) / (1 - e.unrelated) > %(least)s::float8
-  AND recall.figures_v1(m.content) = recall.figures_v1(o.content)
+  AND m.item_key IS NULL AND o.conversation_id IS NULL AND n.id <> m.id AND (n.similarity - e.unrelated) / (1 - e.unrelated) > %(least)s::float8
+  AND recall.may_say_the_same_v1(m.content, o.content)
 
 -- memories_alike --
--- The similarity of every two of the given memories of one type with the same figures, and what decides which is kept. A memory stands
+-- The similarity of every two of the given memories of one type that may say the same, and what decides which is kept. A memory stands
 -- for those that it took the place of, too: the least similar two count, so that a chain does not become one in several rounds.
 -- Parameters: ids, model.
 WITH RECURSIVE member (root, id, version) AS (
@@ -129,7 +196,7 @@ SELECT m.id, m.importance, m.content, o.id AS other, (
     FROM vectors AS a CROSS JOIN vectors AS b WHERE a.root = m.id AND b.root = o.id) AS similarity
 FROM recall.memory AS m JOIN embedding_model AS e ON e.model = m.model
 LEFT JOIN recall.memory AS o ON o.id = ANY (%(ids)s::uuid[]) AND o.id > m.id AND o.superseded_at IS NULL AND o.model = m.model
-    AND o.memory_type = m.memory_type AND recall.figures_v1(m.content) = recall.figures_v1(o.content)
+    AND o.memory_type = m.memory_type AND recall.may_say_the_same_v1(m.content, o.content)
 WHERE m.id = ANY (%(ids)s::uuid[]) AND m.superseded_at IS NULL AND m.model = %(model)s::smallint
 
 -- merge_memories --

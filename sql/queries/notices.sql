@@ -102,13 +102,10 @@ CROSS JOIN LATERAL (
 
 -- inbox_alerts_open --
 -- Agents with an open alert about their queue, and whether their analysis is over.
-SELECT b.agent_id, b.alert_id, y.outcome IS NOT NULL AS over FROM workflow.inbox AS b
-JOIN workflow.alert AS a ON a.alert_id = b.alert_id AND a.closed_at IS NULL
-JOIN workflow.agent_instance AS i ON i.agent_id = b.agent_id JOIN workflow.analysis AS y ON y.analysis_id = i.analysis_id
-
--- inbox_alerted --
--- Stores the open alert about an agent's queue.
-UPDATE workflow.inbox SET alert_id = %(alert_id)s WHERE agent_id = %(agent_id)s
+SELECT i.agent_id, y.outcome IS NOT NULL AS over FROM workflow.alert AS a
+JOIN workflow.agent_instance AS i ON i.agent_id = a.payload ->> 'agent'
+JOIN workflow.analysis AS y ON y.analysis_id = i.analysis_id
+WHERE a.kind = %(kind)s AND a.closed_at IS NULL
 
 -- updates_to_pull --
 -- Updates that an agent was notified of and has not pulled, or all from a number on. The content is that of the event,

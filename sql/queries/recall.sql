@@ -89,6 +89,32 @@ WHERE h.subject_id = %(subject_id)s AND h.kind = 'Finding' AND h.grp = 'core'
   AND (NOT %(half)s::boolean OR get_byte(sha256(convert_to(h.key, 'UTF8')), 0) %% 2 = 0)
 GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(limit)s
 
+-- claims_of_subject --
+-- The claims on the questions about a subject that are answered last, as they stood, by when they were made: a statement that was known
+-- at target_at or later does not count. total: how many questions there are. Parameters: subject_id, known_until, recorded_until,
+-- limit (of questions).
+WITH claim AS MATERIALIZED (
+    SELECT h.key, h.metric, h.target_at, dense_rank() OVER (ORDER BY h.target_at DESC, h.metric) AS nth,
+        stood.core, stood.known_at, stood.order_key
+    FROM record_head AS h
+    CROSS JOIN LATERAL (
+        SELECT e.payload -> 'core' AS core, y.known_at, y.order_key
+        FROM record_history AS y JOIN event AS e ON e.position = y.position
+        WHERE y.kind = h.kind AND y.key = h.key AND y.grp IN ('core', 'correction') AND y.known_at < h.target_at
+          AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+        ORDER BY y.grp = 'correction' DESC, CASE WHEN y.grp = 'correction' THEN y.order_key END DESC, y.order_key LIMIT 1
+    ) AS stood
+    WHERE h.subject_id = %(subject_id)s AND h.kind = 'Finding' AND h.grp = 'core' AND h.metric IS NOT NULL
+      AND h.target_at IS NOT NULL
+)
+SELECT c.key, c.metric, c.target_at, c.known_at AS said_at, s.agent, s.domain, s.probability, s.direction, s.value, s.unit,
+    s.period_start, (SELECT max(nth) FROM claim) AS total
+FROM claim AS c
+CROSS JOIN jsonb_to_record(c.core) AS s (
+    agent text, domain text, probability float8, direction text, value float8, unit text, period_start timestamptz)
+WHERE c.nth <= %(limit)s
+ORDER BY c.known_at, c.order_key, c.key
+
 -- turn_counts --
 -- How many turns stand in each debate, as stated by the given events.
 SELECT debate_id, count(*) AS turns, count(DISTINCT speaker) AS speakers FROM debate_turn

@@ -72,6 +72,8 @@ CREATE INDEX event_cites_from ON event ((payload ->> 'from_key')) WHERE kind = '
 CREATE INDEX event_cites_to ON event ((payload ->> 'to_key')) WHERE kind = 'link.CITES';
 CREATE INDEX event_identified ON event ((payload ->> 'from_key')) WHERE kind = 'link.IDENTIFIED_PATTERN';
 CREATE INDEX event_identified_by ON event ((payload ->> 'to_key')) WHERE kind = 'link.IDENTIFIED_PATTERN';
+CREATE INDEX event_of_claimant ON event ((payload -> 'core' ->> 'agent'), (payload -> 'core' ->> 'domain'), known_at)
+    WHERE kind = 'record.Finding';
 CREATE INDEX event_recorded ON event (recorded_at);
 -- Subjects are found by their names at a moment: a company by that of its profile, a question by its text.
 CREATE INDEX event_of_name ON event USING hash ((coalesce(payload #>> '{groups,profile,name}', payload #>> '{core,question}')))
@@ -298,6 +300,16 @@ COMMENT ON COLUMN due_row.created_at IS 'When the oldest event that waits was re
 -- a user waits for today's.
 COMMENT ON COLUMN due_row.later IS 'Whether it can wait: imported history, or one event about many keys.';
 COMMENT ON COLUMN due_row.set_aside IS 'Why it could not be done: set aside until its key becomes due again, so that the rest goes on.';
+
+CREATE TABLE pipeline_report (
+    pipeline    text NOT NULL CHECK (length(pipeline) BETWEEN 1 AND 90),
+    started_at  timestamptz NOT NULL,
+    finished_at timestamptz NOT NULL,
+    report      jsonb NOT NULL CHECK (jsonb_typeof(report) = 'object'),
+    error       text CHECK (length(error) <= 1000),
+    PRIMARY KEY (pipeline, started_at)
+);
+COMMENT ON TABLE pipeline_report IS 'What runs of pipelines did: of each the newest, of some several. Older ones are deleted.';
 
 CREATE FUNCTION imem_due_since(p_queue text, p_except text) RETURNS timestamptz
 LANGUAGE sql STABLE SET search_path = public, pg_temp

@@ -86,9 +86,9 @@ CREATE FUNCTION imem_own_facts_v1(
 LANGUAGE plpgsql STABLE SET search_path = public, pg_temp
 AS $$
 -- Refuses a login that is no curator's what could move a track record other than an agent's own claims, made before their answer is
--- known: imports, a person's word, corrections, outcomes that settle, and claims under the name of somebody else or of what others
--- are measured against; events that say more than the heads beside them, which are what is checked; and what settlement cannot read.
--- Who logged in counts, not what the call says of its actor. Raises IM003.
+-- known: imports, a person's word, corrections, outcomes that settle, regimes of markets, overrides, pins, biases, and claims under the
+-- name of somebody else or of what others are measured against; events that say more than the heads beside them, which are what is
+-- checked; and what settlement cannot read. Who logged in counts, not what the call says of its actor. Raises IM003.
 DECLARE
     v_refused text;
 BEGIN
@@ -111,6 +111,7 @@ BEGIN
                 l.kind <> 'record.Finding'
                 OR l.payload::jsonb -> 'core' ->> 'agent' IS DISTINCT FROM p_actor
                 OR imem_governed_kind_v1(p_actor) IN ('baseline', 'ensemble', 'human'))
+           OR l.head_kind IN ('RegimeReading', 'HumanOverride', 'CredibilityPin', 'BiasCorrection')
         LIMIT 1;
     END IF;
     IF v_refused IS NULL THEN

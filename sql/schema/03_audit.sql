@@ -19,6 +19,7 @@ CREATE TABLE memory_access_audit (
 
 CREATE TABLE memory_access_audit_default PARTITION OF memory_access_audit DEFAULT;
 CREATE INDEX memory_access_audit_of_actor ON memory_access_audit (actor_id, timestamp);
+CREATE INDEX memory_access_audit_denied ON memory_access_audit (timestamp) WHERE NOT authorized;
 COMMENT ON TABLE memory_access_audit IS 'Who did what: all writes, denials and pattern reads. Append-only, one partition a month.';
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON memory_access_audit

@@ -26,6 +26,14 @@ CREATE TABLE agent_outcome (
     brier                  double precision,
     log_score              double precision,
     reference              double precision,
+    sector                 text,
+    metric_type            text,
+    time_horizon           text,
+    company_size           text,
+    growth_stage           text,
+    regime                 text,
+    error                  double precision,
+    peer_loss              double precision,
     first_known_at         timestamptz NOT NULL,
     known_at               timestamptz,
     superseded_known_at    timestamptz,
@@ -40,6 +48,7 @@ CREATE INDEX agent_outcome_of_agent ON agent_outcome (agent, domain, target_at);
 CREATE INDEX agent_outcome_of_question ON agent_outcome (subject_id, metric, target_at);
 CREATE INDEX agent_outcome_known ON agent_outcome (agent, domain, known_at);
 CREATE INDEX agent_outcome_recorded ON agent_outcome (agent, domain, recorded_at);
+CREATE INDEX agent_outcome_predicted ON agent_outcome (predicted_at);
 CREATE INDEX agent_outcome_unknown ON agent_outcome (agent, domain, superseded_known_at) WHERE superseded_known_at IS NOT NULL;
 CREATE INDEX agent_outcome_unrecorded ON agent_outcome (agent, domain, superseded_recorded_at) WHERE superseded_recorded_at IS NOT NULL;
 COMMENT ON TABLE agent_outcome IS 'How each claim turned out, one row a vintage of the outcome and revision of either side.';
@@ -47,6 +56,9 @@ COMMENT ON COLUMN agent_outcome.stated IS 'Probability of a binary metric, sign 
 COMMENT ON COLUMN agent_outcome.happened IS 'Of a binary metric, whether it happened; NULL for other metrics.';
 COMMENT ON COLUMN agent_outcome.y IS 'Whether the claim was right; NULL when it abstained.';
 COMMENT ON COLUMN agent_outcome.reference IS 'Of a binary metric, the mean probability that the baseline agents gave; NULL without any.';
+COMMENT ON COLUMN agent_outcome.error IS 'Signed error, -1 to 1, whose square is the loss; NULL when it abstained.';
+COMMENT ON COLUMN agent_outcome.peer_loss IS 'Mean loss of the other agents on the same question; NULL without any.';
+COMMENT ON COLUMN agent_outcome.sector IS 'With the next five the context of the claim: what was known of its subject, its metric and the market when it was made.';
 COMMENT ON COLUMN agent_outcome.first_known_at IS 'When the claim could first be scored at all, by any vintage.';
 COMMENT ON COLUMN agent_outcome.scored_at IS 'When the pipeline wrote the row; no part of its content.';
 
@@ -80,6 +92,8 @@ CREATE TABLE track_step (
     own_squares       double precision NOT NULL DEFAULT 0,
     own_cross         double precision NOT NULL DEFAULT 0,
     base_squares      double precision NOT NULL DEFAULT 0,
+    answers           bigint NOT NULL DEFAULT 0,
+    happened          bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (agent, domain, clock, at)
 );
 COMMENT ON TABLE track_step IS 'The track record of an agent in a domain after each change, by clock: the newest step at or before T answers as of T.';
@@ -89,6 +103,44 @@ COMMENT ON COLUMN track_step.probabilities IS 'Scored claims that gave a probabi
 COMMENT ON COLUMN track_step.common IS 'Those of them that baselines answered too; common_sum is the agent''s own decayed Brier sum there, reference_sum the baselines''.';
 COMMENT ON COLUMN track_step.common_cross IS 'Over observations, weight squared times the product of the two sums of each; common_squares and reference_squares likewise.';
 COMMENT ON COLUMN track_step.base_sum IS 'The decayed Brier sum of the agent''s own earlier base rate, own_sum its own on the same claims; squares and cross as for the baselines.';
+
+COMMENT ON COLUMN track_step.answers IS 'Claims on binary metrics that have an answer, abstentions too; happened: those of them whose event happened.';
+
+CREATE TABLE track_cell (
+    agent              text NOT NULL,
+    domain             text NOT NULL,
+    clock              text NOT NULL CHECK (clock IN ('known', 'recorded')),
+    context            text COLLATE "C" NOT NULL,
+    at                 timestamptz NOT NULL,
+    halflife_years     double precision NOT NULL,
+    weight             double precision NOT NULL,
+    successes          double precision NOT NULL,
+    squares            double precision NOT NULL,
+    observations       double precision NOT NULL,
+    "right"            double precision NOT NULL,
+    rows               bigint NOT NULL,
+    newest_resolved_at timestamptz,
+    PRIMARY KEY (agent, domain, clock, context, at)
+);
+COMMENT ON TABLE track_cell IS 'The part of a track record that is of one context, after each change: the newest step at or before T answers as of T.';
+COMMENT ON COLUMN track_cell.context IS 'The six dimensions as a JSON list, in the order of the columns of agent_outcome.';
+COMMENT ON COLUMN track_cell.weight IS 'As in track_step, but a row counts 1/rows of its observation, whose rows may be of several contexts.';
+
+CREATE TABLE observation_step (
+    agent     text NOT NULL,
+    domain    text NOT NULL,
+    clock     text NOT NULL CHECK (clock IN ('known', 'recorded')),
+    at        timestamptz NOT NULL,
+    target_at timestamptz NOT NULL,
+    context   text COLLATE "C" NOT NULL,
+    rows      integer NOT NULL,
+    loss      double precision NOT NULL,
+    peer_loss double precision NOT NULL,
+    error     double precision NOT NULL,
+    PRIMARY KEY (agent, domain, clock, at, target_at, context)
+);
+COMMENT ON TABLE observation_step IS 'One observation of an agent beside the other agents on the same questions, after each change, by clock and context.';
+COMMENT ON COLUMN observation_step.rows IS 'Its scored claims on questions that others answered too: loss, peer_loss and error are means over them.';
 
 CREATE TABLE track_due (
     agent         text NOT NULL,
@@ -125,6 +177,14 @@ AS $$
         (SELECT min(since) FROM track_due)
     ) - interval '1 microsecond'
 $$;
+
+-- Readings of a market's regime, by the moment that each speaks of: the latest that was known is in force.
+CREATE INDEX event_of_regime ON event ((payload -> 'core' ->> 'observed_at') COLLATE "C")
+    WHERE kind IN ('record.RegimeReading', 'correct.RegimeReading');
+
+-- Half-lives that a record sets: a published score states the one it was computed with, and each publication adds a row.
+CREATE INDEX halflife_set ON record_history (key, order_key)
+    WHERE kind = 'AgentCredibility' AND grp = 'score' AND actor <> 'credibility-scores';
 
 -- What the credibility pipeline alone records
 

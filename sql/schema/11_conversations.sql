@@ -45,14 +45,15 @@ COMMENT ON COLUMN workflow.conversation_messages.depth IS '0 for a message; a su
 COMMENT ON COLUMN workflow.conversation_messages.superseded_by IS 'The summary that replaces it in the window; NULL while it is in the window itself.';
 
 CREATE FUNCTION workflow.add_message_v1(
-    p_workflow_id text, p_thread_id text, p_id text, p_role text, p_content text, p_agent_id text, p_tool_call_id text,
-    p_metadata jsonb, p_pinned boolean, p_most_pinned integer, p_window integer
-) RETURNS TABLE (status text, seq bigint, pinned boolean, created_at timestamptz, over boolean)
+    p_owner text, p_workflow_id text, p_thread_id text, p_id text, p_role text, p_content text, p_agent_id text,
+    p_tool_call_id text, p_metadata jsonb, p_pinned boolean, p_most_pinned integer, p_window integer
+) RETURNS TABLE (status text, seq bigint, pinned boolean, created_at timestamptz, over boolean, owner text)
 LANGUAGE plpgsql SET search_path = public, pg_temp
 AS $$
--- Adds a message to a thread, which begins with its first. status: new; identical (that id has that content
--- already, nothing was written); conflict (with another content, nothing was written); full (no further one may be
--- pinned, nothing was written). over: more than a window of messages waits for a summary, and none is being
+-- Adds a message to a thread, which begins with its first and is then its owner's; p_owner NULL: in any thread. status: new;
+-- identical (that id has that content already, nothing was written); conflict (with another content, nothing was written);
+-- full (no further one may be pinned, nothing was written); foreign (the thread has another owner, nothing was written).
+-- over: more than a window of messages waits for a summary, and none is being
 -- made. p_pinned NULL: a system message before all others is pinned, while there is room.
 #variable_conflict use_column
 DECLARE
@@ -62,9 +63,15 @@ DECLARE
     v_pinned boolean;
     v_room boolean;
 BEGIN
-    INSERT INTO workflow.conversation_thread AS t (workflow_id, thread_id) VALUES (p_workflow_id, p_thread_id)
+    -- Locks the row, also where the thread is deleted meanwhile and begins anew.
+    INSERT INTO workflow.conversation_thread AS t (workflow_id, thread_id, owner) VALUES (p_workflow_id, p_thread_id, p_owner)
     ON CONFLICT (workflow_id, thread_id) DO UPDATE SET last_seq = t.last_seq
-    RETURNING t.last_seq, t.summarise_after INTO v_last, v_after;
+    RETURNING t.last_seq, t.summarise_after, t.owner INTO v_last, v_after, owner;
+    IF p_owner IS NOT NULL AND owner IS DISTINCT FROM p_owner THEN
+        status := 'foreign';
+        RETURN NEXT;
+        RETURN;
+    END IF;
     over := coalesce(v_after, '-infinity') <= imem_now();
 
     SELECT * INTO v_known FROM workflow.conversation_messages AS m
@@ -138,41 +145,6 @@ BEGIN
     UPDATE workflow.conversation_thread AS t SET summary_failures = 0
     WHERE t.workflow_id = p_workflow_id AND t.thread_id = p_thread_id;
     RETURN v_seq;
-END
-$$;
-
-CREATE FUNCTION workflow.add_message_v2(
-    p_owner text, p_workflow_id text, p_thread_id text, p_id text, p_role text, p_content text, p_agent_id text,
-    p_tool_call_id text, p_metadata jsonb, p_pinned boolean, p_most_pinned integer, p_window integer
-) RETURNS TABLE (status text, seq bigint, pinned boolean, created_at timestamptz, over boolean, owner text)
-LANGUAGE plpgsql SET search_path = public, pg_temp
-AS $$
--- Adds a message as add_message_v1 does, on behalf of p_owner: a thread that begins with it is that actor's. status
--- foreign: the thread has another owner (owner: which), nothing was written. p_owner NULL: in any thread.
-#variable_conflict use_column
-DECLARE
-    v_owner text;
-BEGIN
-    IF p_owner IS NOT NULL THEN
-        -- Again where the thread was deleted between the two.
-        LOOP
-            INSERT INTO workflow.conversation_thread (workflow_id, thread_id, owner)
-            VALUES (p_workflow_id, p_thread_id, p_owner) ON CONFLICT (workflow_id, thread_id) DO NOTHING;
-            SELECT t.owner INTO v_owner FROM workflow.conversation_thread AS t
-            WHERE t.workflow_id = p_workflow_id AND t.thread_id = p_thread_id FOR UPDATE;
-            EXIT WHEN FOUND;
-        END LOOP;
-        IF v_owner IS DISTINCT FROM p_owner THEN
-            status := 'foreign';
-            owner := v_owner;
-            RETURN NEXT;
-            RETURN;
-        END IF;
-    END IF;
-    RETURN QUERY SELECT a.status, a.seq, a.pinned, a.created_at, a.over, p_owner
-    FROM workflow.add_message_v1(
-        p_workflow_id, p_thread_id, p_id, p_role, p_content, p_agent_id, p_tool_call_id, p_metadata, p_pinned,
-        p_most_pinned, p_window) AS a;
 END
 $$;
 

@@ -64,11 +64,9 @@ COMMENT ON TABLE workflow.notice_due IS 'Events whose recipients are still to be
 
 CREATE TABLE workflow.inbox (
     agent_id  text PRIMARY KEY REFERENCES workflow.agent_instance,
-    told_seq  bigint NOT NULL DEFAULT 0,
-    alert_id  uuid
+    told_seq  bigint NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE workflow.inbox IS 'The number of the last update of each agent; its row lock assigns the numbers in the order of commits.';
-COMMENT ON COLUMN workflow.inbox.alert_id IS 'The open alert about too many waiting notices.';
 
 CREATE TABLE workflow.recipient (
     position    bigint NOT NULL,

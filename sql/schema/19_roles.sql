@@ -41,7 +41,8 @@ BEGIN
             OR p.proname IN (
                 'imem_grant_application', 'imem_grant_curators', 'imem_grant_pipelines', 'imem_curates_v1',
                 'imem_note_questions_v1', 'imem_note_open_writers_v1', 'imem_embedding_index_v1', 'imem_embedding_drop_v1',
-                'set_vectors_v1', 'merge_memories_v1', 'maintain_memories_v1'))
+                'set_vectors_v1', 'drop_unused_indexes_v1', 'merge_memories_v1', 'maintain_memories_v1', 'project_texts_v1', 'set_text_vectors_v1',
+                'add_reflection_v1', 'end_items_v1', 'retain_signals_v1'))
     LOOP
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, %I', v_object, p_role);
     END LOOP;
@@ -71,13 +72,16 @@ BEGIN
     FOREACH v_statement IN ARRAY ARRAY[
         'GRANT UPDATE ON delivery TO %I',
         'GRANT INSERT, UPDATE, DELETE ON lease, due_row TO %I',
-        'GRANT INSERT, UPDATE, DELETE ON agent_outcome, track_step, track_due TO %I',
+        'GRANT INSERT, UPDATE, DELETE ON agent_outcome, track_step, track_cell, observation_step, track_due TO %I',
         'GRANT INSERT ON reconciliation_report TO %I',
+        'GRANT INSERT, UPDATE ON regime_run, regime_cache TO %I',
+        'GRANT INSERT, DELETE ON pipeline_report TO %I',
         'GRANT INSERT, UPDATE, DELETE ON embedding_model, embedding, similarity_build, similar_analysis TO %I',
         'GRANT INSERT, UPDATE, DELETE ON view_version, view_row, view_current TO %I',
         'GRANT UPDATE ON workflow.gate_state TO %I',
         'GRANT EXECUTE ON FUNCTION imem_note_questions_v1, imem_note_open_writers_v1, imem_embedding_index_v1, '
-            'imem_embedding_drop_v1, recall.set_vectors_v1, recall.merge_memories_v1, recall.maintain_memories_v1 TO %I',
+            'imem_embedding_drop_v1, recall.set_vectors_v1, recall.drop_unused_indexes_v1, recall.merge_memories_v1, '
+            'recall.maintain_memories_v1, recall.project_texts_v1, recall.set_text_vectors_v1, recall.add_reflection_v1, recall.retain_signals_v1 TO %I',
         'GRANT UPDATE (consolidated_at) ON recall.memory_namespace TO %I'
     ] LOOP
         EXECUTE format(v_statement, p_role);

@@ -3,7 +3,8 @@
 -- A version is valid from recorded_at until superseded_at; nothing of it changes but that end. Writers of a namespace queue at its row,
 -- so that no two of them miss that they say the same. What is read is not counted here, or else every read would write.
 --
--- Bounds: content 10,000 characters; a memory has a version for each change of its text, metadata or importance.
+-- Bounds: content 10,000 characters, metadata 64 KiB of JSON, the value of an item (25_memory_items.sql) 1 MiB, which as JSONB is up to
+-- six times as large (lists of short numbers); a memory has a version for each change of its text, metadata or importance.
 
 CREATE SCHEMA recall;
 
@@ -17,7 +18,7 @@ $$;
 
 CREATE TABLE recall.memory_namespace (
     namespace text COLLATE "C" PRIMARY KEY CHECK (
-        length(namespace) <= 300 AND namespace ~ '^(global|agent/[A-Za-z0-9._-]+|symbol/[A-Za-z0-9._-]+|user/[A-Za-z0-9._-]+)(/[A-Za-z0-9._-]+)*$'),
+        length(namespace) <= 1000 AND namespace ~ '^(global|agent/[A-Za-z0-9._-]+|symbol/[A-Za-z0-9._-]+|user/[A-Za-z0-9._-]+)(/[A-Za-z0-9._-]+)*$'),
     scopes    text[] COLLATE "C" NOT NULL GENERATED ALWAYS AS (recall.scopes_v1(namespace)) STORED,
     memories  bigint NOT NULL DEFAULT 0,
     lexemes   bigint NOT NULL DEFAULT 0,
@@ -41,9 +42,9 @@ CREATE TABLE recall.memory (
     version         integer NOT NULL CHECK (version > 0),
     namespace       text COLLATE "C" NOT NULL REFERENCES recall.memory_namespace,
     memory_type     text NOT NULL CHECK (memory_type IN ('semantic', 'episodic', 'procedural')),
-    content         text NOT NULL CHECK (length(content) BETWEEN 1 AND 10000),
+    content         text NOT NULL CHECK (length(content) <= 10000),
     content_hash    bytea NOT NULL GENERATED ALWAYS AS (recall.content_hash_v1(content)) STORED,
-    metadata        jsonb NOT NULL CHECK (jsonb_typeof(metadata) = 'object' AND pg_column_size(metadata) <= 65536),
+    metadata        jsonb NOT NULL CHECK (jsonb_typeof(metadata) = 'object'),
     importance      double precision NOT NULL CHECK (importance BETWEEN 0 AND 1),
     agent_id        text NOT NULL CHECK (length(agent_id) BETWEEN 1 AND 200),
     user_id         text CHECK (length(user_id) BETWEEN 1 AND 200),
@@ -60,7 +61,13 @@ CREATE TABLE recall.memory (
     model           smallint REFERENCES embedding_model,
     vector          halfvec,
     context_vector  halfvec,
+    item_key        text CHECK (length(item_key) <= 1000),
+    ttl             interval,
+    expires_at      timestamptz,
     PRIMARY KEY (id, version),
+    CHECK (item_key IS NOT NULL OR length(content) > 0),
+    CHECK (pg_column_size(metadata) <= 8 * CASE WHEN item_key IS NULL THEN 65536 ELSE 1048576 END),
+    CHECK ((ttl IS NULL) = (expires_at IS NULL) AND (ttl IS NULL OR item_key IS NOT NULL)),
     CHECK ((conversation_id IS NULL) = (ordinal IS NULL)),
     CHECK ((superseded_at IS NULL) = (reason IS NULL)),
     CHECK ((model IS NULL) = (vector IS NULL))
@@ -68,7 +75,8 @@ CREATE TABLE recall.memory (
 -- In the row: what compares the vectors of a namespace must not fetch each from elsewhere.
 ALTER TABLE recall.memory ALTER vector SET STORAGE MAIN, ALTER context_vector SET STORAGE MAIN;
 CREATE UNIQUE INDEX memory_current ON recall.memory (id) WHERE superseded_at IS NULL;
-CREATE UNIQUE INDEX memory_content ON recall.memory (namespace, content_hash) WHERE superseded_at IS NULL;
+CREATE UNIQUE INDEX memory_content ON recall.memory (namespace, content_hash)
+    WHERE superseded_at IS NULL AND item_key IS NULL AND conversation_id IS NULL;
 CREATE INDEX memory_conversation ON recall.memory (namespace, conversation_id, ordinal) WHERE conversation_id IS NOT NULL;
 CREATE INDEX memory_recorded ON recall.memory (namespace, recorded_at);
 CREATE INDEX memory_words ON recall.memory USING gin (words) WITH (fastupdate = off);
@@ -80,8 +88,8 @@ COMMENT ON COLUMN recall.memory.agent_id IS 'The actor that stored the version.'
 COMMENT ON COLUMN recall.memory.ordinal IS 'Place in its conversation, from 1: what stands before and after it says what it is about.';
 COMMENT ON COLUMN recall.memory.author IS 'Who said it, if that is not the one who stored it.';
 COMMENT ON COLUMN recall.memory.superseded_by IS 'The memory that took its place; NULL where a later version of itself did.';
-COMMENT ON COLUMN recall.memory.vector IS 'Of the content, by the model; NULL until it is made.';
-COMMENT ON COLUMN recall.memory.context_vector IS 'Of the message before it in its conversation and the content; NULL where it has none before it.';
+COMMENT ON COLUMN recall.memory.vector IS 'Of the content, or of a long one of its first part (imem.recall.memories.parts), by the model; NULL until it is made.';
+COMMENT ON COLUMN recall.memory.context_vector IS 'Of the message before it in its conversation and the content, or its first part; NULL where it has none before it.';
 
 CREATE TABLE recall.memory_use (
     id               uuid PRIMARY KEY,
@@ -107,17 +115,18 @@ $$;
 
 -- Vectors
 
-CREATE FUNCTION recall.memory_model_v1(p_model_id text, p_dimension integer, p_unrelated double precision) RETURNS smallint
+CREATE FUNCTION recall.text_model_v1(p_model_id text, p_dimension integer, p_unrelated double precision) RETURNS smallint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
--- The number of a model, which is registered, with indexes of the vectors that it makes of memories. Those hold current versions alone;
--- as of a day every vector is compared.
+-- The number of a model, which is registered, with indexes of the vectors that it makes of memories and of records' texts. Those hold
+-- current versions alone; as of a day every vector is compared.
 DECLARE
     v_model smallint;
+    v_table text;
     v_column text;
 BEGIN
     SELECT m.model INTO v_model FROM embedding_model AS m WHERE m.model_id = p_model_id AND m.dimension = p_dimension;
-    IF FOUND AND to_regclass('recall.memory_context_vector_hnsw_' || v_model) IS NOT NULL THEN
+    IF FOUND AND to_regclass('recall.record_text_context_vector_hnsw_' || v_model) IS NOT NULL THEN
         RETURN v_model;
     END IF;
     PERFORM pg_advisory_xact_lock(hashtextextended('imem.embedding_index', 0));
@@ -125,19 +134,76 @@ BEGIN
     VALUES (p_model_id, p_dimension, p_unrelated, NOT EXISTS (SELECT FROM embedding_model WHERE in_use))
     ON CONFLICT (model_id, dimension) DO NOTHING;
     SELECT m.model INTO v_model FROM embedding_model AS m WHERE m.model_id = p_model_id AND m.dimension = p_dimension;
-    FOREACH v_column IN ARRAY ARRAY['vector', 'context_vector'] LOOP
-        EXECUTE format(
-            'CREATE INDEX IF NOT EXISTS %I ON recall.memory USING hnsw ((%I::halfvec(%s)) halfvec_cosine_ops) '
-            'WITH (m = 16, ef_construction = 64) WHERE model = %s AND superseded_at IS NULL AND %I IS NOT NULL',
-            'memory_' || v_column || '_hnsw_' || v_model, v_column, p_dimension, v_model, v_column);
+    FOREACH v_table IN ARRAY ARRAY['memory', 'memory_part', 'record_text'] LOOP
+        FOREACH v_column IN ARRAY CASE v_table WHEN 'memory_part' THEN ARRAY['vector'] ELSE ARRAY['vector', 'context_vector'] END LOOP
+            EXECUTE format(
+                'CREATE INDEX IF NOT EXISTS %I ON recall.%I USING hnsw ((%I::halfvec(%s)) halfvec_cosine_ops) '
+                'WITH (m = 16, ef_construction = 64) WHERE model = %s AND superseded_at IS NULL AND %I IS NOT NULL',
+                v_table || '_' || v_column || '_hnsw_' || v_model, v_table, v_column, p_dimension, v_model, v_column);
+        END LOOP;
     END LOOP;
     RETURN v_model;
 END
 $$;
 
-CREATE FUNCTION recall.nearest_memories_v1(
-    p_column text, p_namespaces text[], p_model smallint, p_vector halfvec, p_type text, p_agent text, p_conversation text,
-    p_until timestamptz, p_limit integer, p_by_index boolean
+CREATE FUNCTION recall.drop_unused_indexes_v1(p_model smallint) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+-- It gives up early, so that no queue of readers builds up behind it; the next run tries again.
+SET lock_timeout = '2s'
+AS $$
+-- Drops the indexes of models other than p_model of which no text that is searched has a vector any more; returns how many it dropped.
+DECLARE
+    v_index regclass;
+    v_dropped integer := 0;
+BEGIN
+    FOR v_index IN
+        SELECT i.indexrelid::regclass FROM embedding_model AS m
+        JOIN pg_class AS c ON c.relname ~ ('^(memory|memory_part|record_text)_(context_)?vector_hnsw_' || m.model || '$')
+        JOIN pg_index AS i ON i.indexrelid = c.oid AND i.indrelid IN (
+            'recall.memory'::regclass, 'recall.memory_part'::regclass, 'recall.record_text'::regclass)
+        WHERE m.model <> p_model AND NOT EXISTS (SELECT FROM recall.memory AS o WHERE o.model = m.model AND o.superseded_at IS NULL)
+          AND NOT EXISTS (SELECT FROM recall.record_text AS t WHERE t.model = m.model)
+        ORDER BY 1
+    LOOP
+        EXECUTE format('DROP INDEX %s', v_index);
+        v_dropped := v_dropped + 1;
+    END LOOP;
+    RETURN v_dropped;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN 0;
+END
+$$;
+
+-- Search, in memories and in the texts of records (21_search.sql): tables of the columns that are read here, by the same names but for
+-- three. Which those are, and that all of a table's rows may be shown, is said here alone.
+
+CREATE TYPE recall.text_candidate AS (
+    id uuid, version integer, collection text, place text, ordinal integer, author text, at timestamptz,
+    words double precision, similarity double precision, context double precision, by_words boolean, by_meaning boolean, by_context boolean, part integer, unembedded bigint);
+COMMENT ON TYPE recall.text_candidate IS 'A text that may answer a query, with its raw scores. similarity and context are cosines, of a memory those of its best part, which part is; NULL where there is no vector. unembedded: how many of the candidates have none.';
+
+CREATE FUNCTION recall.text_condition_v1(p_table text, p_equal jsonb, p_until timestamptz) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+-- What rows m of a table are searched, as SQL: of the collections $1, those with the values $2 of other columns, as of $3 (current ones
+-- for NULL). Of memories, is_item says whether they are items of LangGraph's store, and exact and value what the value of one has to
+-- match (recall.filter_parts_v1). Of patterns those that are active then; as of a moment, by the journal.
+SELECT format('m.%I = ANY ($1)', CASE p_table WHEN 'record_text' THEN 'kind' ELSE 'namespace' END)
+    || CASE WHEN p_until IS NULL THEN ' AND m.superseded_at IS NULL'
+        ELSE format(' AND m.%I <= $3 AND (m.superseded_at IS NULL OR m.superseded_at > $3)',
+            CASE p_table WHEN 'record_text' THEN 'known_at' ELSE 'recorded_at' END) END
+    || coalesce((SELECT string_agg(format(' AND m.%I = $2 ->> %L', e.name, e.name), '' ORDER BY e.name)
+                 FROM jsonb_object_keys(p_equal) AS e (name) WHERE e.name NOT IN ('is_item', 'exact', 'value')), '')
+    || CASE p_equal ->> 'is_item' WHEN 'true' THEN ' AND m.item_key IS NOT NULL' WHEN 'false' THEN ' AND m.item_key IS NULL' ELSE '' END
+    || CASE WHEN p_equal ? 'exact' THEN ' AND m.metadata @> ($2 -> ''exact'')' ELSE '' END
+    || CASE WHEN p_equal ? 'value' THEN ' AND recall.matches_v1(m.metadata, $2 -> ''value'')' ELSE '' END
+    || CASE WHEN p_table <> 'record_text' THEN ' AND (m.expires_at IS NULL OR m.expires_at > coalesce($3, imem_now()))'
+        ELSE ' AND (m.kind <> ''Pattern'' OR recall.active_pattern_v1(m.key, coalesce($3, ''infinity'')))' END
+$$;
+
+CREATE FUNCTION recall.nearest_texts_v1(
+    p_table text, p_column text, p_collections text[], p_model smallint, p_vector halfvec, p_equal jsonb, p_until timestamptz,
+    p_limit integer, p_by_index boolean
 ) RETURNS TABLE (id uuid, version integer, similarity double precision)
 LANGUAGE plpgsql STABLE SET search_path = public, pg_temp
 SET hnsw.ef_search = 100
@@ -145,111 +211,105 @@ SET hnsw.iterative_scan = 'relaxed_order'
 SET hnsw.max_scan_tuples = 20000
 SET jit = off
 AS $$
--- The memories of some namespaces whose vectors of one column are nearest to p_vector, by cosine: exactly, or by the index, which must
+-- The texts of some collections whose vectors of one column are nearest to p_vector, by cosine: exactly, or by the index, which must
 -- leave out few. p_until: versions as of a moment, NULL for the current ones.
 DECLARE
     v_dimension integer := (SELECT m.dimension FROM embedding_model AS m WHERE m.model = p_model);
-    v_distance text := CASE WHEN p_by_index THEN format('m.%I::halfvec(%s) <=> $1::halfvec(%s)', p_column, v_dimension, v_dimension)
-        ELSE format('m.%I <=> $1', p_column) END;
+    v_distance text := CASE WHEN p_by_index THEN format('m.%I::halfvec(%s) <=> $4::halfvec(%s)', p_column, v_dimension, v_dimension)
+        ELSE format('m.%I <=> $4', p_column) END;
 BEGIN
     IF p_vector IS NULL OR p_model IS NULL THEN
         RETURN;
     END IF;
     RETURN QUERY EXECUTE format(
-        'SELECT m.id, m.version, 1 - (%1$s) FROM recall.memory AS m WHERE m.model = %2$s AND m.%3$I IS NOT NULL '
-        'AND m.namespace = ANY ($2) AND %4$s AND ($4::text IS NULL OR m.memory_type = $4) AND ($5::text IS NULL OR m.agent_id = $5) '
-        'AND ($6::text IS NULL OR m.conversation_id = $6) ORDER BY %1$s %5$s LIMIT $7',
-        v_distance, p_model, p_column,
-        CASE WHEN p_until IS NULL THEN 'm.superseded_at IS NULL'
-            ELSE 'm.recorded_at <= $3 AND (m.superseded_at IS NULL OR m.superseded_at > $3)' END,
+        'SELECT m.id, m.version, 1 - (%1$s) FROM recall.%2$I AS m WHERE m.model = %3$s AND m.%4$I IS NOT NULL AND %5$s '
+        'ORDER BY %1$s %6$s LIMIT $5',
+        v_distance, p_table, p_model, p_column, recall.text_condition_v1(p_table, p_equal, p_until),
         CASE WHEN p_by_index THEN '' ELSE ', m.id' END)
-    USING p_vector, p_namespaces, p_until, p_type, p_agent, p_conversation, p_limit;
+    USING p_collections, p_equal, p_until, p_vector, p_limit;
 END
 $$;
 
--- Search
-
-CREATE FUNCTION recall.search_memories_v1(
-    p_scopes text[], p_query text, p_model smallint, p_vector halfvec, p_type text, p_agent text, p_conversation text,
-    p_until timestamptz, p_most integer, p_exact integer
-) RETURNS TABLE (
-    id uuid, version integer, namespace text, conversation_id text, ordinal integer, author text, words double precision,
-    similarity double precision, context double precision, by_words boolean, by_meaning boolean, by_context boolean, unembedded bigint)
+CREATE FUNCTION recall.search_texts_v1(
+    p_table text, p_collections text[], p_texts double precision, p_lexemes double precision, p_query text, p_model smallint,
+    p_vector halfvec, p_equal jsonb, p_until timestamptz, p_most integer, p_exact integer
+) RETURNS SETOF recall.text_candidate
 LANGUAGE plpgsql STABLE SET search_path = public, pg_temp
 SET jit = off
 AS $$
--- Candidates for a query, with their raw scores: the p_most best by words, by their vectors and by those of their contexts, and the
--- neighbours of each in its conversation. similarity and context are cosines, NULL where there is no vector. unembedded: how many of
--- those searched have none. Up to p_exact memories are compared one by one, more of them by the index.
+-- Candidates for a query in a table: the p_most best by words, by their vectors and by those of their contexts, and the neighbours of
+-- each in its place. Up to p_exact texts are compared one by one, more of them by the index. p_texts, p_lexemes: how many current texts
+-- the collections have, and how many different lexemes those have in all. p_equal: values of other columns.
 --
 -- Words count as in BM25 (Robertson and Zaragoza 2009, k1 1.2, b 0.6) with each term once; nothing of the query is syntax. How rare a
--- word is, is judged among all memories of the namespaces, whatever else the search leaves out.
-#variable_conflict use_column
+-- word is, is judged among all texts of the collections, whatever else the search leaves out.
 DECLARE
-    v_namespaces text[];
-    v_memories double precision;
-    v_lexemes double precision;
+    v_texts double precision := p_texts;
+    v_lexemes double precision := p_lexemes;
     v_terms tsquery[];
     v_any tsquery;
+    v_held bigint[];
     v_by_index boolean;
-    v_when text := CASE WHEN p_until IS NULL THEN 'm.superseded_at IS NULL'
-        ELSE 'm.recorded_at <= $3 AND (m.superseded_at IS NULL OR m.superseded_at > $3)' END;
+    v_few boolean := false;
+    v_place text := CASE p_table WHEN 'memory' THEN 'conversation_id' ELSE 'place' END;
+    v_from text := CASE p_table WHEN 'memory' THEN 'recorded_at' ELSE 'known_at' END;
+    v_same_place text := CASE p_table WHEN 'memory' THEN 'm.namespace = o.namespace AND m.conversation_id = o.conversation_id'
+        ELSE 'm.place = o.place' END;
+    v_collection text := CASE p_table WHEN 'memory' THEN 'namespace' ELSE 'kind' END;
+    v_of_all text := recall.text_condition_v1(p_table, '{}', p_until);
+    v_wanted text := recall.text_condition_v1(p_table, p_equal, p_until);
 BEGIN
-    SELECT array_agg(s.namespace), sum(s.memories), sum(s.lexemes) INTO v_namespaces, v_memories, v_lexemes
-    FROM recall.memory_namespace AS s WHERE s.scopes && p_scopes;
     IF p_until IS NOT NULL THEN
-        SELECT count(*), sum(m.lexemes) INTO v_memories, v_lexemes FROM recall.memory AS m
-        WHERE m.namespace = ANY (v_namespaces) AND m.recorded_at <= p_until AND (m.superseded_at IS NULL OR m.superseded_at > p_until);
+        EXECUTE format('SELECT count(*), sum(m.lexemes) FROM recall.%I AS m WHERE %s', p_table, v_of_all)
+        INTO v_texts, v_lexemes USING p_collections, p_equal, p_until;
     END IF;
-    v_by_index := p_until IS NULL AND v_memories > p_exact;
-    IF v_by_index AND num_nonnulls(p_type, p_agent, p_conversation) > 0 THEN
+    v_by_index := p_until IS NULL AND v_texts > p_exact;
+    IF p_equal <> '{}' AND v_texts > p_exact THEN
+        EXECUTE format(
+            'SELECT $4 >= (SELECT count(*) FROM (SELECT FROM recall.%I AS m WHERE %s LIMIT $4 + 1) AS counted)', p_table, v_wanted)
+        INTO v_few USING p_collections, p_equal, p_until, p_exact;
         -- The index would look at very many to find those few.
-        v_by_index := p_exact < (
-            SELECT count(*) FROM (
-                SELECT FROM recall.memory AS m
-                WHERE m.namespace = ANY (v_namespaces) AND m.superseded_at IS NULL AND (p_type IS NULL OR m.memory_type = p_type)
-                  AND (p_agent IS NULL OR m.agent_id = p_agent) AND (p_conversation IS NULL OR m.conversation_id = p_conversation)
-                LIMIT p_exact + 1
-            ) AS counted);
+        v_by_index := v_by_index AND NOT v_few;
     END IF;
     -- A backslash would be one of tsquery's own.
     v_terms := ARRAY(
         SELECT quote_literal(replace(l.lexeme, '\', ''))::tsquery FROM unnest(to_tsvector('english', p_query)) AS l
         WHERE replace(l.lexeme, '\', '') <> '' ORDER BY l.positions[1], l.lexeme LIMIT 64);
-    IF v_memories > p_exact THEN
-        -- What more than a tenth of very many hold says little, and to score all of those would take most of the time.
-        EXECUTE format($common$
-            SELECT array_agg(t.term ORDER BY t.nth) FROM unnest($1) WITH ORDINALITY AS t (term, nth)
-            WHERE $4 > (SELECT count(*) FROM (
-                SELECT FROM recall.memory AS m WHERE m.namespace = ANY ($2) AND %s AND m.words @@ t.term LIMIT $4) AS held)
-            $common$, v_when)
-        INTO v_terms USING v_terms, v_namespaces, p_until, greatest(p_exact, v_memories / 10)::bigint;
+    IF v_texts > p_exact THEN
+        -- How many hold each term, as far as that matters: what more than a tenth of very many hold says little, and to score all of
+        -- those would take most of the time. Where few texts are wanted, these alone are scored.
+        EXECUTE format(
+            'SELECT array_agg(h.term ORDER BY h.nth), array_agg(h.held ORDER BY h.nth) FROM ('
+            'SELECT t.term, t.nth, (SELECT count(*) FROM (SELECT FROM recall.%I AS m WHERE %s AND m.words @@ t.term LIMIT $5) AS l) AS held '
+            'FROM unnest($4) WITH ORDINALITY AS t (term, nth)) AS h WHERE $6 OR h.held < $5',
+            p_table, v_of_all)
+        INTO v_terms, v_held USING p_collections, p_equal, p_until, v_terms, greatest(p_exact, v_texts / 10)::bigint, v_few;
         v_terms := coalesce(v_terms, '{}');
     END IF;
     v_any := array_to_string(v_terms, ' | ')::tsquery;
     RETURN QUERY EXECUTE format($search$
         WITH matched AS MATERIALIZED (
-            SELECT m.id, m.version, m.words, m.lexemes,
-                ($4::text IS NULL OR m.memory_type = $4) AND ($5::text IS NULL OR m.agent_id = $5)
-                AND ($6::text IS NULL OR m.conversation_id = $6) AS wanted
-            FROM recall.memory AS m WHERE m.namespace = ANY ($2) AND %1$s AND m.words @@ $9
+            SELECT m.id, m.version, m.words, m.lexemes, %3$s AS wanted FROM recall.%1$I AS m
+            WHERE %2$s AND m.words @@ $8
         ), hit AS MATERIALIZED (
             SELECT x.id, x.version, x.lexemes, x.wanted, t.nth FROM matched AS x
-            CROSS JOIN unnest($8) WITH ORDINALITY AS t (term, nth) WHERE x.words @@ t.term
+            CROSS JOIN unnest($7) WITH ORDINALITY AS t (term, nth) WHERE x.words @@ t.term
         ), rarity AS MATERIALIZED (
-            SELECT h.nth, ln(1 + greatest($10 - count(*) + 0.5, 0.5) / (count(*) + 0.5)) AS idf FROM hit AS h GROUP BY h.nth
+            SELECT g.nth, ln(1 + greatest($9 - g.held + 0.5, 0.5) / (g.held + 0.5)) AS idf
+            FROM (SELECT h.nth, coalesce($14[h.nth], count(*)) AS held FROM hit AS h GROUP BY h.nth) AS g
         ), said AS MATERIALIZED (
             SELECT h.id, h.version,
-                sum(r.idf * 2.2 / (1 + 1.2 * (0.4 + 0.6 * h.lexemes * $10 / greatest($11, 1))) ORDER BY h.nth) AS score
+                sum(r.idf * 2.2 / (1 + 1.2 * (0.4 + 0.6 * h.lexemes * $9 / greatest($10, 1))) ORDER BY h.nth) AS score
             FROM hit AS h JOIN rarity AS r ON r.nth = h.nth WHERE h.wanted GROUP BY h.id, h.version
         ), near AS MATERIALIZED (
-            SELECT n.* FROM recall.nearest_memories_v1('vector', $2, $12, $1, $4, $5, $6, $3, $7, $13) AS n
+            SELECT n.* FROM recall.nearest_texts_v1($13, 'vector', $1, $11, $4, $2, $3, $5, $12) AS n
+            UNION ALL SELECT n.* FROM recall.nearest_texts_v1('part_of_memory', 'vector', $1, $11, $4, $2, $3, $5, $12) AS n WHERE $13 = 'memory'
         ), alike AS MATERIALIZED (
-            SELECT n.* FROM recall.nearest_memories_v1('context_vector', $2, $12, $1, $4, $5, $6, $3, $7, $13) AS n
+            SELECT n.* FROM recall.nearest_texts_v1($13, 'context_vector', $1, $11, $4, $2, $3, $5, $12) AS n
         ), listed AS MATERIALIZED (
             SELECT l.id, l.version, bool_or(l.list = 1) AS by_words, bool_or(l.list = 2) AS by_meaning, bool_or(l.list = 3) AS by_context
             FROM (
-                (SELECT s.id, s.version, 1 AS list FROM said AS s ORDER BY s.score DESC, s.id LIMIT $7)
+                (SELECT s.id, s.version, 1 AS list FROM said AS s ORDER BY s.score DESC, s.id LIMIT $5)
                 UNION ALL SELECT n.id, n.version, 2 FROM near AS n
                 UNION ALL SELECT a.id, a.version, 3 FROM alike AS a
             ) AS l GROUP BY l.id, l.version
@@ -259,44 +319,95 @@ BEGIN
                 SELECT * FROM listed
                 UNION ALL
                 SELECT m.id, m.version, false, false, false FROM listed AS l
-                JOIN recall.memory AS o ON o.id = l.id AND o.version = l.version
-                JOIN recall.memory AS m ON m.namespace = o.namespace AND m.conversation_id = o.conversation_id
-                    AND m.ordinal IN (o.ordinal - 1, o.ordinal + 1)
-                WHERE %1$s AND ($4::text IS NULL OR m.memory_type = $4) AND ($5::text IS NULL OR m.agent_id = $5)
+                JOIN recall.%1$I AS o ON o.id = l.id AND o.version = l.version
+                JOIN recall.%1$I AS m ON %6$s AND m.ordinal IN (o.ordinal - 1, o.ordinal + 1)
+                WHERE %3$s
             ) AS u GROUP BY u.id, u.version
         )
-        SELECT m.id, m.version, m.namespace, m.conversation_id, m.ordinal, m.author, coalesce(s.score, 0),
-            CASE WHEN m.model = $12 THEN 1 - (m.vector <=> $1) END,
-            CASE WHEN m.model = $12 THEN 1 - (coalesce(m.context_vector, m.vector) <=> $1) END,
-            u.by_words, u.by_meaning, u.by_context,
-            (SELECT count(*) FROM united AS w JOIN recall.memory AS o ON o.id = w.id AND o.version = w.version WHERE o.model IS NULL OR o.model IS DISTINCT FROM $12)
-        FROM united AS u JOIN recall.memory AS m ON m.id = u.id AND m.version = u.version
+        SELECT m.id, m.version, m.%4$I::text, m.%5$I::text, m.ordinal, m.author, m.%7$I, coalesce(s.score, 0),
+            CASE WHEN m.model = $11 THEN greatest(1 - (m.vector <=> $4), p.similarity) END,
+            CASE WHEN m.model = $11 THEN greatest(1 - (coalesce(m.context_vector, m.vector) <=> $4), p.similarity) END,
+            u.by_words, u.by_meaning, u.by_context, CASE WHEN m.model = $11 AND p.similarity > 1 - (m.vector <=> $4) THEN p.part ELSE 0 END,
+            (SELECT count(*) FROM united AS w JOIN recall.%1$I AS o ON o.id = w.id AND o.version = w.version
+             WHERE o.model IS NULL OR o.model IS DISTINCT FROM $11)
+        FROM united AS u JOIN recall.%1$I AS m ON m.id = u.id AND m.version = u.version
         LEFT JOIN said AS s ON s.id = u.id AND s.version = u.version
-        $search$, v_when)
-    USING p_vector, v_namespaces, p_until, p_type, p_agent, p_conversation, p_most, v_terms, v_any, v_memories, v_lexemes, p_model,
-        v_by_index;
+        LEFT JOIN LATERAL (
+            SELECT o.part, 1 - (o.vector <=> $4) AS similarity FROM recall.memory_part AS o
+            WHERE $13 = 'memory' AND o.id = u.id AND o.version = u.version AND o.model = $11 ORDER BY 2 DESC, 1 LIMIT 1) AS p ON true
+        $search$, p_table, CASE WHEN v_held IS NULL THEN v_of_all ELSE v_wanted END, v_wanted, v_collection, v_place, v_same_place, v_from)
+    USING p_collections, p_equal, p_until, p_vector, p_most, p_exact, v_terms, v_any, v_texts, v_lexemes, p_model, v_by_index, p_table,
+        v_held;
 END
+$$;
+
+CREATE FUNCTION recall.filter_parts_v1(p_filter jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+-- A filter of items in two: exact, which a value has to contain and is compared fast, and value, for recall.matches_v1; neither if empty.
+SELECT coalesce(jsonb_object_agg(p.name, p.part), '{}') FROM (
+    SELECT CASE WHEN jsonb_typeof(f.value) IN ('string', 'number', 'boolean') THEN 'exact' ELSE 'value' END, jsonb_object_agg(f.key, f.value)
+    FROM jsonb_each(p_filter) AS f GROUP BY 1) AS p (name, part)
+$$;
+
+CREATE FUNCTION recall.search_memories_v1(
+    p_scopes text[], p_query text, p_model smallint, p_vector halfvec, p_type text, p_agent text, p_conversation text,
+    p_until timestamptz, p_most integer, p_exact integer, p_items boolean, p_filter jsonb
+) RETURNS SETOF recall.text_candidate
+LANGUAGE sql STABLE SET search_path = public, pg_temp
+AS $$
+-- Candidates among the memories of some namespaces; see recall.search_texts_v1.
+SELECT t.* FROM (
+    SELECT array_agg(s.namespace) AS namespaces, sum(s.memories) AS memories, sum(s.lexemes) AS lexemes
+    FROM recall.memory_namespace AS s WHERE s.scopes && p_scopes
+) AS n CROSS JOIN LATERAL recall.search_texts_v1(
+    'memory', n.namespaces, n.memories, n.lexemes, p_query, p_model, p_vector,
+    jsonb_strip_nulls(jsonb_build_object(
+        'memory_type', p_type, 'agent_id', p_agent, 'conversation_id', p_conversation, 'is_item', p_items))
+    || recall.filter_parts_v1(p_filter),
+    p_until, p_most, p_exact) AS t
 $$;
 
 -- Storing
 
-CREATE FUNCTION recall.figures_v1(p_content text) RETURNS text[]
+CREATE FUNCTION recall.literals_v1(p_content text) RETURNS text[]
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp
 AS $$
--- The figures of a text: two that differ in them alone are two memories.
-SELECT ARRAY(SELECT f.found[1] FROM regexp_matches(p_content, '[0-9]+(?:[.,][0-9]+)*', 'g') AS f (found) ORDER BY 1)
+-- What vectors do not tell apart, in its order: figures with their signs, negations, and whatever is not Latin script or punctuation, of
+-- which the default encoder knows some letters and no words.
+SELECT ARRAY(
+    SELECT CASE WHEN f.found[1] ~* '^(no|n.t|never|cannot|without)' THEN 'not' ELSE f.found[1] END
+    FROM regexp_matches(
+        p_content,
+        '((?:(?<![[:alnum:]])[-+])?[0-9]+(?:[.,][0-9]+)*|[^\u0001-\u02ff\u2000-\u206f]+'
+        '|\m(?:no|not|never|none|nor|cannot|without)\M|n[''\u2019]t\M)', 'gi') WITH ORDINALITY AS f (found, nth) ORDER BY f.nth)
+$$;
+
+CREATE FUNCTION recall.may_say_the_same_v1(p_one text, p_other text) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp
+AS $$
+-- Whether two texts of similar vectors may be one memory. Not where one is longer than what encoders read of it, as they may differ in the
+-- rest: the default one reads 256 tokens, some 1,000 letters of English, and of many scripts a letter each. Not where their literals
+-- differ, and not where they are made of the same three and more words in another order: "A gains from B" and "B gains from A".
+SELECT octet_length(p_one) <= 500 AND octet_length(p_other) <= 500 AND recall.literals_v1(p_one) = recall.literals_v1(p_other)
+    AND (cardinality(w.ones) < 3 OR w.ones = w.others OR strip(to_tsvector('english', p_one)) <> strip(to_tsvector('english', p_other)))
+FROM (SELECT
+    ARRAY(SELECT l.lexeme FROM unnest(to_tsvector('english', p_one)) AS l ORDER BY l.positions[1]) AS ones,
+    ARRAY(SELECT l.lexeme FROM unnest(to_tsvector('english', p_other)) AS l ORDER BY l.positions[1]) AS others) AS w
 $$;
 
 CREATE FUNCTION recall.store_memory_v1(
     p_actor text, p_role text, p_id uuid, p_namespace text, p_type text, p_content text, p_metadata jsonb, p_importance double precision,
-    p_user_id text, p_conversation_id text, p_author text, p_model smallint, p_vector halfvec, p_context_vector halfvec, p_before uuid,
-    p_similar double precision, p_exact integer
+    p_user_id text, p_conversation_id text, p_author text, p_model smallint, p_vector halfvec, p_parts json, p_context_vector halfvec,
+    p_before uuid, p_similar double precision, p_exact integer, p_imported boolean, p_created_at timestamptz
 ) RETURNS TABLE (status text, id uuid, version integer, recorded_at timestamptz, waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
 AS $$
--- Stores a memory. status: new; updated (the namespace has one of the same text, or more than p_similar similar with the same figures,
--- which has a new version now); identical (that would change nothing, nothing was written). p_before: the message that the context
--- vector was made with. waits: a vector is missing, and is due.
+-- Stores a memory. status: new; updated (the namespace has one of the same text, or more than p_similar similar (may_say_the_same_v1),
+-- which has a new version now); identical (that would change nothing, nothing was written); full (their metadata together are too
+-- large, nothing was written). A message of a conversation is the same as one of that text and author there, and never similar to another;
+-- an imported one is a message of its own. p_before: the message that the context vector was made with. waits: a vector is missing, and is due. p_imported: p_id says where it comes from; what was imported once is
+-- identical, whatever became of it, and the metadata of another memory with that text come first. p_created_at: when it was stored there.
 #variable_conflict use_column
 DECLARE
     v_known memory;
@@ -306,27 +417,46 @@ BEGIN
     PERFORM check_writer_v1(p_actor, p_role, p_namespace);
     INSERT INTO memory_namespace (namespace) VALUES (p_namespace) ON CONFLICT (namespace) DO NOTHING;
     PERFORM FROM memory_namespace AS s WHERE s.namespace = p_namespace FOR UPDATE;
-    SELECT * INTO v_known FROM memory AS m
-    WHERE m.namespace = p_namespace AND m.content_hash = content_hash_v1(p_content) AND m.superseded_at IS NULL;
-    IF NOT FOUND AND p_vector IS NOT NULL THEN
+    IF p_imported THEN
+        SELECT * INTO v_known FROM memory AS m WHERE m.id = p_id ORDER BY m.version DESC LIMIT 1;
+        IF FOUND THEN
+            RETURN QUERY SELECT 'identical', v_known.id, v_known.version, v_known.recorded_at, v_known.vector IS NULL;
+            RETURN;
+        END IF;
+    END IF;
+    IF p_conversation_id IS NULL THEN
+        SELECT * INTO v_known FROM memory AS m
+        WHERE m.namespace = p_namespace AND m.content_hash = content_hash_v1(p_content) AND m.superseded_at IS NULL AND m.item_key IS NULL
+          AND m.conversation_id IS NULL;
+    ELSIF NOT p_imported THEN
+        SELECT * INTO v_known FROM memory AS m
+        WHERE m.namespace = p_namespace AND m.content_hash = content_hash_v1(p_content) AND m.superseded_at IS NULL
+          AND m.conversation_id = p_conversation_id AND m.author IS NOT DISTINCT FROM p_author
+        ORDER BY m.ordinal DESC LIMIT 1;
+    END IF;
+    IF v_known.id IS NULL AND p_conversation_id IS NULL AND p_vector IS NOT NULL THEN
         SELECT m.* INTO v_known
-        FROM nearest_memories_v1(
-            'vector', ARRAY[p_namespace], p_model, p_vector, NULL, NULL, NULL, NULL, 10,
+        FROM nearest_texts_v1(
+            'memory', 'vector', ARRAY[p_namespace], p_model, p_vector, '{"is_item": false}', NULL, 10,
             p_exact < (SELECT s.memories FROM memory_namespace AS s WHERE s.namespace = p_namespace)) AS n
         JOIN memory AS m ON m.id = n.id AND m.version = n.version
         JOIN embedding_model AS e ON e.model = p_model
-        WHERE (n.similarity - e.unrelated) / (1 - e.unrelated) > p_similar AND figures_v1(m.content) = figures_v1(p_content)
-          AND m.memory_type = p_type
+        WHERE (n.similarity - e.unrelated) / (1 - e.unrelated) > p_similar AND may_say_the_same_v1(m.content, p_content)
+          AND m.memory_type = p_type AND m.conversation_id IS NULL
         ORDER BY n.similarity DESC, m.id LIMIT 1;
     END IF;
     IF v_known.id IS NOT NULL THEN
-        v_metadata := v_known.metadata || p_metadata;
+        v_metadata := CASE WHEN p_imported THEN p_metadata || v_known.metadata ELSE v_known.metadata || p_metadata END;
+        IF octet_length(v_metadata::text) > 65536 THEN
+            RETURN QUERY SELECT 'full', v_known.id, v_known.version, v_known.recorded_at, v_known.vector IS NULL;
+            RETURN;
+        END IF;
         IF v_known.content = p_content AND v_metadata = v_known.metadata AND p_importance <= v_known.importance THEN
             RETURN QUERY SELECT 'identical', v_known.id, v_known.version, v_known.recorded_at, v_known.vector IS NULL;
             RETURN;
         END IF;
         RETURN QUERY SELECT 'updated', r.* FROM replace_memory_v1(
-            v_known, v_known.id, p_actor, p_content, v_metadata, greatest(v_known.importance, p_importance), p_model, p_vector,
+            v_known, v_known.id, p_actor, p_content, v_metadata, greatest(v_known.importance, p_importance), p_model, p_vector, p_parts,
             -- The context of the text as it stands now is made later.
             NULL, 'Stored again.') AS r;
         RETURN;
@@ -342,10 +472,11 @@ BEGIN
         created_at, recorded_at, model, vector, context_vector)
     VALUES (
         p_id, 1, p_namespace, p_type, p_content, p_metadata, p_importance, p_actor, p_user_id, p_conversation_id,
-        CASE WHEN p_conversation_id IS NOT NULL THEN coalesce(v_known.ordinal, 0) + 1 END, p_author, imem_now(), imem_now(),
+        CASE WHEN p_conversation_id IS NOT NULL THEN coalesce(v_known.ordinal, 0) + 1 END, p_author, least(p_created_at, imem_now()), imem_now(),
         CASE WHEN p_vector IS NOT NULL THEN p_model END, p_vector, CASE WHEN p_before = v_before THEN p_context_vector END)
     RETURNING 'new', m.id, m.version, m.recorded_at,
         p_vector IS NULL OR v_before IS NOT NULL AND (p_context_vector IS NULL OR p_before IS DISTINCT FROM v_before);
+    PERFORM add_parts_v1(p_id, 1, false, p_parts);
     UPDATE memory_namespace AS s SET memories = s.memories + 1, lexemes = s.lexemes + length(to_tsvector('english', p_content))
     WHERE s.namespace = p_namespace;
     IF p_vector IS NULL OR v_before IS NOT NULL AND (p_context_vector IS NULL OR p_before IS DISTINCT FROM v_before) THEN
@@ -356,7 +487,7 @@ $$;
 
 CREATE FUNCTION recall.replace_memory_v1(
     p_known recall.memory, p_id uuid, p_actor text, p_content text, p_metadata jsonb, p_importance double precision, p_model smallint,
-    p_vector halfvec, p_context_vector halfvec, p_reason text
+    p_vector halfvec, p_parts json, p_context_vector halfvec, p_reason text
 ) RETURNS TABLE (id uuid, version integer, recorded_at timestamptz, waits boolean)
 LANGUAGE plpgsql SET search_path = recall, public, pg_temp
 AS $$
@@ -379,6 +510,7 @@ BEGIN
         p_known.conversation_id, p_known.ordinal, p_known.author, CASE WHEN p_id = p_known.id THEN p_known.created_at ELSE v_now END, v_now,
         CASE WHEN v_same THEN p_known.model WHEN p_vector IS NOT NULL THEN p_model END, CASE WHEN v_same THEN p_known.vector ELSE p_vector END,
         CASE WHEN v_same THEN p_known.context_vector ELSE p_context_vector END);
+    PERFORM add_parts_v1(p_id, v_version, v_same, p_parts);
     UPDATE memory_namespace AS s
     SET lexemes = s.lexemes - p_known.lexemes + length(to_tsvector('english', p_content)) WHERE s.namespace = p_known.namespace;
     waits := NOT v_same AND (p_vector IS NULL OR p_known.conversation_id IS NOT NULL AND p_context_vector IS NULL);
@@ -394,13 +526,13 @@ $$;
 
 CREATE FUNCTION recall.supersede_memory_v1(
     p_actor text, p_role text, p_known uuid, p_id uuid, p_content text, p_metadata jsonb, p_importance double precision, p_model smallint,
-    p_vector halfvec, p_reason text
+    p_vector halfvec, p_parts json, p_reason text
 ) RETURNS TABLE (status text, id uuid, version integer, recorded_at timestamptz, waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
 AS $$
 -- Puts a memory of another text in the place of one that it contradicts. status: superseded; identical (this was done already); absent
 -- (there is none of that id); ended (another took its place already: id, version and recorded_at are the last of that one); taken
--- (another memory of the namespace has that text: id). Only the first writes.
+-- (another memory of the namespace has that text: id); item (it is one of LangGraph's store). Only the first writes.
 #variable_conflict use_column
 DECLARE
     v_known memory;
@@ -413,6 +545,11 @@ BEGIN
         RETURN;
     END IF;
     PERFORM check_writer_v1(p_actor, p_role, v_known.namespace);
+    IF v_known.item_key IS NOT NULL THEN
+        status := 'item';
+        RETURN NEXT;
+        RETURN;
+    END IF;
     PERFORM FROM memory_namespace AS s WHERE s.namespace = v_known.namespace FOR UPDATE;
     SELECT m.* INTO v_known FROM memory AS m WHERE m.id = p_known ORDER BY m.version DESC LIMIT 1;
     IF v_known.superseded_at IS NOT NULL THEN
@@ -422,13 +559,15 @@ BEGIN
         RETURN;
     END IF;
     SELECT m.* INTO v_other FROM memory AS m
-    WHERE m.namespace = v_known.namespace AND m.content_hash = content_hash_v1(p_content) AND m.superseded_at IS NULL;
+    WHERE m.namespace = v_known.namespace AND m.content_hash = content_hash_v1(p_content) AND m.superseded_at IS NULL AND m.item_key IS NULL
+      AND m.conversation_id IS NOT DISTINCT FROM v_known.conversation_id LIMIT 1;
     IF FOUND THEN
         RETURN QUERY SELECT 'taken', v_other.id, v_other.version, v_other.recorded_at, v_other.vector IS NULL;
         RETURN;
     END IF;
     RETURN QUERY SELECT 'superseded', r.* FROM replace_memory_v1(
-        v_known, p_id, p_actor, p_content, p_metadata, coalesce(p_importance, v_known.importance), p_model, p_vector, NULL, p_reason) AS r;
+        v_known, p_id, p_actor, p_content, p_metadata, coalesce(p_importance, v_known.importance), p_model, p_vector, p_parts,
+        NULL, p_reason) AS r;
 END
 $$;
 
@@ -441,95 +580,4 @@ SELECT f.id, f.n, imem_now() FROM unnest(p_ids, p_counts) AS f (id, n)
 WHERE EXISTS (SELECT FROM memory AS m WHERE m.id = f.id) ORDER BY f.id
 ON CONFLICT (id) DO UPDATE
 SET access_count = u.access_count + excluded.access_count, last_accessed_at = greatest(u.last_accessed_at, excluded.last_accessed_at)
-$$;
-
-CREATE FUNCTION recall.set_vectors_v1(p_model smallint, p_ids uuid[], p_versions integer[], p_vectors text[], p_contexts text[]) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = recall, public, pg_temp
-AS $$
--- Stores vectors that were made later, of versions that are still there.
-UPDATE memory AS m SET model = p_model, vector = n.vector::halfvec, context_vector = n.context::halfvec
-FROM unnest(p_ids, p_versions, p_vectors, p_contexts) AS n (id, version, vector, context)
-WHERE m.id = n.id AND m.version = n.version
-$$;
-
--- Consolidation and decay, of the pipelines alone
-
-CREATE FUNCTION recall.merge_memories_v1(p_keep uuid, p_others uuid[]) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
-AS $$
--- Makes one memory of several that say the same: p_keep gets a version with the highest importance and the metadata of all, and the
--- others are superseded by it. False, with nothing written, where one of them has ended meanwhile.
-#variable_conflict use_column
-DECLARE
-    v_keep memory;
-    v_now timestamptz;
-BEGIN
-    PERFORM FROM memory_namespace AS s JOIN memory AS m ON m.namespace = s.namespace
-    WHERE m.id = p_keep AND m.superseded_at IS NULL FOR UPDATE OF s;
-    SELECT * INTO v_keep FROM memory AS m WHERE m.id = p_keep AND m.superseded_at IS NULL;
-    IF v_keep.id IS NULL OR cardinality(p_others) <> (
-        SELECT count(*) FROM memory AS m
-        WHERE m.id = ANY (p_others) AND m.superseded_at IS NULL AND m.namespace = v_keep.namespace
-    ) THEN
-        RETURN false;
-    END IF;
-    -- All of them end when the next version begins.
-    SELECT r.recorded_at INTO v_now FROM replace_memory_v1(
-        v_keep, p_keep, v_keep.agent_id, v_keep.content,
-        (SELECT jsonb_object_agg(t.key, t.value ORDER BY m.id = p_keep, m.importance, m.id) FROM memory AS m CROSS JOIN jsonb_each(m.metadata) AS t
-         WHERE m.id = ANY (p_others || p_keep) AND m.superseded_at IS NULL),
-        (SELECT max(m.importance) FROM memory AS m WHERE m.id = ANY (p_others || p_keep) AND m.superseded_at IS NULL),
-        v_keep.model, v_keep.vector, v_keep.context_vector, 'Merged with others that say nearly the same.') AS r;
-    UPDATE memory_namespace AS s SET memories = s.memories - o.memories, lexemes = s.lexemes - o.lexemes
-    FROM (SELECT count(*) AS memories, sum(m.lexemes) AS lexemes FROM memory AS m
-          WHERE m.id = ANY (p_others) AND m.superseded_at IS NULL) AS o
-    WHERE s.namespace = v_keep.namespace;
-    UPDATE memory AS m
-    SET superseded_at = greatest(v_now, m.recorded_at + interval '1 microsecond'), superseded_by = p_keep, reason = 'Merged: another says nearly the same.'
-    WHERE m.id = ANY (p_others) AND m.superseded_at IS NULL;
-    INSERT INTO memory_use AS u (id, access_count, last_accessed_at)
-    SELECT p_keep, sum(o.access_count), max(o.last_accessed_at) FROM memory_use AS o WHERE o.id = ANY (p_others) HAVING count(*) > 0
-    ON CONFLICT (id) DO UPDATE
-    SET access_count = u.access_count + excluded.access_count, last_accessed_at = greatest(u.last_accessed_at, excluded.last_accessed_at);
-    RETURN true;
-END
-$$;
-
-CREATE FUNCTION recall.maintain_memories_v1(
-    p_namespace text, p_unused interval, p_decay double precision, p_least double precision, p_age interval, p_accesses bigint
-) RETURNS TABLE (decayed bigint, deleted bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
-AS $$
--- Lets the importance of memories decay that no search found for p_unused, never found ones included, and deletes, with their versions,
--- those below p_least that are older than p_age and were found less than p_accesses times. Once a day: again on the same day it does
--- nothing. A deletion takes what was superseded within the memory itself; what it superseded of others stays.
-#variable_conflict use_column
-DECLARE
-    v_now timestamptz := imem_now();
-BEGIN
-    UPDATE memory_namespace AS s SET maintained_at = v_now WHERE s.namespace = p_namespace AND s.maintained_at < v_now - interval '20 hours';
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT 0::bigint, 0::bigint;
-        RETURN;
-    END IF;
-    UPDATE memory AS m SET importance = m.importance * p_decay
-    WHERE m.namespace = p_namespace AND m.superseded_at IS NULL AND m.importance > p_least
-      AND coalesce((SELECT u.last_accessed_at FROM memory_use AS u WHERE u.id = m.id), m.created_at) < v_now - p_unused;
-    GET DIAGNOSTICS decayed = ROW_COUNT;
-    WITH gone AS MATERIALIZED (
-        SELECT m.id, m.lexemes FROM memory AS m LEFT JOIN memory_use AS u ON u.id = m.id
-        WHERE m.namespace = p_namespace AND m.superseded_at IS NULL AND m.importance < p_least AND m.created_at < v_now - p_age
-          AND coalesce(u.access_count, 0) < p_accesses
-    ), versions AS (
-        DELETE FROM memory AS m USING gone AS g WHERE m.id = g.id
-    ), uses AS (
-        DELETE FROM memory_use AS u USING gone AS g WHERE u.id = g.id
-    ), counted AS (
-        UPDATE memory_namespace AS s SET memories = s.memories - (SELECT count(*) FROM gone),
-            lexemes = s.lexemes - (SELECT coalesce(sum(g.lexemes), 0) FROM gone AS g)
-        WHERE s.namespace = p_namespace
-    )
-    SELECT count(*) INTO deleted FROM gone;
-    RETURN NEXT;
-END
 $$;

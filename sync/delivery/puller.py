@@ -15,20 +15,21 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+import orjson
 import structlog
 
 from imem.cache.keys import checked_analysis_id
 from imem.cache.working.store import WorkingStore
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError, NotOpen
-from imem.journal.events.canonical import canonical_json
 from imem.journal.events.entry import Tier
+from imem.journal.events.tiers import tier_named
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
 from imem.kg.kinds.catalog import KINDS
 from imem.sync.delivery.notices import Notices
-from imem.sync.members import SyncMember, checked_tier, is_whole
+from imem.sync.members import SyncMember
 
 log = structlog.get_logger()
 
@@ -74,27 +75,9 @@ class Update:
     def from_row(cls, row: Row) -> Update:
         """Return the update of a row of ``updates_to_pull``."""
         payload = {name: value for name, value in row["payload"].items() if name != "key"}
-        names = (
-            "seq",
-            "position",
-            "event_id",
-            "why",
-            "score",
-            "actor",
-            "analysis_id",
-            "known_at",
-            "recorded_at",
-            "in_graph",
-        )
-        values = {name: row[name] for name in names}
-        kind = row["kind"].partition(".")[2]
-        return cls(tier=Tier(row["tier"]), kind=kind, key=row["record_key"], content=payload, **values)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON types."""
-        found = {name: getattr(self, name) for name in self.__slots__}
-        found |= {"tier": int(self.tier), "event_id": str(self.event_id)}
-        return found | {name: found[name].isoformat() for name in ("known_at", "recorded_at")}
+        values = {name: row[name] for name in cls.__slots__ if name in row}
+        typed = {"tier": Tier(row["tier"]), "kind": row["kind"].partition(".")[2]}
+        return cls(**{**values, **typed, "key": row["record_key"], "content": payload})
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,18 +133,17 @@ class PullFilter:
         Raises:
             BadInput: a tier or a kind is unknown, or the limit is out of bounds; names the field.
         """
-        chosen = tuple(checked_tier(one, "tiers") for one in tiers) if tiers is not None else tuple(Tier)
-        if not chosen or None in chosen:
+        chosen = tuple(Tier) if tiers is None else tuple(tier_named(one, "tiers") for one in tiers)
+        if not chosen:
             raise BadInput("tiers", "names no tier.")
         for kind in kinds or ():
             if kind not in KINDS:
                 raise BadInput("kinds", f"{kind!r:.60} is no kind of record.")
-        if not is_whole(limit) or not 1 <= limit <= PAGE:
+        if not 1 <= limit <= PAGE:
             raise BadInput("limit", f"must be a whole number from 1 to {PAGE}.")
         if analysis_id is not None:
             checked_analysis_id(analysis_id)
-        found = tuple(one for one in chosen if one is not None)
-        return cls(found, tuple(kinds) if kinds is not None else None, analysis_id, apart, limit)
+        return cls(chosen, tuple(kinds) if kinds is not None else None, analysis_id, apart, limit)
 
 
 URGENT: Final = PullFilter(tiers=(Tier.SYSTEM_CRITICAL, Tier.CRITICAL, Tier.HIGH))
@@ -197,7 +179,7 @@ class Puller:
             PostgresUnavailable, BudgetExceeded: nothing is marked as pulled; retryable.
             ValkeyUnavailable: the updates cannot be written; nothing is marked as pulled; retryable.
         """
-        if since is not None and (not is_whole(since) or since < 0):
+        if since is not None and since < 0:
             raise BadInput("since", "must be a whole number from 0 on.")
         by = wanted or PullFilter()
         asked = {
@@ -223,7 +205,7 @@ class Puller:
         if not updates:
             return True
         # By position: updates without a notification have no number.
-        encoded = {update.position: canonical_json(update.to_dict()) for update in updates}
+        encoded = {update.position: orjson.dumps(update) for update in updates}
         try:
             await self._memories.learn(agent_id, encoded, deadline=deadline)
         except NotOpen:

@@ -17,10 +17,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
+from uuid import UUID
 
 import structlog
 
-from imem.alerts.store import NewAlert, Severity, close_alerts, raise_alert
+from imem.alerts.store import NewAlert, Severity, close_alerts, raise_once
 from imem.jobs.leadership import run_as_leader
 from imem.jobs.lease import LeaderLease
 from imem.journal.deadline import Deadline
@@ -29,7 +30,7 @@ from imem.journal.events.entry import Tier
 from imem.journal.postgres.cancellation import heed_cancellation
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import execute, new_id, rows
+from imem.journal.postgres.rows import execute, id_of, new_id, rows
 from imem.kg.projection.applier import WakeupSource
 from imem.sync.delivery import metrics
 from imem.sync.delivery.notices import ALERT_ABOVE, Notice, Notices
@@ -143,34 +144,33 @@ class Router:
     async def _alert(self, depths: Mapping[str, int], deadline: Deadline) -> None:
         """Raise an alert about each queue that is too long, and close those about queues that no longer are."""
         assert self._notices is not None  # noqa: S101 - the caller has just offered
-        standing = {row["agent_id"]: row for row in await self._database.named("inbox_alerts_open", deadline=deadline)}
+        open_ = await self._database.named("inbox_alerts_open", {"kind": ALERT_KIND}, deadline=deadline)
+        over = {row["agent_id"]: row["over"] for row in open_}
         for agent_id in sorted(agent_id for agent_id, depth in depths.items() if depth > ALERT_ABOVE):
-            if agent_id not in standing:
+            if agent_id not in over:
                 await self._raise(agent_id, depths[agent_id], deadline)
-        for agent_id, row in standing.items():
+        for agent_id, ended in over.items():
             # Queues without an offer in this pass may have been emptied by pulls.
             depth = depths.get(agent_id)
             if depth is None:
                 depth = len(await self._notices.waiting(agent_id, deadline=deadline))
-            if depth <= ALERT_ABOVE or row["over"]:
+            if depth <= ALERT_ABOVE or ended:
                 async with self._database.transaction(deadline) as conn:
-                    await close_alerts(conn, row["alert_id"])
+                    await close_alerts(conn, _matter(agent_id))
 
     async def _raise(self, agent_id: str, depth: int, deadline: Deadline) -> None:
-        alert_id = new_id()
         reason = f"{depth} notices wait for {agent_id}; it does not pull."
         async with self._database.transaction(deadline) as conn:
             member = (await rows(conn, "members", {"agent_ids": [agent_id]}))[0]
-            await execute(conn, "inbox_alerted", {"agent_id": agent_id, "alert_id": alert_id})
             alert = NewAlert(
-                alert_id=alert_id,
+                alert_id=new_id(),
                 kind=ALERT_KIND,
                 severity=Severity.HIGH,
                 analysis_id=member["analysis_id"],
-                about=alert_id,
+                about=_matter(agent_id),
                 payload={"reason": reason, "agent": agent_id, "depth": depth},
             )
-            await raise_alert(conn, alert)
+            await raise_once(conn, alert)
 
     # Regular passes
 
@@ -204,6 +204,11 @@ class Router:
         if now - self._retired_at > RETIRE_EVERY_S:
             self._retired_at = now
             await self._database.execute("retire_recipients", {"limit": RETIRED}, deadline=Deadline.after_ms(PASS_MS))
+
+
+def _matter(agent_id: str) -> UUID:
+    """Return what the alert is about: the queue of *agent_id*."""
+    return id_of("notices waiting", agent_id)
 
 
 def _candidate(row: Row) -> Candidate:

@@ -103,7 +103,9 @@ async def noting(stores: Stores) -> AsyncIterator[tuple[Stores, Notebook]]:
     graph = NotingGraph(settings.neo4j_url, settings.neo4j_user, secret(settings, "neo4j_password"))
     graph.notes = notes
     try:
-        yield Stores(settings, database, Gateway(database, stores.gateway.actor), stores.wakeup_publisher, graph), notes
+        made = Stores(settings, database, Gateway(database, stores.gateway.actor), stores.wakeup_publisher)
+        made.graph = graph
+        yield made, notes
     finally:
         await graph.close()
         await database.close()

@@ -135,6 +135,7 @@ async def bare(house: House, questions: list[tuple[str, str]]) -> list[float]:
     given = {
         "model_id": LOCAL.model_id, "dimension": LOCAL.dimension, "memory_type": None, "agent_id": None,
         "conversation_id": None, "until": None, "candidates": CANDIDATES, "exact": EXACT,
+        "items": None, "filter": None,
     }  # fmt: skip
     taken_ms = []
     url = house.settings.postgres_url.get_secret_value()
@@ -215,7 +216,7 @@ def seed(admin_url: str, topics: Topics) -> None:
             vectors = [as_text(vector) for vector in topics.vectors(numbers, start)]
             conn.execute(SEED, (model, list(spaces[part]), list(kinds[part]), texts, vectors))
         conn.execute(COUNTED)
-        conn.execute("SELECT recall.memory_model_v1('topics', %s, 0)", (topics.dimension,))
+        conn.execute("SELECT recall.text_model_v1('topics', %s, 0)", (topics.dimension,))
         conn.execute("VACUUM ANALYZE recall.memory")
 
 

@@ -36,7 +36,7 @@ async def world(light_stack: Any, light_template: str) -> AsyncIterator[World]:
 
 async def lose(world: World, tier: RecoveryTier) -> None:
     """Take away the tiers above *tier*."""
-    lease = await world.leases.current(world.analysis, "reader", deadline=soon())
+    lease = await world.lease_of("reader")
     assert lease is not None
     if tier is not RecoveryTier.LIVE:
         await world.memories.clear(world.agent("reader"), lease.epoch, deadline=soon())

@@ -18,7 +18,6 @@ from imem.cache.working.snapshots import SnapshotStore
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.cleanup import Cleanup
 from imem.checkpoints.deliverables import Deliverables, ResultChecks, digest_of
-from imem.checkpoints.json_text import json_text
 from imem.checkpoints.leases import Leases
 from imem.checkpoints.metrics import Metrics
 from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind, Deliverable
@@ -29,6 +28,7 @@ from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
+from imem.journal.texts.json_text import json_text
 from tests.servers import cloned
 
 SOON_MS = 20_000
@@ -63,6 +63,18 @@ class Payloads(Deliverables):
         text = json_text(payload, "payload")
         content: dict[str, Any] = {"reference": subtask, "digest": digest_of(text), "payload": text}
         return await self.put(lease, subtask, Location.POSTGRES, **content, **named)
+
+
+async def lease_of(database: Database, analysis: str, agent_type: str) -> AgentLease | None:
+    """Return the lease of an agent, held or not; None where it was never run."""
+    found = await database.rows(
+        "SELECT l.analysis_id, l.agent_type, l.agent_id, a.subject_id, l.holder, l.epoch, l.expires_at "
+        "FROM workflow.agent_leases AS l JOIN workflow.analysis AS a USING (analysis_id) "
+        "WHERE l.analysis_id = %s AND l.agent_type = %s",
+        (analysis, agent_type),
+        deadline=soon(),
+    )
+    return AgentLease(**found[0]) if found else None
 
 
 @dataclass(frozen=True)
@@ -151,6 +163,10 @@ class World:
             "deadline": soon(),
         }
         return await self.leases.acquire(**{**asked, **named})
+
+    async def lease_of(self, agent_type: str) -> AgentLease | None:
+        """Return the lease of an agent of this test's analysis."""
+        return await lease_of(self.database, self.analysis, agent_type)
 
     def agent(self, agent_type: str = "filer") -> str:
         """Return the id of the agent's instance in this test's analysis."""

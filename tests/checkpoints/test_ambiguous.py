@@ -133,7 +133,7 @@ async def test_a_commit_whose_answer_is_lost_is_never_called_a_failure(world: Wo
         with pytest.raises(OutcomeUnknown):
             await pause()
 
-    current = await world.leases.current(world.analysis, "filer", deadline=soon())
+    current = await world.lease_of("filer")
     assert current is not None
     assert current.epoch == lease.epoch + 1
 

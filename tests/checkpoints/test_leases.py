@@ -51,7 +51,7 @@ async def test_the_holder_keeps_its_lease_and_others_wait(world: World) -> None:
     with pytest.raises(LeaseHeld, match="process-1") as held:
         await world.acquire(holder="process-2")
     assert held.value.retryable
-    assert (await world.leases.current(world.analysis, "filer", deadline=soon())) == again
+    assert (await world.lease_of("filer")) == again
     assert len(await world.rows("SELECT FROM workflow.agent_checkpoints")) == 1
 
 
@@ -93,7 +93,7 @@ async def test_a_lease_that_was_given_up_is_free_at_once(world: World) -> None:
     other = await world.acquire(holder="process-2")
     assert other.epoch == 2
     assert not await world.leases.release(lease, deadline=soon())
-    assert (await world.leases.current(world.analysis, "filer", deadline=soon())) == other
+    assert (await world.lease_of("filer")) == other
 
 
 async def test_a_clock_that_was_set_back_keeps_nobody_waiting(world: World) -> None:
@@ -161,7 +161,7 @@ async def test_what_a_pause_says_keeps_agents_from_starting(world: World) -> Non
     with pytest.raises(TransitionRefused, match="paused"):
         await world.acquire()
 
-    assert await world.leases.current(world.analysis, "filer", deadline=soon()) is None
+    assert await world.lease_of("filer") is None
     assert await world.checkpoints.load(world.analysis, "filer", deadline=soon()) is None
 
 
@@ -225,7 +225,7 @@ async def test_a_lease_is_kept_while_the_block_runs(world: World) -> None:
     async with world.leases.keep_alive(lease, every_s=0.01):
         async with asyncio.timeout(10):
             while not renewed.is_set():
-                current = await world.leases.current(world.analysis, "filer", deadline=soon())
+                current = await world.lease_of("filer")
                 assert current is not None
                 if current.expires_at > lease.expires_at:
                     renewed.set()

@@ -20,7 +20,7 @@ from imem.checkpoints.store import Checkpoints
 from imem.journal.errors import BadInput, LeaseHeld, StaleEpoch
 from imem.journal.postgres.database import Database
 
-from .conftest import CLERK, FILER, World, memory, soon
+from .conftest import CLERK, FILER, World, lease_of, memory, soon
 
 HOLDERS = st.sampled_from(["a", "b", "c"])
 SUBTASKS = st.sampled_from(["fetch", "parse", "rank"])
@@ -237,7 +237,7 @@ class LeasesAndCheckpoints(RuleBasedStateMachine):
         assert latest is not None
         assert latest.seq == len(self.model.rows) - 1
         assert not self.saved or latest == self.saved[-1] or latest.kind is CheckpointKind.START
-        lease = self.runner.run(self.leases.current(self.analysis, "filer", deadline=soon()))
+        lease = self.runner.run(lease_of(self.database, self.analysis, "filer"))
         assert lease is not None
         assert (lease.epoch, lease.holder) == (self.model.epoch, self.model.holder)
 

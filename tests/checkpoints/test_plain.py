@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imem.checkpoints.json_text import DEEPEST, MOST_BYTES, json_text, object_text, value_of
 from imem.journal.errors import BadInput, TooLarge
+from imem.journal.texts.json_text import DEEPEST, MOST_BYTES, json_text, object_text, value_of
 
 from .conftest import World
 

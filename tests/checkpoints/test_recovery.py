@@ -40,7 +40,7 @@ async def reader(world: World) -> AsyncIterator[World]:
 
 
 async def lose_live(world: World) -> None:
-    lease = await world.leases.current(world.analysis, "reader", deadline=soon())
+    lease = await world.lease_of("reader")
     assert lease is not None
     await world.memories.clear(world.agent("reader"), lease.epoch, deadline=soon())
 

@@ -142,6 +142,31 @@ def agent(name: str, known_at: datetime, kind: str) -> dict[str, Any]:
     return {"record": "Agent", "known_at": text(known_at), "core": {"name": name}, "groups": {"profile": profile}}
 
 
+def market(key: str, known_at: datetime, **core: Any) -> dict[str, Any]:
+    core = {"market_id": key, "question": f"Does {key} rise?", **core}
+    return {"record": "Market", "known_at": text(known_at), "core": core}
+
+
+def company(ticker: str, known_at: datetime, **profile: Any) -> dict[str, Any]:
+    return {
+        "record": "Company",
+        "known_at": text(known_at),
+        "core": {"ticker": ticker},
+        "groups": {"profile": profile},
+    }
+
+
+def reading(
+    key: str, known_at: datetime, regime: str, observed_at: datetime | None = None, **core: Any
+) -> dict[str, Any]:
+    core = {"id": key, "regime": regime, "stale": False, "source": "test", **core}
+    return {
+        "record": "RegimeReading",
+        "known_at": text(known_at),
+        "core": {**core, "observed_at": text(observed_at or known_at)},
+    }
+
+
 def decision(key: str, known_at: datetime, stance: str | None = "long", **core: Any) -> dict[str, Any]:
     return {
         "record": "Decision",

@@ -33,9 +33,25 @@ from imem.workers.celery import register_tasks
 from imem.workers.celery_app import AGENTS_QUEUE, QUEUE
 
 from .conftest import World, agent, cites, corrected, decision, finding, outcome
-from .test_no_route import ANN, BASE, FIRST, LATER, PERSON, day, season, standing, unstated
+from .test_no_route import (
+    ANN,
+    APPROVED,
+    BASE,
+    BIAS,
+    FIRST,
+    LATER,
+    OVERRIDE,
+    PERSON,
+    PIN,
+    REGIME,
+    day,
+    season,
+    standing,
+    unstated,
+)
 
 IMPORTER = Actor("import:lies", Role.HUMAN_ADMIN, may_import=True)
+END = {"ended_at": "2024-01-03T00:00:00Z", "end_reason": "Enough."}
 CLAIM = unstated(finding("open", day(0), LATER, agent="ann", probability=0.9, **FIRST))
 
 
@@ -89,6 +105,11 @@ ROUTES: dict[str, tuple[Actor, Callable[[dict[str, Any]], JournalEntry], dict[st
     "words of the baseline, under its own": (
         ANN, entry, unstated(finding("bases", day(0), LATER, agent="base", probability=0.1, **FIRST)),
     ),
+    "the regime, as itself": (ANN, entry, {"record": "RegimeReading", "core": REGIME}),
+    "an override, as itself": (ANN, entry, {"record": "HumanOverride", "core": OVERRIDE}),
+    "its score, pinned, as itself": (ANN, entry, {"record": "CredibilityPin", "core": PIN}),
+    "a pin's end, as itself": (ANN, entry, {"record": "CredibilityPin", "key": "p", "groups": {"end": END}}),
+    "a bias, as itself": (ANN, entry, {"record": "BiasCorrection", "core": BIAS, "groups": APPROVED}),
     "its score, as a company": (
         ANN, as_company("record.AgentCredibility", "ann/flu", core={"agent_id": "ann"}), CLAIM,
     ),

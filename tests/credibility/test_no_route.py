@@ -82,6 +82,20 @@ async def season(world: World) -> None:
 FIRST = {"subject_id": "market:1"}
 CREDIBILITY = {"id": "ann/flu", "agent_id": "ann", "domain": "flu"}
 SCORE = {"sample_size": 99, "last_updated": "2026-01-01T00:00:00Z", "decay_halflife_years": 0.001}
+REGIME = {"id": "r", "observed_at": "2024-01-01T00:00:00Z", "regime": "NORMAL", "stale": False, "source": "ann"}
+OVERRIDE = {
+    "id": "x", "agent": "bob", "domain": "flu", "finding_id": "bob-1", "reason": "other",
+    "overridden_at": "2024-01-02T00:00:00Z",
+}  # fmt: skip
+PIN = {
+    "id": "p", "agent": "ann", "domain": "flu", "score": 0.99, "reason": "I am good.",
+    "pinned_at": "2024-01-02T00:00:00Z",
+}  # fmt: skip
+BIAS = {
+    "id": "b", "agent": "ann", "domain": "flu", "of_metric": "up", "kind": "absolute", "bias": 0.1, "n": 9,
+    "accuracy_before": 0.1, "accuracy_after": 0.9, "proposed_at": "2024-01-02T00:00:00Z",
+}  # fmt: skip
+APPROVED = {"state": {"status": "approved", "decided_at": "2024-01-03T00:00:00Z"}}
 DECISION = {
     "id": "d", "subject_id": "market:1", "type": "t", "agents_involved": ["ann"], "decided_at": "2026-01-01T00:00:00Z",
 }  # fmt: skip
@@ -105,6 +119,16 @@ ROUTES: list[tuple[str, Actor | Callable[[World], Awaitable[Actor]], dict[str, A
      "PermissionDenied"),
     ("how a question ended", ANN, {"record": "Market", "key": "1", "groups": {
         "resolution": {"resolved_at": "2024-01-09T00:00:00Z", "resolution": "no"}}}, "PermissionDenied"),
+    ("the regime", ANN, {"record": "RegimeReading", "core": REGIME}, "PermissionDenied"),
+    ("the regime, by an engine", ENGINE, {"record": "RegimeReading", "core": REGIME}, "PermissionDenied"),
+    ("an override of another", ANN, {"record": "HumanOverride", "core": OVERRIDE}, "PermissionDenied"),
+    ("an override, by an engine", ENGINE, {"record": "HumanOverride", "core": OVERRIDE}, "PermissionDenied"),
+    ("its score, pinned", ANN, {"record": "CredibilityPin", "core": PIN}, "PermissionDenied"),
+    ("its score, pinned by an engine", ENGINE, {"record": "CredibilityPin", "core": PIN}, "PermissionDenied"),
+    ("a bias", ANN, {"record": "BiasCorrection", "core": BIAS}, "PermissionDenied"),
+    ("its bias, approved", ANN, {"record": "BiasCorrection", "core": BIAS, "groups": APPROVED}, "PermissionDenied"),
+    ("a bias, approved by an engine", ENGINE, {"record": "BiasCorrection", "core": BIAS, "groups": APPROVED},
+     "PermissionDenied"),
     ("a verdict", ANN, {"record": "Decision", "core": DECISION, "groups": {"outcome": {"outcome": "success"}}},
      "BadInput"),
     ("a decision of others", ANN, {"record": "Decision", "core": {**DECISION, "agents_involved": ["ann", "bob"]}},

@@ -24,13 +24,14 @@ from .load import day
 
 pytestmark = pytest.mark.spec("AC-3")
 
-SCORES: Final = ("agent_outcome", "track_step", "reconciliation_report")
+SCORES: Final = ("agent_outcome", "track_step", "track_cell", "observation_step", "reconciliation_report")
 PROTECTED: Final = (
     *SCORES,
     *("due_rule", "due_row", "track_due"),
     *("embedding_model", "embedding", "market_question", "similarity_build", "similar_analysis"),
     *("view_version", "view_row", "view_current"),
     *("delivery", "lease"),
+    *("regime_run", "regime_cache", "pipeline_report"),
     "workflow.gate_state",
 )
 """What pipelines write: scores, what is due, what analyses are compared by, views, the way into the graph, gates."""
@@ -45,7 +46,8 @@ WRITERS: Final = {
     "imem_replay_v1": {"delivery"},
     # A memory whose vector could not be made is due, and its model is registered: both say nothing of scores.
     "store_memory_v1": {"due_row"},
-    "memory_model_v1": {"embedding_model"},
+    "put_items_v1": {"due_row"},
+    "text_model_v1": {"embedding_model"},
     # A person's, each with its audit row.
     "open_gate_v1": {"gate_state"},
     "answer_gate_v1": {"gate_state"},
@@ -123,7 +125,7 @@ async def test_no_function_that_the_application_may_call_writes_a_score(world: W
     assert not set().union(*found.values()) & set(SCORES)
     # Statements that are put together at run time would escape the look: these make and drop what holds no score.
     assert {name for name, body in bodies if re.search(r"EXECUTE\s+(?!FUNCTION)", body)} == {
-        *("imem_audit_partitions", "imem_safe_horizon", "memory_model_v1")
+        *("imem_audit_partitions", "imem_safe_horizon", "text_model_v1")
     }
 
 

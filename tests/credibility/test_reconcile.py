@@ -12,6 +12,7 @@ from .load import day, lines
 STATE = (
     "SELECT * FROM agent_outcome ORDER BY finding_id, vintage, revision",
     "SELECT * FROM track_step ORDER BY agent, domain, clock, at",
+    "SELECT * FROM track_cell ORDER BY agent, domain, clock, at, context",
 )
 
 
@@ -34,29 +35,29 @@ async def test_nothing_differs_after_settling(world: World) -> None:
 
 
 async def test_a_difference_is_reported_and_mended(world: World) -> None:
-    """A flipped score, a lost one, an invented one, a bent record and a lost verdict."""
+    """A flipped score, a lost one, one of another context, an invented one, a bent record and a lost verdict."""
     await world.say(*lines(4))
     await world.settle()
     before = await state(world)
     world.owner("UPDATE agent_outcome SET y = 1 - y, brier = 0 WHERE finding_id = 'ann-1' AND vintage = 0")
     world.owner("DELETE FROM agent_outcome WHERE finding_id = 'ann-2'")
+    world.owner("UPDATE agent_outcome SET sector = 'Where I am right' WHERE finding_id = 'bob-1'")
     world.owner(
-        "INSERT INTO agent_outcome SELECT 'ghost', vintage, revision, outcome_id, agent, domain, 'market:ghost', "
-        "metric, target_at, predicted_at, stated, actual, happened, y, abstained, brier, log_score, reference, "
-        "first_known_at, known_at, superseded_known_at, recorded_at, superseded_recorded_at "
-        "FROM agent_outcome WHERE finding_id = 'ann-3'"
+        "INSERT INTO agent_outcome SELECT (jsonb_populate_record(o, "
+        '\'{"finding_id": "ghost", "subject_id": "market:ghost"}\')).* '
+        "FROM agent_outcome AS o WHERE finding_id = 'ann-3'"
     )
     world.owner("UPDATE track_step SET correct = correct + 1 WHERE agent = 'base' AND clock = 'known'")
 
     with structlog.testing.capture_logs() as logs:
         report = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
 
-    assert report.findings == {"ann-1", "ann-2", "ghost"}
+    assert report.findings == {"ann-1", "ann-2", "bob-1", "ghost"}
     assert ("base", "flu") in report.tracks
     assert await state(world) == before
     (row,) = await world.rows("SELECT differing, details FROM reconciliation_report")
     assert row["differing"] == report.differing
-    assert row["details"]["findings"] == ["ann-1", "ann-2", "ghost"]
+    assert row["details"]["findings"] == ["ann-1", "ann-2", "bob-1", "ghost"]
     assert [log["log_level"] for log in logs if log["event"] == "credibility.differed"] == ["warning"]
     again = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
     assert again.differing == 0

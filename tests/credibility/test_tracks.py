@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 
 from imem.credibility.history import ValidityInterval
 from imem.credibility.posterior import decay, years_between
-from imem.credibility.track_steps import ScoredClaim, TrackRecordStep, steps_of
+from imem.credibility.scores.context import ClaimContext
+from imem.credibility.track_steps import RecordSteps, ScoredClaim, TrackRecordStep, steps_of
 from imem.kg.asof import AsOfClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HALFLIFE = 0.1
+CONTEXTS = [ClaimContext(), ClaimContext("Energy", "binary", "week"), ClaimContext("Energy", "binary", "month")]
 
 
 def day(number: float) -> datetime:
@@ -48,6 +51,8 @@ def histories(draw: st.DrawFn) -> list[ScoredClaim]:
                     draw(st.sampled_from([None, 0.4])),
                     span(known + 3 * vintage, None if open_end else 3),
                     span(recorded + 2 * vintage, None if open_end else 2),
+                    draw(st.sampled_from(CONTEXTS)), stated - happened if scored else None,
+                    draw(st.sampled_from([None, 0.1, 0.3])) if scored else None,
                 )
             )  # fmt: skip
     return found
@@ -101,6 +106,8 @@ def plain(scores: list[ScoredClaim], clock: AsOfClock, at: datetime) -> TrackRec
             (ages[target] * value) ** 2 for target, value in by_day(scored, lambda one: one.brier or 0.0).items()
         ),
         squares=sum(age**2 for age in ages.values()),
+        answers=len(there),
+        happened=sum(score.happened or 0 for score in there),
     )
 
 
@@ -109,7 +116,7 @@ def plain(scores: list[ScoredClaim], clock: AsOfClock, at: datetime) -> TrackRec
 def test_steps_are_what_stands(scores: list[ScoredClaim]) -> None:
     """Between changes nothing but age moves, and at each change the sums are those of the scores that stand."""
     for clock in AsOfClock:
-        steps = steps_of(scores, clock, HALFLIFE)
+        steps = steps_of(scores, clock, HALFLIFE).steps
         assert [step.at for step in steps] == sorted({at for one, _ in spans(scores, clock) for at in one if at})
         for step in steps:
             assert tuple(step._replace(base_sum=0.0, own_cross=0.0, base_squares=0.0))[1:] == pytest.approx(
@@ -132,8 +139,35 @@ def test_later_changes_and_order_are_nothing(scores: list[ScoredClaim], cut: int
                     score._replace(known=cut_off) if clock is AsOfClock.KNOWN else score._replace(recorded=cut_off)
                 )
         random.shuffle(before)  # type: ignore[attr-defined]
-        full = [step for step in steps_of(scores, clock, HALFLIFE) if step.at <= day(cut)]
-        assert steps_of(before, clock, HALFLIFE) == full
+        full = steps_of(scores, clock, HALFLIFE)
+        assert steps_of(before, clock, HALFLIFE) == RecordSteps(
+            [step for step in full.steps if step.at <= day(cut)],
+            [step for step in full.cells if step.at <= day(cut)],
+            [step for step in full.observations if step.at <= day(cut)],
+        )
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories())
+def test_observations_are_what_stands(scores: list[ScoredClaim]) -> None:
+    """The newest step of each observation and context holds the means over what stands and others answered too."""
+    for clock in AsOfClock:
+        found = steps_of(scores, clock, HALFLIFE)
+        for at in [step.at for step in found.steps]:
+            newest = {(step.target_at, step.context): step.compared for step in found.observations if step.at <= at}
+            there: dict[Any, list[ScoredClaim]] = {}
+            for one, score in spans(scores, clock):
+                if score.peer_loss is not None and one.start <= at and (one.end is None or one.end > at):
+                    there.setdefault((score.target_at, score.context), []).append(score)
+            assert {key for key, compared in newest.items() if compared.rows} == there.keys()
+            for key, claims in there.items():
+                errors = [claim.error or 0.0 for claim in claims]
+                means = (
+                    fmean(error**2 for error in errors),
+                    fmean(one.peer_loss or 0.0 for one in claims),
+                    fmean(errors),
+                )
+                assert newest[key] == (len(claims), *means)
 
 
 def claim(name: str, predicted: float, known: int, happened: int, stated: float = 0.9) -> ScoredClaim:
@@ -150,7 +184,7 @@ def test_own_base_rate_knows_what_was_known_before_the_claim() -> None:
     claims = [claim("a", 0, 5, 1), claim("b", 4.5, 8, 1), claim("c", 5.5, 9, 0), claim("d", 10, 12, 0)]
     rates = [0.5, 0.5, 1.5 / 2, 2.5 / 4]
 
-    steps = steps_of(claims, AsOfClock.KNOWN, 2.0)
+    steps = steps_of(claims, AsOfClock.KNOWN, 2.0).steps
 
     expected = [(rate - one.happened) ** 2 for rate, one in zip(rates, claims, strict=True) if one.happened is not None]
     for n, step in enumerate(steps):
@@ -170,7 +204,7 @@ def test_claims_that_are_true_together_are_one_observation() -> None:
         for n in range(22)
     ]
 
-    (step,) = steps_of(claims, AsOfClock.KNOWN, 2.0)
+    (step,) = steps_of(claims, AsOfClock.KNOWN, 2.0).steps
 
     assert (step.observations, step.scored, step.correct) == (1, 22, 11)
     assert step.successes / step.weight == pytest.approx(0.5)
@@ -183,6 +217,6 @@ def test_a_claim_settled_early_ages_from_then() -> None:
     stands = ValidityInterval(day(1), None)
     (step,) = steps_of(
         [ScoredClaim("f", day(100), day(0), day(1), 1.0, None, 1, None, None, None, stands, None)], AsOfClock.KNOWN, 2.0
-    )
+    ).steps
 
     assert step.weight == 1.0

@@ -111,11 +111,11 @@ async def test_what_the_applier_asks_for_is_settled(
     settings = settings_of(stack, world, home)
     await world.say(*lines(3))
     requester = TaskRequester(make_app(settings), SETTLE, settings)
-    requester.applied(frozenset({"record.Company"}))
+    requester.applied(frozenset({"record.Analysis"}))
     asking = asyncio.create_task(requester.run())
     await asyncio.sleep(0)
     assert await broker.llen(f"imem:celery:{QUEUE}") == 0
-    requester.applied(frozenset({"record.Outcome", "record.Company"}))
+    requester.applied(frozenset({"record.Outcome", "record.Analysis"}))
     await until(lambda: asked(broker))
     asking.cancel()
 
@@ -188,8 +188,13 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
     schedule = make_app(settings).conf.beat_schedule
     assert {entry["task"] for entry in schedule.values()} == {pipeline.name for pipeline in PIPELINES}
     assert {
-        "credibility.settle", "credibility.reconcile", "kg.similar", "kg.rebuild_similar", "kg.rebuild_views",
-        "alerts.send", "alerts.watch_memory", "checkpoints.manage", "checkpoints.retire", "checkpoints.cleanup",
+        "credibility.settle", "credibility.reconcile", "credibility.detect_regime", "credibility.publish_scores",
+        "credibility.review",
+        "kg.similar", "kg.rebuild_similar", "kg.rebuild_views",
+        "alerts.send", "alerts.watch_memory", "alerts.watch_access",
+        "checkpoints.manage", "checkpoints.retire", "checkpoints.cleanup",
         "sync.gates", "sync.flush", "journal.upkeep",
-        "recall.embed_memories", "recall.consolidate_memories", "recall.maintain_memories",
+        "recall.embed_memories", "recall.consolidate_memories", "recall.maintain_memories", "recall.project_texts",
+        "postmortem.reflect",
+        "recall.project_signals", "recall.retain_signals",
     } == {pipeline.name for pipeline in PIPELINES}  # fmt: skip

@@ -9,7 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-FLOORS = ("recall", "credibility", "sync", "checkpoints", "cache", "kg", "jobs", "alerts", "journal")
+FLOORS = ("postmortem", "recall", "credibility", "sync", "checkpoints", "cache", "kg", "jobs", "alerts", "journal")
 
 
 def _lint(folder: Path) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,19 @@ import pytest
 
 from imem.journal.statements import load, root_of
 
-PACKAGES = ("journal", "jobs", "alerts", "kg", "cache", "checkpoints", "sync", "credibility", "recall", "imem")
+PACKAGES = (
+    "journal",
+    "jobs",
+    "alerts",
+    "kg",
+    "cache",
+    "checkpoints",
+    "sync",
+    "credibility",
+    "recall",
+    "postmortem",
+    "imem",
+)
 
 RUN = re.compile(r'\b(?:sql|named|rows)\(\s*(?:conn,\s*)?"(\w+)"')
 """How the product runs a statement by its name."""

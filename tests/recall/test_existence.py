@@ -58,6 +58,8 @@ READS: dict[str, Read] = {
     "contradictions": lambda memory, n, asked: memory.contradictions(f"T{n}", **asked),
     "patterns": lambda memory, n, asked: memory.patterns(f"T{n}", **asked),
     "lessons": lambda memory, n, asked: memory.lessons(f"T{n}", **asked),
+    "panel": lambda memory, n, asked: memory.panel(f"T{n}", **asked),
+    "weights": lambda memory, n, asked: memory.weights(["agent0", f"agent{n}"], "up_or_down", **asked),
     "similar, to a subject": lambda memory, n, asked: memory.similar(f"T{n}", **asked),
     "similar, to an analysis": lambda memory, n, asked: memory.similar(f"a{n}", **asked),
     "debate": lambda memory, n, asked: memory.debate(f"b{n}", **asked),
@@ -69,9 +71,14 @@ READS: dict[str, Read] = {
     "track records of several": lambda memory, n, asked: memory.track_records(
         [f"agent{n}"], ["up_or_down"], **{**asked, "as_of": [asked["as_of"]]}
     ),
+    "scores": lambda memory, n, asked: memory.credibility([f"agent{n}"], **asked),
+    "scores in a domain": lambda memory, n, asked: memory.credibility([f"agent{n}"], ["up_or_down"], **asked),
+    "explanation of a score": lambda memory, n, asked: memory.explain(f"agent{n}", "up_or_down", **asked),
+    "auto-resolution": lambda memory, n, asked: memory.auto_resolve(f"agent{n}", "agent0", "up_or_down", **asked),
     "query": lambda memory, n, asked: memory.query(
         "company_history", {"subject_id": f"company:T{n}", "findings_limit": 3, "detailed": 3}, **asked
     ),
+    "search": lambda memory, n, asked: memory.search("anything", subject=f"T{n}", **asked),
 }
 
 

@@ -91,6 +91,11 @@ def said(briefing: Briefing) -> dict[str, Any]:
     for item in found["track_records"]["items"]:
         for name in ("mean", "lower", "upper"):
             del item[name]
+    for item in found["panels"]["items"]:
+        del item["weighted"]
+        for answer in item["answers"]:
+            for name in ("weight", "moves", "advantage", "loss", "peer_loss", "bias"):
+                del answer[name]
     return found
 
 
@@ -115,10 +120,10 @@ async def test_a_second_briefing_asks_l3_for_nothing(telling: Desk) -> None:
     assert first.mode == "normal"
     asked = Asked()
     again = await telling.memory.brief("T0")
-    assert (asked.of("L3"), asked.of("C1"), asked.of("C2")) == (0, 0, 8)
+    assert (asked.of("L3"), asked.of("C1"), asked.of("C2")) == (0, 0, 9)
     async with patient(telling.settings) as other:
         elsewhere = await other.brief("T0")
-        assert (asked.of("L3"), asked.of("C1")) == (0, 8)
+        assert (asked.of("L3"), asked.of("C1")) == (0, 9)
     assert said(first) == said(again) == said(elsewhere)
     assert again.as_of >= first.as_of
     assert again.complete_until is not None
@@ -140,7 +145,7 @@ async def test_who_has_written_finds_it_in_every_process(telling: Desk) -> None:
             shown = (await memory.brief("T0")).history.items[0].findings
             assert "f8" in [one.finding.key for one in shown]
             if memory is telling.memory:
-                assert asked.of("L3") == 6, "patterns hang on something else, the rest is loaded once for all"
+                assert asked.of("L3") == 7, "patterns hang on something else, the rest is loaded once for all"
             # Who takes what another process has loaded has loaded nothing.
             before = {kind.name: total(LOADS, query=kind.name) for kind in (SUBJECT, *BRIEFING_SECTIONS)}
             await whole(memory, "T1")
@@ -171,7 +176,7 @@ async def test_whole_parts_say_that_the_journal_answered(telling: Desk, monkeypa
         return await fetch_read_horizon(*given, **named)
 
     monkeypatch.setattr(horizon, "fetch_read_horizon", opened)
-    first, second = await asyncio.gather(*(telling.memory.brief("T0", deadline_ms=2000) for _ in range(2)))
+    first, second = await asyncio.gather(*(telling.memory.brief("T0", deadline_ms=8_000) for _ in range(2)))
     assert asked > 1
     assert [(one.degraded, one.mode) for one in (first, second)] == [(False, "normal")] * 2
 
@@ -327,7 +332,7 @@ async def test_a_role_is_never_served_what_was_kept_for_another(telling: Desk) -
     for role in (Role.HUMAN_ADMIN, Role.AGENT, Role.DEBATE_FACILITATOR):
         async with patient(telling.settings.model_copy(update={"actor": "agent0", "role": role})) as memory:
             await memory.brief("T0")
-    assert (asked.of("L3"), asked.of("C1"), asked.of("C2")) == (24, 0, 0)
+    assert (asked.of("L3"), asked.of("C1"), asked.of("C2")) == (27, 0, 0)
 
 
 @pytest.mark.spec("PF-5")
@@ -477,10 +482,10 @@ def _all_sealed(value: Any) -> None:
 async def test_warming_makes_the_first_briefing_a_kept_one(telling: Desk) -> None:
     await _season(telling)
     asked = Asked()
-    assert await telling.memory.warm("T0") == 7
+    assert await telling.memory.warm("T0") == 8
     assert asked.of("L3") == 0, "warming is no request"
     await telling.memory.brief("T0")
-    assert asked.of("C2") == 7
+    assert asked.of("C2") == 8
 
 
 async def test_an_answer_cannot_be_changed_under_others(telling: Desk) -> None:

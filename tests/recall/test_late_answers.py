@@ -24,11 +24,17 @@ ASKED: dict[str, Callable[[Memory], Awaitable[Any]]] = {
     "contradictions": lambda memory: memory.contradictions("T0"),
     "patterns": lambda memory: memory.patterns("T0"),
     "lessons": lambda memory: memory.lessons("T0"),
+    "panel": lambda memory: memory.panel("T0"),
+    "weights": lambda memory: memory.weights(["agent0"], "up_or_down"),
     "track_record": lambda memory: memory.track_record("agent0"),
     "track_records": lambda memory: memory.track_records(),
+    "credibility": lambda memory: memory.credibility(),
+    "explain": lambda memory: memory.explain("agent0", "up_or_down"),
+    "auto_resolve": lambda memory: memory.auto_resolve("agent0", "agent1", "up_or_down"),
     "debate": lambda memory: memory.debate("b0"),
     "text": lambda memory: memory.text("Analysis", "a0"),
     "view": lambda memory: memory.view("top_patterns", "*"),
+    "search": lambda memory: memory.search("anything"),
     "query": lambda memory: memory.query("nearest_names", {"search": "t0"}),
 }
 """Every question that a memory is asked."""

@@ -53,7 +53,7 @@ def _commands(settings: Any, commands: list[str]) -> list[str]:
         f"IMEM_{name.upper()}": value.get_secret_value() if hasattr(value, "get_secret_value") else str(value)
         for name, value in settings
         if value is not None and name in settings.model_fields_set
-    }
+    } | {"IMEM_DEADLINE_MS": "30000"}
     printed = []
     for command in commands:
         program, *arguments = shlex.split(command)
@@ -136,7 +136,7 @@ def test_every_part_of_an_answer_has_its_section() -> None:
     """No part can be left out of the rendering for want of a section."""
     empty = Briefing.model_validate(
         {
-            "subject": {"subject_id": "company:T0"}, "as_of": day(1), "clock": "known",
+            "subject": {"subject_id": "company:T0"}, "as_of": day(1), "clock": "known", "for_agent": "agent0",
             **{spec.name: {} for spec in BRIEFING_SECTIONS},
         }
     )  # fmt: skip

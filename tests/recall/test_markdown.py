@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from imem.cli import app
-from imem.commands import ask
+from imem.commands.memory import ask
 from imem.journal.errors import BadInput
 from imem.journal.modes import Mode
+from imem.journal.texts.prompt_text import WARNING, tokens
 from imem.recall.model import (
     Briefing,
     ClaimSummary,
@@ -29,7 +30,7 @@ from imem.recall.model import (
     SimilarSection,
     Subject,
 )
-from imem.recall.rendering.markdown import DEFAULT_TOKENS, LEAST_CHARS, LEAST_TOKENS, WARNING, tokens
+from imem.recall.rendering.markdown import DEFAULT_TOKENS, LEAST_CHARS, LEAST_TOKENS
 from imem.recall.sections.track_records import track_table
 from tests.recall.pages import AT, analysis, briefing, contradiction, finding, part, record, track
 
@@ -167,7 +168,7 @@ def test_it_never_grows_past_its_bound_and_is_the_same_every_time(
 @pytest.mark.parametrize("bound", ["max_tokens", "max_chars"])
 def test_all_that_can_be_hostile_fits_into_the_least_room(bound: str) -> None:
     """Every part away, every string as long as it may be: headings and notes stand."""
-    evil = _everywhere('界\\"[' * 100)
+    evil = _everywhere('界\\"[' * 100).model_copy(update={"for_agent": "界" * 90})
     away = {
         name: section.model_copy(update={"quality": Quality.UNAVAILABLE, "reason": "界" * 300})
         for name, section in evil.sections.items()
@@ -175,7 +176,7 @@ def test_all_that_can_be_hostile_fits_into_the_least_room(bound: str) -> None:
     room = {"max_tokens": LEAST_TOKENS, "max_chars": LEAST_CHARS}[bound]
     found = evil.model_copy(update=away).to_markdown(**{bound: room})
     assert (tokens(found) if bound == "max_tokens" else len(found)) <= room
-    assert found.count("[unavailable") == 7
+    assert found.count("[unavailable") == len(evil.sections)
 
 
 def test_exactly_one_bound_that_is_large_enough() -> None:
@@ -404,14 +405,18 @@ def test_nothing_known_and_not_asked_read_differently() -> None:
     away = RecordsSection(quality=Quality.UNAVAILABLE, reason="Neo4j did not answer")
     found = briefing(lessons=away).to_markdown()
     assert (
-        "Nothing on file: analyses, track records, contradictions, similar analyses, debates, active patterns." in found
+        "Nothing on file: analyses, questions with several answers, track records, contradictions, similar analyses, "
+        "debates, active patterns." in found
     )
     assert "## Lessons\n[unavailable: Neo4j did not answer]" in found
     for quality in (Quality.PARTIAL, Quality.STALE):
         lacking = SimilarSection(quality=quality, reason="not all compared yet")
         found = briefing(similar_analyses=lacking).to_markdown()
         assert f"## Similar analyses of other subjects\n[{quality}: not all compared yet]" in found
-        assert "Nothing on file: analyses, track records, contradictions, debates, active patterns, lessons." in found
+        assert (
+            "Nothing on file: analyses, questions with several answers, track records, contradictions, debates, "
+            "active patterns, lessons."
+        ) in found
 
 
 def test_an_instruction_inside_a_finding_is_quoted_inline() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -11,10 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from imem.journal.errors import BadInput, BudgetExceeded
+from imem.journal.errors import BadInput, BudgetExceeded, StoreUnavailable
+from imem.journal.modes import Mode
 from imem.memory import Memory
 from imem.recall.model import Briefing
 from imem.recall.section_registry import DATED_QUERIES
+from imem.recall.signals import AgentMemory
 from tests.kg.projection.conftest import CHAOS
 from tests.kg.projection.world import World
 from tests.recall import facts
@@ -25,7 +29,7 @@ T = 5
 """The day as of which is asked; facts are known from day 0 to day 10."""
 
 EXAMPLES = settings(
-    max_examples=150 if CHAOS else 6,
+    max_examples=150 if CHAOS else 3,
     deadline=None,
     derandomize=not CHAOS,
     database=None,
@@ -68,7 +72,7 @@ def _facts() -> st.SearchStrategy[Line]:
         ),
         st.builds(lambda n, at: facts.with_body(facts.analysis(f"a{n}", at)), st.integers(0, 3), DAYS),
         st.builds(lambda n, at: facts.analysis(f"a{n}", at), st.integers(0, 3), DAYS),
-        st.builds(lambda n, at: facts.finding(f"f{2 * n}", at), st.integers(0, 3), BEFORE_TARGET),
+        st.builds(lambda n, at: facts.finding(f"f{2 * n}", at, confidence=0.5), st.integers(0, 3), BEFORE_TARGET),
         st.builds(lambda n, at: facts.remark(f"f{2 * n + 1}", at), st.integers(0, 3), DAYS),
         st.builds(lambda n, at: facts.outcome(f"o{n}", at), st.integers(0, 5), st.integers(3, 10)),
         st.builds(lambda n, at: facts.decision(f"d{n}", at), st.integers(0, 2), DAYS),
@@ -102,31 +106,38 @@ def _later(n: int, at: int) -> list[Line]:
     """Return corrections, known on day *at*, of a record of each sort that answers sort or select by."""
     return [
         facts.corrected(facts.analysis(f"a{n % 4}", 0), at, confidence=0.9, date=day(n % 9)),
-        facts.corrected(facts.finding(f"f{n}", 0), at, importance=0.99, probability=0.95, statement="Corrected."),
+        facts.corrected(
+            facts.finding(f"f{n}", 0), at, importance=0.99, probability=0.95, confidence=0.6, statement="Corrected."
+        ),
         facts.corrected(facts.outcome(f"o{n % 6}", 3), at, actual=float(n % 2)),
         facts.corrected(facts.debate(f"b{n % 3}", 0), at, topic="Corrected."),
         facts.corrected(facts.lesson(f"l{n % 6}", 0), at, affected_domains=["up_or_down", "domain0", "domain1"]),
     ]
 
 
+def _late_signals(answer: Any) -> list[str]:
+    """Return why signals could not be read: such a read raises nothing."""
+    read = answer.values() if isinstance(answer, dict) else [answer]
+    return [one.reason for one in read if isinstance(one, AgentMemory) and one.reason is not None]
+
+
 async def _in_time(question: Callable[..., Any], *what: Any, **more: Any) -> Any:
     """
-    Return an answer that no deadline cut short.
+    Return an answer that no deadline cut short, and for which every store was asked.
 
-    The server plans a statement anew when the graph around it has changed and the plan is some seconds old, so that no
-    warming beforehand is sure to last; here answers are compared, not how soon they come.
+    On a busy machine a deadline passes, and a server that was late several times is not asked for a while; here answers
+    are compared, not how soon they come.
     """
-    for _ in range(_TRIES):
-        try:
-            answer = await question(*what, **more)
-        except BudgetExceeded:
-            continue
-        if not isinstance(answer, Briefing) or answer.mode == "normal":
-            return answer
-    return await question(*what, **more)
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with suppress(BudgetExceeded, StoreUnavailable):
+                answer = await question(*what, **more)
+                if getattr(answer, "mode", Mode.NORMAL) is Mode.NORMAL and not _late_signals(answer):
+                    return answer
+            await asyncio.sleep(0.02)
 
 
-_TRIES = 4
+PATIENCE_S = 120.0
 
 
 _Question = tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]]
@@ -135,8 +146,10 @@ _Question = tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 def _of_subject(memory: Memory, subject: str) -> Iterator[_Question]:
     yield f"brief {subject}", memory.brief, (subject,), {"for_agent": "agent0"}
-    for part in ("history", "debates", "contradictions", "patterns", "lessons"):
+    for part in ("history", "debates", "contradictions", "patterns", "lessons", "panel"):
         yield f"{part} {subject}", getattr(memory, part), (subject,), {"limit": 2}
+    yield f"signals {subject}", memory.signals, (subject,), {"agent": "agent0"}
+    yield f"signals of all {subject}", memory.signal_histories, (subject, ["agent0", "agent1", "agent2"]), {"limit": 5}
     yield f"similar {subject}", memory.similar, (subject,), {"limit": 2, "min_score": 0.0}
     for name in sorted(DATED_QUERIES):
         more = {"findings_limit": 1, "detailed": 1} if name == "company_history" else {}
@@ -146,6 +159,7 @@ def _of_subject(memory: Memory, subject: str) -> Iterator[_Question]:
 
 def _questions(memory: Memory) -> Iterator[_Question]:
     """Yield everything that takes a moment."""
+    yield "weights", memory.weights, (["agent0", "agent1", "agent2"], "up_or_down"), {}
     for subject in SUBJECTS:
         yield from _of_subject(memory, subject)
     for name in NAMES:
@@ -154,6 +168,9 @@ def _questions(memory: Memory) -> Iterator[_Question]:
     for n in range(3):
         yield f"record of agent{n}", memory.track_record, (f"agent{n}",), {}
         yield f"record of agent{n} in domain0", memory.track_record, (f"agent{n}", "domain0"), {}
+        yield f"score of agent{n}", memory.credibility, ([f"agent{n}"],), {}
+        yield f"explanation of agent{n}", memory.explain, (f"agent{n}", "up_or_down"), {}
+        yield f"agent{n} or another", memory.auto_resolve, (f"agent{n}", f"agent{(n + 1) % 3}", "up_or_down"), {}
         yield f"debate b{n}", memory.debate, (f"b{n}",), {}
     for n in range(4):
         yield f"similar a{n}", memory.similar, (f"a{n}",), {"limit": 2, "min_score": 0.0}
@@ -191,8 +208,14 @@ async def test_every_read_that_takes_a_moment_is_asked() -> None:
         name for name, method in inspect.getmembers(Memory, inspect.iscoroutinefunction)
         if not name.startswith("_") and "as_of" in inspect.signature(method).parameters
     }  # fmt: skip
-    single = {"brief", "similar", "track_record", "debate", "text", "query"}
-    assert takes == single | {"history", "debates", "contradictions", "patterns", "lessons", "track_records"}
+    own = {"signals", "signal_histories"}
+    # Search is asked by tests/imem/search, once its texts are projected; until then it says since when they are not.
+    own |= {"search"}
+    # Readings of regimes are no facts about a subject: tests/credibility/regimes asks for them as of days.
+    own |= {"regime"}
+    single = {"brief", "similar", "track_record", "debate", "text", "query", "panel", "weights"}
+    single |= {"credibility", "explain", "auto_resolve"}
+    assert takes == single | {"history", "debates", "contradictions", "patterns", "lessons", "track_records", *own}
 
 
 @pytest.mark.spec("GR-10")

@@ -16,6 +16,7 @@ from imem.kg.engine import Graph, Record
 from imem.kg.kinds.work import Finding
 from imem.memory import Memory
 from imem.recall.model import AWAY, BriefingSection, Quality
+from imem.recall.sections.panels import WeightsTable
 from imem.services.recall import recall_over
 from tests.punctual import STALL_S, Punctual
 from tests.recall import facts
@@ -181,7 +182,7 @@ Read = Callable[[Memory, str], Awaitable[Any]]
 
 NEEDS: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("history", "debates", "track_records", "contradictions", "lessons"), BOTH),
-    **dict.fromkeys(("similar_analyses", "patterns"), frozenset({"postgres"})),
+    **dict.fromkeys(("similar_analyses", "patterns", "panels"), frozenset({"postgres"})),
 }
 """The sections of a briefing, and which stores each asks."""
 
@@ -192,7 +193,10 @@ READS: Final[Mapping[str, tuple[Read, frozenset[str]]]] = {
     "contradictions": (lambda memory, subject: memory.contradictions(subject), BOTH),
     "patterns": (lambda memory, subject: memory.patterns(subject), frozenset({"postgres"})),
     "lessons": (lambda memory, subject: memory.lessons(subject), BOTH),
+    "panel": (lambda memory, subject: memory.panel(subject), frozenset({"postgres"})),
+    "weights": (lambda memory, of: memory.weights([of], "up_or_down"), frozenset({"postgres"})),
     "track record": (lambda memory, of: memory.track_record(f"nobody of {of}"), frozenset({"postgres"})),
+    "scores": (lambda memory, of: memory.credibility([f"nobody of {of}"]), frozenset({"postgres"})),
     "debate": (lambda memory, of: memory.debate(f"none of {of}"), frozenset({"postgres"})),
     "text": (lambda memory, of: memory.text("Analysis", f"none of {of}"), frozenset({"postgres"})),
     "view": (lambda memory, of: memory.view("company_summaries", of), frozenset({"postgres"})),
@@ -202,6 +206,7 @@ READS: Final[Mapping[str, tuple[Read, frozenset[str]]]] = {
             "company_history", {"subject_id": of, "findings_limit": 1, "detailed": 1}
         ), BOTH,
     ),
+    "search": (lambda memory, of: memory.search("anything", subject=of), frozenset({"postgres"})),
 }  # fmt: skip
 """The single reads, and which stores each asks."""
 
@@ -215,6 +220,9 @@ async def read(memory: Memory, name: str) -> str:
     except (StoreUnavailable, BudgetExceeded) as error:
         return f"it could not be asked: {type(error).__name__}"
     match answer:
+        case WeightsTable():
+            assert {item.observations for item in answer.items} <= {0}
+            return f"{answer.quality}, {answer.error}"
         case BriefingSection():
             assert answer.total == 0
             return f"{answer.quality}, {answer.error}"

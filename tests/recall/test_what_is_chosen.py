@@ -150,11 +150,13 @@ async def test_a_history_that_is_longer_than_its_limit_says_how_many_more_and_ge
     """However much room there is: the briefing holds thirty, and the call that it names gets all."""
     keys = [f"a{2 * nth}" for nth in range(35)]
     await desk.know([facts.company("T0", 0), *(facts.analysis(key, 1, date=day(1)) for key in keys)])
-    briefing = await desk.memory.brief("T0")
+    briefing = await desk.memory.brief("T0", deadline_ms=30_000)
     assert (len(briefing.history.items), briefing.history.total) == (LIMITS.analyses, 35)
     told = briefing.to_markdown(max_tokens=100_000)
     assert (
         '- 5 analyses: `await memory.history("company:T0", limit=35)` or `imem history company:T0 --limit 35`'
         in told.replace('imem history "company:T0"', "imem history company:T0")
     )
-    assert {item.analysis.key for item in (await desk.memory.history("T0", limit=35)).items} == set(keys)
+    assert {item.analysis.key for item in (await desk.memory.history("T0", limit=35, deadline_ms=30_000)).items} == set(
+        keys
+    )

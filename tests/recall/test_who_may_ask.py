@@ -102,6 +102,13 @@ async def test_an_agent_asks_for_its_own_credibility_alone(desk: Desk) -> None:
         assert await audited(desk, "credibility") == []
         with pytest.raises(PermissionDenied, match="agent1"):
             await memory.track_record("agent1", "up_or_down")
+        for refused in (
+            memory.credibility(), memory.credibility(["agent0", "agent1"]), memory.explain("agent1", "up_or_down"),
+            memory.auto_resolve("agent0", "agent1", "up_or_down"),
+        ):  # fmt: skip
+            with pytest.raises(PermissionDenied):
+                await refused
+        assert [one.record.agent for one in (await memory.credibility(["agent0"])).items] == ["agent0"]
         for name in names:
             with pytest.raises(PermissionDenied):
                 await memory.query(name, {"agent": "agent1", "domain": "up_or_down"})
@@ -109,7 +116,7 @@ async def test_an_agent_asks_for_its_own_credibility_alone(desk: Desk) -> None:
             await memory.text("AgentCredibility", "agent1/up_or_down")
         with pytest.raises(PermissionDenied):
             await memory.brief("T0", for_agent="agent1")
-    denied = ["agent1", *names, "agent1/up_or_down", "agent1"]
+    denied = ["agent1", None, "agent1", "agent1", "agent1", *names, "agent1/up_or_down", "agent1"]
     assert await audited(desk, "credibility") == [("agent0", "read", what, False) for what in denied]
     async with asking(desk, Role.DEBATE_FACILITATOR, "facilitator") as memory:
         assert (await memory.track_record("agent1")).total == 1

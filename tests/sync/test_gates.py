@@ -135,6 +135,4 @@ async def test_what_is_no_gate_is_refused(desk: Desk) -> None:
         with pytest.raises(BadInput, match="gate"):
             await gates(desk).sync_gate(name)  # type: ignore[arg-type]
     gate = opens(desk, timedelta(minutes=20))
-    with pytest.raises(BadInput, match="deadline_ms"):
-        await gates(desk).sync_gate(gate, deadline_ms=5)
     assert (await gates(desk).sync_gate(gate)).lags == ()

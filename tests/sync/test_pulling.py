@@ -270,7 +270,6 @@ async def test_a_memory_that_cannot_be_reached_fails_alone(desk: Desk) -> None:
     [
         ({"agent_ids": ["nobody-at-all"]}, "agents"),
         ({"agent_ids": []}, "agents"),
-        ({"agent_ids": "ann"}, "agents"),
         ({"agent_ids": ["not an id"]}, "agent_id"),
     ],
 )
@@ -298,8 +297,7 @@ def test_what_cannot_be_filtered_is_refused_by_its_field(given: Any, field: str)
     assert refused.value.field == field
 
 
-async def test_a_number_to_pull_from_is_a_whole_one(desk: Desk) -> None:
+async def test_a_number_to_pull_from_is_not_negative(desk: Desk) -> None:
     await desk.begin()
-    for since in (-1, True, "1"):
-        with pytest.raises(BadInput, match="since"):
-            await synchronizer(desk).pull(await member(desk), since, deadline=soon())  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="since"):
+        await synchronizer(desk).pull(await member(desk), -1, deadline=soon())

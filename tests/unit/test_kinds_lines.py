@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from imem.journal.errors import BadInput
 from imem.journal.events.canonical import canonical_json
-from imem.kg.kinds.catalog import KINDS, from_graph, implied_links, to_graph
+from imem.kg.kinds.catalog import KINDS, from_graph, implied_links
 from imem.kg.kinds.metrics import metric_of
 from imem.kg.load_format.lines import (
     CorrectLine,
@@ -446,7 +446,7 @@ def test_hostile_strings_are_kept_verbatim(kind: str) -> None:
         free = strings - fixed
         core.update(dict.fromkeys(free, hostile))
         stated = line(record=kind, core=core, known_at=data.draw(given_.known_after(kind, core)))
-        model = from_graph(kind, to_graph(kind, "core", core_of(stated)))
+        model = from_graph(kind, KINDS[kind].part("core").to_graph(core_of(stated)))
         assert {name: getattr(model, name) for name in free} == dict.fromkeys(free, hostile)
 
     check()

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from neo4j.time import DateTime
 
 from imem.journal.events.canonical import canonical_json, content_hash
-from imem.kg.kinds.catalog import KINDS, from_graph, link_props, to_graph, to_model
+from imem.kg.kinds.catalog import KINDS, from_graph, link_props
 from imem.kg.kinds.links import LINK_KINDS, LinkKind
 from imem.kg.load_format.lines import LinkLine, RecordLine, groups_of, link_of, parse_line, record_of
 from imem.kg.model import Company
 from tests import strategies as given_
+from tests.models import to_model
 
 GROUPS = [(label, name) for label, info in KINDS.items() for name in info.groups]
 
@@ -42,7 +43,7 @@ def test_a_core_comes_back(kind: str, *, full: bool | None) -> None:
         line = parse_line(raw, needs_known_at=False, writer=writer)
         assert isinstance(line, RecordLine)
         assert line.core is not None
-        node = _as_the_driver_returns(to_graph(kind, "core", line.core))
+        node = _as_the_driver_returns(KINDS[kind].part("core").to_graph(line.core))
         model = from_graph(kind, node)
 
         assert model is not None
@@ -85,7 +86,7 @@ def test_a_group_comes_back(kind: str, group: str, *, full: bool) -> None:
         )
         assert isinstance(base, RecordLine)
         assert base.core is not None
-        node = to_graph(kind, "core", base.core) | to_graph(kind, group, kept)
+        node = KINDS[kind].part("core").to_graph(base.core) | KINDS[kind].part(group).to_graph(kept)
         node[f"{group}_known_at"] = datetime.fromisoformat("2026-06-01T00:00:00Z")
         model = from_graph(kind, _as_the_driver_returns(node))
 

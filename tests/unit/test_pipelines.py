@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import pkgutil
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
@@ -12,11 +14,14 @@ from celery.schedules import crontab
 from hypothesis import given
 from hypothesis import strategies as st
 
+import imem.credibility
+from imem.credibility.pipelines import ACTORS
 from imem.jobs.celery_tasks import beat_schedule, register
 from imem.jobs.due import DueRule, halving
 from imem.jobs.fallback_rounds import fallback_rounds
-from imem.jobs.pipeline import Daily, Every, Pipeline
+from imem.jobs.pipeline import Daily, Every, Pipeline, Quarterly
 from imem.jobs.runtime import slot
+from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import PostgresUnavailable
 from imem.journal.settings import Settings
@@ -24,11 +29,23 @@ from imem.kg.kinds.catalog import KINDS, LINK_TYPES
 from imem.workers.pipelines import DUE_RULES, PIPELINES
 
 
+class Reports:
+    """Stands for the table of reports."""
+
+    def __init__(self) -> None:
+        self.kept: list[Mapping[str, Any]] = []
+
+    async def commit(self, _name: str, given: Mapping[str, Any], *, deadline: Deadline) -> None:  # noqa: ARG002
+        self.kept.append(given)
+
+
 class Process:
     """A worker process's runtime that runs work in a loop of its own, and counts."""
 
-    database: Any = None
     runs = 0
+
+    def __init__(self) -> None:
+        self.database: Any = Reports()
 
     def run(self, work: Callable[[], Awaitable[Any]]) -> Any:
         async def call() -> Any:
@@ -84,19 +101,38 @@ def test_a_store_that_is_away_is_skipped_or_retried_as_declared(app: Celery) -> 
     assert (task.max_retries, task.retry_backoff_max) == (5, 60)
 
 
+@pytest.mark.usefixtures("process")
+def test_what_a_run_did_is_kept_or_why_it_ended(process: Process) -> None:
+    """As many reports as are declared; one that says nothing is idle, and an error none."""
+    declared(twice, reports=7).run()
+    declared(away).run()
+
+    async def idle(_runtime: Process, _until: Deadline) -> Mapping[str, Any]:
+        return {"scores": 0, "more": False}
+
+    declared(idle).run()
+    kept = [(one["report"], one["error"], one["idle"], one["keep"]) for one in process.database.kept]
+    assert kept == [
+        ('{"more":true,"run":1}', None, False, 7),
+        ("{}", "PostgresUnavailable: It is away.", False, 1),
+        ("{}", None, True, 1),
+    ]
+
+
 def test_a_process_without_a_runtime_says_so() -> None:
     with pytest.raises(RuntimeError, match="no runtime"):
         declared(twice).run()
 
 
 def test_cadences_of_beat() -> None:
-    """Seconds expire when the next request comes; a day's request is kept for half a day."""
+    """Seconds expire when the next request comes; a day's request is kept for half a day, a quarter's for a week."""
     settings = Settings.read({})
     schedule = beat_schedule(
         [
             declared(twice),
             Pipeline("daily", twice, Daily(2, 41), budget_ms=None),
             Pipeline("weekly", twice, lambda _: Daily(4, 11, sundays=True), budget_ms=None),
+            Pipeline("quarterly", twice, Quarterly(4, 37), budget_ms=None),
         ],
         settings,
     )
@@ -105,6 +141,9 @@ def test_cadences_of_beat() -> None:
     assert schedule["daily"]["schedule"] == crontab(hour="2", minute="41")
     assert schedule["weekly"]["schedule"] == crontab(hour="4", minute="11", day_of_week="sunday")
     assert schedule["weekly"]["options"] == {"expires": 12 * 60 * 60}
+    first = crontab(hour="4", minute="37", day_of_month="1", month_of_year="1,4,7,10")
+    assert schedule["quarterly"]["schedule"] == first
+    assert schedule["quarterly"]["options"] == {"expires": 7 * 24 * 60 * 60}
 
 
 def test_what_must_not_wait_for_the_broker_is_declared() -> None:
@@ -113,8 +152,8 @@ def test_what_must_not_wait_for_the_broker_is_declared() -> None:
     rounds = {one.name: one.overdue_after_s for one in fallback_rounds(PIPELINES, settings)}
 
     assert rounds == {
-        "alerts.send": 20.0, "alerts.watch_memory": 60.0, "checkpoints.manage": 6.0, "sync.gates": 120.0,
-        "sync.flush": 10.0,
+        "alerts.send": 20.0, "alerts.watch_memory": 60.0, "alerts.watch_access": 120.0, "checkpoints.manage": 6.0,
+        "sync.gates": 120.0, "sync.flush": 10.0, "credibility.detect_regime": 30.0, "credibility.publish_scores": 30.0,
     }  # fmt: skip
     assert len({one.name for one in PIPELINES}) == len(PIPELINES)
 
@@ -169,3 +208,13 @@ def test_what_is_no_fault_of_the_contents_halves_nothing() -> None:
     with pytest.raises(PostgresUnavailable):
         asyncio.run(halving(work, 64, alone))
     assert sizes == [64]
+
+
+def test_every_actor_of_the_credibility_pipelines_is_declared() -> None:
+    """The demo tells by them what the product wrote itself; one that is missing makes its second run refuse."""
+    names = [one.name for one in pkgutil.walk_packages(imem.credibility.__path__, "imem.credibility.")]
+    found = {
+        value for name in names for value in vars(importlib.import_module(name)).values() if isinstance(value, Actor)
+    }
+    assert found == set(ACTORS)
+    assert len({actor.id for actor in ACTORS}) == len(ACTORS) == 4

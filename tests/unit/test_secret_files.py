@@ -14,7 +14,6 @@ from docs import from_code
 from imem.cli import app
 from imem.journal.errors import SettingsError
 from imem.journal.settings import FILE_SUFFIX, PREFIX, Settings
-from imem.local import state
 
 
 def held(folder: Path, text: str) -> str:
@@ -87,11 +86,6 @@ def test_only_secrets_stand_in_files(name: str, tmp_path: Path) -> None:
     if variable not in Settings.variables():
         with pytest.raises(SettingsError, match=f"Unknown setting {variable}"):
             Settings.read({variable: held(tmp_path, "1")})
-
-
-def test_what_the_state_file_hides_may_stand_in_a_file() -> None:
-    """No secret of the local stack is without that way."""
-    assert Settings.secrets() >= state.SECRET
 
 
 def test_an_empty_variable_is_none(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ from imem.recall.retrievers import Limits
 from imem.services.conversations import Conversation
 from imem.services.memories import Memories
 from imem.services.pauses import PauseCommands
+from imem.services.trading.reflections import Reflections
+from imem.services.trading.trades import Trades
 from imem.services.working import AgentServices, AuthorizedMemory
 from tests.recall.pages import briefing
 from tests.surface import FUNCTIONS, hints_of, methods_of, public_classes
@@ -43,7 +45,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 ANYTHING_ELSE = object()
 
 CHECKING = (
-    Memory, Conversation, Memories, AuthorizedMemory, WorkingMemory, Session,
+    Memory, Conversation, Memories, Trades, Reflections, AuthorizedMemory, WorkingMemory, Session,
     AgentServices, PauseCommands, ListHandle, HashHandle, MembersHandle, SortedHandle, ImemSaver, CheckpointMigrations,
 )  # fmt: skip
 

@@ -40,7 +40,7 @@ _GRAPH_TYPES: Final = {
     "datetime": ("ZONED DATETIME",),
     "strings": ("LIST<STRING NOT NULL>", "LIST<NOTHING>"),
 }
-"""How the server calls what the graph form of a type holds, where that is no text."""
+"""Property type → Neo4j's names for the types of its stored values; other property types are stored as strings."""
 
 
 def graph(session: driver.Session, now: datetime) -> Iterator[CheckResult]:

@@ -31,10 +31,6 @@ class CheckResult:
     text: str
     mend: str = ""
 
-    def to_json(self) -> dict[str, str]:
-        """Return it for ``--json``."""
-        return {"about": self.about, "level": self.level.value, "text": self.text, "mend": self.mend}
-
 
 def fine(about: str, text: str) -> CheckResult:
     """Return a result of level FINE."""

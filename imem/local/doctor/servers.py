@@ -12,6 +12,7 @@ import psycopg
 import redis
 from neo4j.exceptions import AuthError, DriverError, Neo4jError
 from psycopg.rows import dict_row
+from pydantic import SecretStr
 
 import imem.journal.postgres.migrations
 import imem.kg.migrations
@@ -43,7 +44,7 @@ LARGEST_SKEW = timedelta(seconds=1)
 """Beyond it a writer's "now" may lie in the future of the journal, which refuses that."""
 
 LONGEST_WAIT_S = APPLIER_INTERVAL_S + 60.0
-"""An event that waits longer for the graph is a sign of trouble, in seconds, also where tiers do not count."""
+"""An event that waits longer for the graph is a sign of trouble, in seconds, also where ``sync_priority`` is off."""
 
 LONGEST_OPEN_S = 60.0
 """A transaction that has written and stays open longer is stuck, in seconds: a batch takes a fraction of a second."""
@@ -215,14 +216,8 @@ def _pipelines(settings: Settings, about: str) -> Iterator[CheckResult]:
         missing = no_pipeline_role()
         yield broken(about, missing.message, missing.mend)
         return
-    url = settings.postgres_pipeline_url.get_secret_value()
-    rights = _rights(url)
-    if rights is None:
-        yield broken(about, f"{without_secrets(url)} takes no pipelines.", "Correct IMEM_POSTGRES_PIPELINE_URL.")
-    elif rights["has_journal"] and not rights["may_score"]:
-        yield broken(about, "The pipelines' role may not write scores.", "Run `imem migrate` as the owner.")
-    elif rights["has_journal"]:
-        yield fine(about, "pipelines write under a role of their own")
+    done = "pipelines write under a role of their own"
+    yield from _role(about, "pipelines", settings.postgres_pipeline_url, ("may_score", "write scores"), done)
 
 
 def _curators(settings: Settings, about: str) -> Iterator[CheckResult]:
@@ -236,23 +231,24 @@ def _curators(settings: Settings, about: str) -> Iterator[CheckResult]:
             f"{CREATE_CURATOR_ROLE} Or let the actor be an agent: IMEM_ROLE=agent.",
         )
         return
-    url = settings.postgres_curator_url.get_secret_value()
-    rights = _rights(url)
-    if rights is None:
-        yield broken(about, f"{without_secrets(url)} takes no curators.", "Correct IMEM_POSTGRES_CURATOR_URL.")
-    elif rights["has_journal"] and not rights["may_settle"]:
-        yield broken(about, "The curators' role may not settle claims.", "Run `imem migrate` as the owner.")
-    elif rights["has_journal"]:
-        yield fine(about, "what settles claims is stated under a role of its own")
+    done = "what settles claims is stated under a role of its own"
+    yield from _role(about, "curators", settings.postgres_curator_url, ("may_settle", "settle claims"), done)
 
 
-def _rights(url: str) -> dict[str, Any] | None:
-    """Log in and return what the role may; None where nobody is let in."""
+def _role(about: str, whose: str, secret: SecretStr, right: tuple[str, str], done: str) -> Iterator[CheckResult]:
+    """Log in as the role of *whose*, and ask whether it may do what *right* names, as a column and in words."""
+    url, (column, act) = secret.get_secret_value(), right
     try:
         with psycopg.connect(url, connect_timeout=_TIMEOUT_S, autocommit=True, row_factory=dict_row) as connection:
-            return connection.execute(sql("doctor_rights")).fetchone() or {}
+            rights = connection.execute(sql("doctor_rights")).fetchone() or {}
     except psycopg.OperationalError:
-        return None
+        variable = f"IMEM_POSTGRES_{whose.removesuffix('s').upper()}_URL"
+        yield broken(about, f"{without_secrets(url)} takes no {whose}.", f"Correct {variable}.")
+        return
+    if rights["has_journal"] and not rights[column]:
+        yield broken(about, f"The {whose}' role may not {act}.", "Run `imem migrate` as the owner.")
+    elif rights["has_journal"]:
+        yield fine(about, done)
 
 
 def _postgres_owner(settings: Settings, about: str) -> Iterator[CheckResult]:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from imem.journal.actors import Action, Actor, Resource
 from imem.journal.deadline import Deadline
+from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms
 from imem.services.stores import Stores
 
 T = TypeVar("T")
@@ -32,3 +33,17 @@ class ActorApi:
         return await self._stores.gateway.authorize_and_execute(
             resource, action, operation, deadline=deadline, actor=self._actor
         )
+
+    async def _authorize(self, resource: Resource, action: Action, deadline: Deadline) -> None:
+        """Return if the actor may do *action* to *resource*; else PermissionDenied, and one denial row."""
+        await self._stores.gateway.authorize(resource, action, deadline=deadline, actor=self._actor)
+
+    def _due(self, deadline_ms: float | None) -> Deadline:
+        """Return the deadline of a read; the settings have the default budget."""
+        default = self._stores.settings.deadline_ms
+        return Deadline.after_ms(budget_ms(deadline_ms, default=default, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS))
+
+    @staticmethod
+    def _write_due(deadline_ms: float | None, default: float) -> Deadline:
+        """Return the deadline of a write."""
+        return Deadline.after_ms(budget_ms(deadline_ms, default=default, least=1, most=MOST_WRITE_BUDGET_MS))

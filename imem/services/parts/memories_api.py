@@ -40,6 +40,7 @@ class MemoriesApi(ActorApi):
         user_id: str | None = None,
         conversation_id: str | None = None,
         author: str | None = None,
+        extract: bool = False,
         deadline_ms: float | None = None,
     ) -> RememberedMemory:
         """
@@ -65,13 +66,17 @@ class MemoriesApi(ActorApi):
             conversation_id: the conversation that it is the next message of; with it, what stands beside a message
                 helps to find it.
             author: who said it; a question that names them prefers it.
-            deadline_ms: until it is durable, in milliseconds, encoding included; 10,000 by default.
+            extract: whether a model is to find the facts in it, which become memories too, with the ``source_id`` of
+                this one in their metadata; the settings name the endpoint (``extraction_url``).
+            deadline_ms: until it is durable, in milliseconds, encoding included; 10,000 by default, 30,000 to extract.
 
         Raises:
             BadInput: an argument is wrong; names it.
             PermissionDenied: the actor may not write there; a denial row was written.
             PostgresUnavailable, BudgetExceeded: nothing was written; retry.
             OutcomeUnknown: the connection broke while committing; repeating the call is safe.
+            SettingsError, StoreUnavailable, StatementRejected: there is no endpoint to extract with, it is away,
+                refuses, or its answer is unusable; nothing was written.
         """
         return await self.memories.store(
             text,
@@ -82,5 +87,6 @@ class MemoriesApi(ActorApi):
             user_id=user_id,
             conversation_id=conversation_id,
             author=author,
+            extract=extract,
             deadline_ms=deadline_ms,
         )

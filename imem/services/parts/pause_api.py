@@ -26,7 +26,7 @@ ORDER_BUDGET_MS: Final = 90_000
 """Default budget of a pause or resumption, in milliseconds."""
 
 
-def _order_due(deadline_ms: float) -> Deadline:
+def _request_deadline(deadline_ms: float) -> Deadline:
     return Deadline.after_ms(budget_ms(deadline_ms, default=ORDER_BUDGET_MS, least=1, most=MOST_WRITE_BUDGET_MS))
 
 
@@ -55,7 +55,7 @@ class PauseApi(ActorApi):
             BadInput: no agent is given, one is not defined, an instance belongs to another analysis, or the analysis
                 is of another subject.
         """
-        due, start = _order_due(deadline_ms), self._pauses.orchestrator.start_analysis
+        due, start = _request_deadline(deadline_ms), self._pauses.orchestrator.start_analysis
         return await self._of_workflow(
             analysis_id,
             Action.RESUME,
@@ -65,7 +65,7 @@ class PauseApi(ActorApi):
 
     async def analysis_state(self, analysis_id: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> WorkflowState:
         """Return the state of an analysis and of each of its agents."""
-        due, state = _order_due(deadline_ms), self._pauses.orchestrator.get_workflow_state
+        due, state = _request_deadline(deadline_ms), self._pauses.orchestrator.get_workflow_state
         return await self._of_workflow(analysis_id, Action.READ, lambda: state(analysis_id, deadline=due), due)
 
     async def open_gate(
@@ -85,7 +85,7 @@ class PauseApi(ActorApi):
         """
         from imem.checkpoints.pauses.human_gates import open_gate  # noqa: PLC0415 - who has no gates needs none of it
 
-        due, database = _order_due(deadline_ms), self._stores.database
+        due, database = _request_deadline(deadline_ms), self._stores.database
         return await self._allowed(
             Resource(ResourceType.JOURNAL, analysis_id),
             Action.APPEND_GATES,
@@ -107,7 +107,7 @@ class PauseApi(ActorApi):
         """
         from imem.checkpoints.pauses.human_gates import answer_gate  # noqa: PLC0415 - as above
 
-        due, database = _order_due(deadline_ms), self._stores.database
+        due, database = _request_deadline(deadline_ms), self._stores.database
         return await self._allowed(
             Resource(ResourceType.JOURNAL, analysis_id),
             Action.APPEND_GATES,
@@ -119,7 +119,7 @@ class PauseApi(ActorApi):
         """Return the gates that wait for a person, those due first."""
         from imem.checkpoints.pauses.human_gates import open_gates  # noqa: PLC0415 - as above
 
-        due, database = _order_due(deadline_ms), self._stores.database
+        due, database = _request_deadline(deadline_ms), self._stores.database
         return await self._of_workflow("gates", Action.READ, lambda: open_gates(database, deadline=due), due)
 
     async def pause(self, what: str, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> PauseResult:
@@ -132,7 +132,7 @@ class PauseApi(ActorApi):
         Raises:
             BadInput: nothing runs under that name, or several analyses do.
         """
-        due, pause = _order_due(deadline_ms), self._pauses.pauses.pause_analysis
+        due, pause = _request_deadline(deadline_ms), self._pauses.pauses.pause_analysis
         return await self._of_workflow(
             what, Action.PAUSE, lambda: pause(what, reason, by=self._actor, deadline=due), due
         )
@@ -156,7 +156,7 @@ class PauseApi(ActorApi):
         Raises:
             TransitionRefused: it is not paused, or is being resumed already.
         """
-        due, resume = _order_due(deadline_ms), self._pauses.pauses.resume_analysis
+        due, resume = _request_deadline(deadline_ms), self._pauses.pauses.resume_analysis
         return await self._of_workflow(
             what, Action.RESUME, lambda: resume(what, plan, notify, by=self._actor, deadline=due), due
         )
@@ -171,26 +171,26 @@ class PauseApi(ActorApi):
             TransitionRefused: it is not paused.
             BadInput: it was extended before, or *until* is more than 30 days after it began.
         """
-        due, extend = _order_due(deadline_ms), self._pauses.pauses.extend
+        due, extend = _request_deadline(deadline_ms), self._pauses.pauses.extend
         return await self._of_workflow(
             what, Action.EXTEND, lambda: extend(what, until, reason, by=self._actor, deadline=due), due
         )
 
     async def cancel_pause(self, what: str, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> str:
         """Cancel a paused analysis: it fails, and its working memories are deleted at once; return its id."""
-        due, cancel = _order_due(deadline_ms), self._pauses.pauses.cancel
+        due, cancel = _request_deadline(deadline_ms), self._pauses.pauses.cancel
         return await self._of_workflow(
             what, Action.CANCEL, lambda: cancel(what, reason, by=self._actor, deadline=due), due
         )
 
     async def paused(self, *, everything: bool = False, deadline_ms: float = ORDER_BUDGET_MS) -> list[Pause]:
         """Return the paused analyses; with *everything*, also those resumed recently."""
-        due, listed = _order_due(deadline_ms), self._pauses.pauses.pauses
+        due, listed = _request_deadline(deadline_ms), self._pauses.pauses.pauses
         return await self._of_workflow("pauses", Action.READ, lambda: listed(everything=everything, deadline=due), due)
 
     async def pause_state(self, what: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> PauseState:
         """Return whether an analysis is paused, and how its last pause ended."""
-        due, state = _order_due(deadline_ms), self._pauses.pauses.get_pause_state
+        due, state = _request_deadline(deadline_ms), self._pauses.pauses.get_pause_state
         return await self._of_workflow(what, Action.READ, lambda: state(what, deadline=due), due)
 
     @property

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypedDict, Unpack
 
 from pydantic import BaseModel
 
 from imem.ingest.recorder import prepare, record, refusal_of
 from imem.journal.arguments import LongText, checks_arguments
 from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput
 from imem.journal.events.entry import Receipt
 from imem.journal.events.tiers import AWAITED
 from imem.kg.load_format.lines import Line, correction_of, groups_of, link_of, record_of
@@ -28,11 +30,20 @@ from imem.kg.model import (
     Outcome,
     Turn,
 )
-from imem.services.arguments import MOST_WRITE_BUDGET_MS, budget_ms
 from imem.services.parts.actor_api import ActorApi
 
 WRITE_BUDGET_MS: Final = 2000
 """Default budget of a write until it is durable, in milliseconds."""
+
+
+class WriteOptions(TypedDict, total=False):
+    """Options of every write; :class:`imem.memory.Memory` says what they mean."""
+
+    known_at: datetime | None
+    occurred_at: datetime | None
+    wait_visible: bool
+    deadline_ms: float
+
 
 Node = Kind | tuple[str, str]
 """A node: a model, or its label and key."""
@@ -42,141 +53,60 @@ Node = Kind | tuple[str, str]
 class RecordWriter(ActorApi):
     """Records models, links and corrections; see :class:`imem.memory.Memory` for common arguments and errors."""
 
-    async def record_company(
-        self,
-        company: Company,
-        *,
-        known_at: datetime | None = None,
-        occurred_at: datetime | None = None,
-        wait_visible: bool = False,
-        deadline_ms: float = WRITE_BUDGET_MS,
-    ) -> Receipt:
+    async def record_company(self, company: Company, **options: Unpack[WriteOptions]) -> Receipt:
         """Record a company, or what changed in its profile."""
-        return await self.record(
-            company,
-            known_at=known_at,
-            occurred_at=occurred_at,
-            wait_visible=wait_visible,
-            deadline_ms=deadline_ms,
-        )
+        return await self.record(company, **options)
 
-    async def record_market(
-        self,
-        market: Market,
-        *,
-        known_at: datetime | None = None,
-        occurred_at: datetime | None = None,
-        wait_visible: bool = False,
-        deadline_ms: float = WRITE_BUDGET_MS,
-    ) -> Receipt:
+    async def record_market(self, market: Market, **options: Unpack[WriteOptions]) -> Receipt:
         """Record a prediction market's question, or its resolution."""
-        return await self.record(
-            market,
-            known_at=known_at,
-            occurred_at=occurred_at,
-            wait_visible=wait_visible,
-            deadline_ms=deadline_ms,
-        )
+        return await self.record(market, **options)
 
-    async def record_agent(
-        self,
-        agent: Agent,
-        *,
-        known_at: datetime | None = None,
-        occurred_at: datetime | None = None,
-        wait_visible: bool = False,
-        deadline_ms: float = WRITE_BUDGET_MS,
-    ) -> Receipt:
+    async def record_agent(self, agent: Agent, **options: Unpack[WriteOptions]) -> Receipt:
         """Record an agent, or what changed in its profile; an agent records itself alone."""
-        return await self.record(
-            agent,
-            known_at=known_at,
-            occurred_at=occurred_at,
-            wait_visible=wait_visible,
-            deadline_ms=deadline_ms,
-        )
+        return await self.record(agent, **options)
 
     async def record_analysis(
         self,
         analysis: Analysis,
         *,
+        findings: Sequence[Finding] = (),
         body: LongText | None = None,
-        known_at: datetime | None = None,
-        occurred_at: datetime | None = None,
-        wait_visible: bool = False,
-        deadline_ms: float = WRITE_BUDGET_MS,
+        **options: Unpack[WriteOptions],
     ) -> Receipt:
-        """Record a piece of work on a subject; *body* is its long text, at most 64 kB of UTF-8."""
-        return await self.record(
-            analysis,
-            body=body,
-            known_at=known_at,
-            occurred_at=occurred_at,
-            wait_visible=wait_visible,
-            deadline_ms=deadline_ms,
-        )
+        """
+        Record a piece of work on a subject, and what it found; return the analysis's receipt.
+
+        If a finding is refused, the analysis and the other findings stay: the same call with another one adds it.
+
+        Args:
+            findings: statements of the analysis, each with its id; those that have a confidence are signals.
+            body: its long text, at most 64 kB of UTF-8.
+        """
+        for number, finding in enumerate(findings):
+            if finding.analysis_id != analysis.id:
+                raise BadInput(f"findings.{number}.analysis_id", f"is {finding.analysis_id!r}, not {analysis.id!r}.")
+        makers = (partial(record_of, analysis, body=body), *(partial(record_of, finding) for finding in findings))
+        return await self._write(*makers, **options)
 
     async def record_finding(
-        self,
-        finding: Finding,
-        *,
-        body: LongText | None = None,
-        known_at: datetime | None = None,
-        occurred_at: datetime | None = None,
-        wait_visible: bool = False,
-        deadline_ms: float = WRITE_BUDGET_MS,
+        self, finding: Finding, *, body: LongText | None = None, **options: Unpack[WriteOptions]
     ) -> Receipt:
         """
         Record one agent's statement inside an analysis.
 
         With ``metric`` and ``target_at`` it is a claim that an outcome can settle, if it is known before ``target_at``.
         """
-        return await self.record(
-            finding,
-            body=body,
-            known_at=known_at,
-            occurred_at=occurred_at,
-            wait_visible=wait_visible,
-            deadline_ms=deadline_ms,
-        )
+        return await self.record(finding, body=body, **options)
 
     async def record_decision(
-        self,
-        decision: Decision,
-        *,
-        body: LongText | None = None,
-        known_at: datetime | None = None,
-        occurred_at: datetime | None = None,
-        wait_visible: bool = False,
-        deadline_ms: float = WRITE_BUDGET_MS,
+        self, decision: Decision, *, body: LongText | None = None, **options: Unpack[WriteOptions]
     ) -> Receipt:
         """Record a decision, taken or passed; link the findings that it rests on with ``CITES`` (:meth:`link`)."""
-        return await self.record(
-            decision,
-            body=body,
-            known_at=known_at,
-            occurred_at=occurred_at,
-            wait_visible=wait_visible,
-            deadline_ms=deadline_ms,
-        )
+        return await self.record(decision, body=body, **options)
 
-    async def record_outcome(
-        self,
-        outcome: Outcome,
-        *,
-        known_at: datetime | None = None,
-        occurred_at: datetime | None = None,
-        wait_visible: bool = False,
-        deadline_ms: float = WRITE_BUDGET_MS,
-    ) -> Receipt:
+    async def record_outcome(self, outcome: Outcome, **options: Unpack[WriteOptions]) -> Receipt:
         """Record the outcome of a metric; it settles claims only under the import right or from a person."""
-        return await self.record(
-            outcome,
-            known_at=known_at,
-            occurred_at=occurred_at,
-            wait_visible=wait_visible,
-            deadline_ms=deadline_ms,
-        )
+        return await self.record(outcome, **options)
 
     async def record_debate(
         self,
@@ -184,50 +114,17 @@ class RecordWriter(ActorApi):
         *,
         turns: Sequence[Turn] = (),
         body: LongText | None = None,
-        known_at: datetime | None = None,
-        occurred_at: datetime | None = None,
-        wait_visible: bool = False,
-        deadline_ms: float = WRITE_BUDGET_MS,
+        **options: Unpack[WriteOptions],
     ) -> Receipt:
         """Record a debate with all its *turns*; they replace those recorded before."""
-        return await self.record(
-            debate,
-            body=body,
-            turns=turns,
-            known_at=known_at,
-            occurred_at=occurred_at,
-            wait_visible=wait_visible,
-            deadline_ms=deadline_ms,
-        )
+        return await self.record(debate, body=body, turns=turns, **options)
 
-    async def record_contradiction(
-        self,
-        contradiction: DataContradiction,
-        *,
-        known_at: datetime | None = None,
-        occurred_at: datetime | None = None,
-        wait_visible: bool = False,
-        deadline_ms: float = WRITE_BUDGET_MS,
-    ) -> Receipt:
+    async def record_contradiction(self, contradiction: DataContradiction, **options: Unpack[WriteOptions]) -> Receipt:
         """Record that two sources give different values for the same thing."""
-        return await self.record(
-            contradiction,
-            known_at=known_at,
-            occurred_at=occurred_at,
-            wait_visible=wait_visible,
-            deadline_ms=deadline_ms,
-        )
+        return await self.record(contradiction, **options)
 
     async def record(
-        self,
-        model: Kind,
-        *,
-        body: LongText | None = None,
-        turns: Sequence[Turn] = (),
-        known_at: datetime | None = None,
-        occurred_at: datetime | None = None,
-        wait_visible: bool = False,
-        deadline_ms: float = WRITE_BUDGET_MS,
+        self, model: Kind, *, body: LongText | None = None, turns: Sequence[Turn] = (), **options: Unpack[WriteOptions]
     ) -> Receipt:
         """
         Record a model of any kind that may be written from outside, with the groups that it holds.
@@ -236,29 +133,13 @@ class RecordWriter(ActorApi):
             body: long text, stored in Postgres; at most 64 kB of UTF-8.
             turns: of a debate.
         """
-        return await self._write(
-            record_of(model, body=body, turns=turns, known_at=known_at, occurred_at=occurred_at),
-            wait_visible=wait_visible,
-            deadline_ms=deadline_ms,
-        )
+        return await self._write(partial(record_of, model, body=body, turns=turns), **options)
 
     async def record_groups(
-        self,
-        kind: type[Kind],
-        key: str,
-        groups: Mapping[str, Group],
-        *,
-        known_at: datetime | None = None,
-        occurred_at: datetime | None = None,
-        wait_visible: bool = False,
-        deadline_ms: float = WRITE_BUDGET_MS,
+        self, kind: type[Kind], key: str, groups: Mapping[str, Group], **options: Unpack[WriteOptions]
     ) -> Receipt:
         """Record property groups, by name, of the record *key*, which may itself be recorded later."""
-        return await self._write(
-            groups_of(kind, key, groups, known_at=known_at, occurred_at=occurred_at),
-            wait_visible=wait_visible,
-            deadline_ms=deadline_ms,
-        )
+        return await self._write(partial(groups_of, kind, key, groups), **options)
 
     async def link(
         self,
@@ -266,11 +147,7 @@ class RecordWriter(ActorApi):
         start: Node,
         end: Node,
         props: Mapping[str, Any] | BaseModel | None = None,
-        *,
-        known_at: datetime | None = None,
-        occurred_at: datetime | None = None,
-        wait_visible: bool = False,
-        deadline_ms: float = WRITE_BUDGET_MS,
+        **options: Unpack[WriteOptions],
     ) -> Receipt:
         """
         Link two nodes, given as models or as label and key; an end may be recorded later.
@@ -279,46 +156,36 @@ class RecordWriter(ActorApi):
             type_: the relationship's type, such as ``PERFORMED``.
             props: its properties.
         """
-        return await self._write(
-            link_of(type_, start, end, props, known_at=known_at, occurred_at=occurred_at),
-            wait_visible=wait_visible,
-            deadline_ms=deadline_ms,
-        )
+        return await self._write(partial(link_of, type_, start, end, props), **options)
 
-    async def correct(
-        self,
-        model: Kind,
-        reason: str,
-        *,
-        known_at: datetime | None = None,
-        occurred_at: datetime | None = None,
-        wait_visible: bool = False,
-        deadline_ms: float = WRITE_BUDGET_MS,
-    ) -> Receipt:
+    async def correct(self, model: Kind, reason: str, **options: Unpack[WriteOptions]) -> Receipt:
         """
         Replace the core of the record with the model's key, for *reason*; the old one stays in history.
 
         It takes the import right or a person. Fields that links or scores depend on cannot be corrected.
         """
-        return await self._write(
-            correction_of(model, reason, known_at=known_at, occurred_at=occurred_at),
-            wait_visible=wait_visible,
-            deadline_ms=deadline_ms,
-        )
+        return await self._write(partial(correction_of, model, reason), **options)
 
-    async def _write(self, line: Line, *, wait_visible: bool, deadline_ms: float) -> Receipt:
-        """Commit one line; a refusal of the journal is raised."""
-        due_ms = budget_ms(deadline_ms, default=WRITE_BUDGET_MS, least=1, most=MOST_WRITE_BUDGET_MS)
-        deadline = Deadline.after_ms(due_ms)
+    async def _write(
+        self,
+        *makers: Callable[..., Line],
+        known_at: datetime | None = None,
+        occurred_at: datetime | None = None,
+        wait_visible: bool = False,
+        deadline_ms: float = WRITE_BUDGET_MS,
+    ) -> Receipt:
+        """Commit a line of each maker, return the first one's receipt; the first refusal of the journal is raised."""
+        lines = [maker(known_at=known_at, occurred_at=occurred_at) for maker in makers]
+        deadline = self._write_due(deadline_ms, WRITE_BUDGET_MS)
         visible_by = Deadline.after_ms(self._stores.settings.visible_wait_ms) if wait_visible else None
-        [receipt] = await record(
+        receipts = await record(
             self._stores.gateway,
-            [prepare(line, tier=AWAITED if wait_visible else None)],
+            [prepare(line, tier=AWAITED if wait_visible else None) for line in lines],
             actor=self._actor,
             deadline=deadline,
             wait_visible=visible_by,
         )
-        refusal = refusal_of(receipt.verdict, line)
-        if refusal is not None:
-            raise refusal
-        return receipt
+        for receipt, line in zip(receipts, lines, strict=True):
+            if (refusal := refusal_of(receipt.verdict, line)) is not None:
+                raise refusal
+        return receipts[0]

@@ -23,11 +23,12 @@ from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
 from imem.journal.errors import NotOpen
 from imem.journal.events.entry import Tier
+from imem.journal.events.tiers import tier_named
 from imem.kg.load_format.lines import Line
 from imem.kg.model import Kind
 from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms
 from imem.services.parts.actor_api import ActorApi
-from imem.sync.members import SyncMember, checked_tier, members
+from imem.sync.members import SyncMember, members
 
 if TYPE_CHECKING:
     from imem.sync.delivery.notices import Notice
@@ -85,7 +86,7 @@ class SyncApi(ActorApi):
             NotOpen: items are given, and no session of this process holds the agent's memory.
             LeaseHeld: a snapshot is being taken; retryable, the items stay published.
         """
-        urgency, due = checked_tier(tier), _due(deadline_ms, MOST_WRITE_BUDGET_MS)
+        urgency, due = tier_named(tier) if tier is not None else None, _due(deadline_ms, MOST_WRITE_BUDGET_MS)
         agents = self._stores.agents
         member = await self._member(agent_id, due)
         session = agents.sessions.get((self._actor.id, agent_id))
@@ -200,13 +201,10 @@ class SyncApi(ActorApi):
         Raises:
             ConsistencyError: the stored content does not match its hash and must not be used.
         """
-        from imem.sync.snapshots import checked_snapshot_id  # noqa: PLC0415 - as above
+        from imem.checkpoints.model import checked_uuid  # noqa: PLC0415 - as above
 
-        which, due, read = (
-            checked_snapshot_id(snapshot_id),
-            _due(deadline_ms, MOST_BUDGET_MS),
-            self._stores.agents.snapshots.read,
-        )
+        which, due = checked_uuid("snapshot_id", snapshot_id), _due(deadline_ms, MOST_BUDGET_MS)
+        read = self._stores.agents.snapshots.read
         return await self._of_sync(f"snapshot {which}", Action.READ, lambda: read(which, deadline=due), due)
 
     async def sync_gate(self, gate: str, *, deadline_ms: float = EXCHANGE_MS) -> GateReport:

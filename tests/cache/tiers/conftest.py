@@ -19,9 +19,10 @@ from imem.cache.tiers.invalidation import InvalidationPublisher
 from imem.cache.tiers.local import LocalCache
 from imem.cache.tiers.shared import SharedCache
 from imem.cache.tiers.tag_versions import TagVersionReader
-from imem.cache.tiers.tiered import ANY_TIME, Loaded, Query, TieredCache, key_of
+from imem.cache.tiers.tiered import ANY_TIME, CacheLookup, Load, Loaded, Query, QueryResult, TieredCache, key_of
 from imem.journal.clock import ManualClock
 from imem.journal.deadline import Deadline
+from imem.journal.errors import ImemError
 from tests.telling import publishing_heartbeat
 from tests.waiting import until as waiting_until
 
@@ -40,6 +41,20 @@ def text_query(name: str, *, scope: str = "agent", shows_patterns: bool = False)
     """Return a query for a text."""
     key = key_of("text", "1", scope, {"name": name})
     return Query("text", key, str.encode, bytes.decode, shows_patterns)
+
+
+async def answered(
+    tiers: TieredCache, query: Query[str], load: Load[str], *, deadline: Deadline, epoch: int | None = None
+) -> QueryResult[str]:
+    """Answer from a fresh copy, else by a load, else by a stale copy, as the reader of a section does."""
+    found = await tiers.lookup([query], deadline=deadline)
+    one = found[query.key] if query.key is not None else CacheLookup()
+    try:
+        return tiers.fresh(query, one, epoch) or await tiers.load(query, one, load, deadline=deadline, epoch=epoch)
+    except ImemError:
+        if (stale := tiers.stale(query, one, epoch)) is None:
+            raise
+        return stale
 
 
 @dataclass

@@ -78,7 +78,7 @@ def test_bytes_are_bounded_too() -> None:
     local = LocalCache(ManualClock(MOMENT), most_bytes=50_000)
     for nth in range(100):
         local.put(str(nth).encode(), entry(b"x" * 1_000))
-        assert local.size_bytes <= 50_000
+        assert local._entries.currsize <= 50_000
     assert 1 < len(local) < 10
     local.put(b"larger than all", entry(b"x" * 20_000))
     assert local.get(b"larger than all") is None

@@ -16,7 +16,7 @@ from imem.cache.tiers.tiered import ANY_TIME, FRESH_S, JITTER, STALE_S, Loaded, 
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, GraphUnavailable
 from imem.journal.settings import Role
-from tests.cache.tiers.conftest import MOMENT, Servers, Source, soon, text_query, until
+from tests.cache.tiers.conftest import MOMENT, Servers, Source, answered, soon, text_query, until
 
 _SECOND = timedelta(seconds=1)
 
@@ -30,11 +30,11 @@ async def test_an_answer_is_loaded_once_and_then_kept_here_and_for_others(server
     one, other = await servers.process(), await servers.process()
     source, query = Source(), text_query("a")
 
-    first = await one.get(query, source.load, deadline=soon())
+    first = await answered(one, query, source.load, deadline=soon())
     await until(lambda: shared_holds(servers, query.key))
-    again = await one.get(query, source.load, deadline=soon())
-    elsewhere = await other.get(query, source.load, deadline=soon())
-    filled = await other.get(query, source.load, deadline=soon())
+    again = await answered(one, query, source.load, deadline=soon())
+    elsewhere = await answered(other, query, source.load, deadline=soon())
+    filled = await answered(other, query, source.load, deadline=soon())
 
     assert [answer.tier for answer in (first, again, elsewhere, filled)] == ["L3", "C2", "C1", "C2"]
     assert {(answer.value, answer.moment, answer.age_s) for answer in (first, again, elsewhere, filled)} == {
@@ -50,7 +50,8 @@ async def test_two_hundred_misses_of_two_processes_are_one_load(servers: Servers
     source.go.clear()
 
     asking = [
-        asyncio.create_task(processes[nth % 2].get(query, source.load, deadline=soon(20_000))) for nth in range(200)
+        asyncio.create_task(answered(processes[nth % 2], query, source.load, deadline=soon(20_000)))
+        for nth in range(200)
     ]
     await source.begun.wait()
     await asyncio.sleep(0)
@@ -65,16 +66,16 @@ async def test_a_change_is_seen_at_once_in_every_process_and_by_those_alone_whom
     one, other = await servers.process(), await servers.process()
     concerned, unconcerned = Source(tags=frozenset({"subject:a"})), Source(tags=frozenset({"subject:b"}))
     for tiers in (one, other):
-        await tiers.get(text_query("a"), concerned.load, deadline=soon())
-        await tiers.get(text_query("b"), unconcerned.load, deadline=soon())
+        await answered(tiers, text_query("a"), concerned.load, deadline=soon())
+        await answered(tiers, text_query("b"), unconcerned.load, deadline=soon())
         await until(lambda: shared_holds(servers, text_query("b").key))
     concerned.text = unconcerned.text = "two"
 
     await servers.publisher.publish({"subject:a"})
 
     for tiers in (one, other):
-        assert (await tiers.get(text_query("a"), concerned.load, deadline=soon())).value == "two"
-        assert (await tiers.get(text_query("b"), unconcerned.load, deadline=soon())).value == "one"
+        assert (await answered(tiers, text_query("a"), concerned.load, deadline=soon())).value == "two"
+        assert (await answered(tiers, text_query("b"), unconcerned.load, deadline=soon())).value == "one"
     assert unconcerned.asked == 1
 
 
@@ -84,18 +85,18 @@ async def test_who_was_told_of_a_change_does_not_join_a_load_from_before_it(serv
     tiers = await servers.process()
     source, query = Source(more={"keep": keep}), text_query("race")
     source.go.clear()
-    early = asyncio.create_task(tiers.get(query, source.load, deadline=soon()))
+    early = asyncio.create_task(answered(tiers, query, source.load, deadline=soon()))
     await source.begun.wait()
 
     source.text = "two"
     await servers.publisher.publish({"subject:a"})
-    late = asyncio.create_task(tiers.get(query, source.load, deadline=soon()))
+    late = asyncio.create_task(answered(tiers, query, source.load, deadline=soon()))
     await until(lambda: _joined(tiers, query.key))
     source.go.set()
 
     assert (await early).value == "one"
     assert (await late).value == "two"
-    assert (await tiers.get(query, source.load, deadline=soon())).value == "two"
+    assert (await answered(tiers, query, source.load, deadline=soon())).value == "two"
 
 
 async def test_a_failure_is_never_kept(servers: Servers) -> None:
@@ -104,10 +105,10 @@ async def test_a_failure_is_never_kept(servers: Servers) -> None:
 
     for _ in range(2):
         with pytest.raises(GraphUnavailable):
-            await tiers.get(query, source.load, deadline=soon())
+            await answered(tiers, query, source.load, deadline=soon())
     source.fails = None
 
-    assert (await tiers.get(query, source.load, deadline=soon())).value == "one"
+    assert (await answered(tiers, query, source.load, deadline=soon())).value == "one"
     assert source.asked == 3
 
 
@@ -117,10 +118,10 @@ async def test_what_is_loaded_is_of_no_earlier_than_what_had_changed_was_asked(s
     source, query = Source(), text_query("since")
     begun_s = time.monotonic()
     source.go.clear()
-    early = asyncio.create_task(tiers.get(query, source.load, deadline=soon()))
+    early = asyncio.create_task(answered(tiers, query, source.load, deadline=soon()))
     await source.begun.wait()
     assert begun_s < source.since_s < time.monotonic()
-    late = asyncio.create_task(tiers.get(query, source.load, deadline=soon()))
+    late = asyncio.create_task(answered(tiers, query, source.load, deadline=soon()))
     await until(lambda: _joined(tiers, query.key))
     source.text = "two"
     await servers.publisher.publish({"subject:a"})
@@ -142,7 +143,7 @@ async def test_what_is_partial_is_nobody_elses_answer(servers: Servers) -> None:
     source = Source(more={"keep": False})
 
     for _ in range(2):
-        await tiers.get(text_query("partial"), source.load, deadline=soon())
+        await answered(tiers, text_query("partial"), source.load, deadline=soon())
 
     assert source.asked == 2
 
@@ -150,17 +151,17 @@ async def test_what_is_partial_is_nobody_elses_answer(servers: Servers) -> None:
 async def test_an_old_copy_stands_in_with_its_age_where_loading_fails(servers: Servers) -> None:
     tiers = await servers.process()
     source, query = Source(), text_query("old")
-    await tiers.get(query, source.load, deadline=soon())
+    await answered(tiers, query, source.load, deadline=soon())
     servers.clock.at += (age := FRESH_S * (1 + JITTER) + 1) * _SECOND
     source.fails = BudgetExceeded("late")
 
-    answer = await tiers.get(query, source.load, deadline=soon())
+    answer = await answered(tiers, query, source.load, deadline=soon())
 
     assert answer.value == "one"
     assert answer.age_s == pytest.approx(age)
     servers.clock.at += (STALE_S - age + 1) * _SECOND
     with pytest.raises(BudgetExceeded):
-        await tiers.get(query, source.load, deadline=soon())
+        await answered(tiers, query, source.load, deadline=soon())
 
 
 async def test_answers_do_not_all_end_at_once(servers: Servers) -> None:
@@ -171,7 +172,7 @@ async def test_answers_do_not_all_end_at_once(servers: Servers) -> None:
     ends = []
     for nth in range(3):
         query = text_query(f"jitter{nth}")
-        await tiers.get(query, Source().load, deadline=soon())
+        await answered(tiers, query, Source().load, deadline=soon())
         assert query.key is not None
         entry = tiers.local.get(query.key)
         assert entry is not None
@@ -186,13 +187,13 @@ async def test_what_shows_patterns_is_kept_for_one_epoch_alone(servers: Servers,
     """Of another epoch, or of none that anybody could read, it is neither the answer nor stands in for one."""
     tiers = await servers.process()
     source, query = Source(more={"epoch": 7}), text_query("patterns", shows_patterns=True)
-    await tiers.get(query, source.load, deadline=soon(), epoch=7)
-    assert (await tiers.get(query, source.load, deadline=soon(), epoch=7)).tier == "C2"
+    await answered(tiers, query, source.load, deadline=soon(), epoch=7)
+    assert (await answered(tiers, query, source.load, deadline=soon(), epoch=7)).tier == "C2"
 
     source.fails = GraphUnavailable("away")
 
     with pytest.raises(GraphUnavailable):
-        await tiers.get(query, source.load, deadline=soon(), epoch=epoch)
+        await answered(tiers, query, source.load, deadline=soon(), epoch=epoch)
 
 
 @pytest.mark.spec("PF-4")
@@ -200,10 +201,10 @@ async def test_who_knows_of_a_later_epoch_does_not_join_an_earlier_load(servers:
     tiers = await servers.process()
     source, query = Source(more={"epoch": 7}), text_query("joined", shows_patterns=True)
     source.go.clear()
-    early = asyncio.create_task(tiers.get(query, source.load, deadline=soon(), epoch=7))
+    early = asyncio.create_task(answered(tiers, query, source.load, deadline=soon(), epoch=7))
     await source.begun.wait()
     source.text, source.more = "without", {"epoch": 8}
-    late = asyncio.create_task(tiers.get(query, source.load, deadline=soon(), epoch=8))
+    late = asyncio.create_task(answered(tiers, query, source.load, deadline=soon(), epoch=8))
     await asyncio.sleep(0.05)
     source.more = {"epoch": 7}
     source.go.set()
@@ -229,7 +230,7 @@ async def test_an_answer_for_one_role_is_none_for_another(servers: Servers) -> N
     for scope in ("agent", "human_admin"):
         for tiers in (one, other):
             source = Source(text=f"for {scope}")
-            answer = await tiers.get(text_query("whose", scope=scope), source.load, deadline=soon())
+            answer = await answered(tiers, text_query("whose", scope=scope), source.load, deadline=soon())
             assert answer.value == f"for {scope}"
 
 
@@ -239,17 +240,17 @@ async def test_what_cannot_be_read_is_a_miss(servers: Servers, garbage: bytes) -
     bare = await servers.bare(servers.cache)
     await bare.set(query.key, garbage)
 
-    assert (await tiers.get(query, source.load, deadline=soon())).tier == "L3"
+    assert (await answered(tiers, query, source.load, deadline=soon())).tier == "L3"
 
 
 async def test_an_answer_that_cannot_be_decoded_is_a_miss(servers: Servers) -> None:
     """Nothing is wrong with the entry but what it holds; whoever loads finds it once more when it takes the lease."""
     one, other, source, query = await servers.process(), await servers.process(), Source(), text_query("undecodable")
     odd = replace(query, encode=lambda _: b"\xff")
-    await one.get(odd, source.load, deadline=soon())
+    await answered(one, odd, source.load, deadline=soon())
     await until(lambda: shared_holds(servers, query.key))
 
-    answers = [await other.get(query, source.load, deadline=soon()) for _ in range(2)]
+    answers = [await answered(other, query, source.load, deadline=soon()) for _ in range(2)]
 
     assert [(answer.value, answer.tier) for answer in answers] == [("one", "L3"), ("one", "C2")]
 
@@ -260,7 +261,7 @@ async def test_large_answers_stay_in_the_process(servers: Servers) -> None:
     source, query = Source(text="".join(f"{nth * 7919 % 1_000_003:06d}" for nth in range(500_000))), text_query("large")
 
     for tiers, tier in ((one, "L3"), (one, "C2"), (other, "L3")):
-        assert (await tiers.get(query, source.load, deadline=soon())).tier == tier
+        assert (await answered(tiers, query, source.load, deadline=soon())).tier == tier
 
 
 async def test_a_process_that_died_loading_keeps_others_waiting_for_a_moment_at_most(servers: Servers) -> None:
@@ -269,7 +270,7 @@ async def test_a_process_that_died_loading_keeps_others_waiting_for_a_moment_at_
     assert tiers.shared is not None
     assert (await tiers.shared.begin(query.key, deadline=soon()))[0] is not None
 
-    assert (await tiers.get(query, source.load, deadline=soon(400))).value == "one"
+    assert (await answered(tiers, query, source.load, deadline=soon(400))).value == "one"
     bare = await servers.bare(servers.cache)
     assert await bare.pttl(query.key + b":loading") <= 600
 
@@ -277,7 +278,7 @@ async def test_a_process_that_died_loading_keeps_others_waiting_for_a_moment_at_
 async def test_the_last_who_gives_up_ends_the_load(servers: Servers) -> None:
     tiers, source, query = await servers.process(), Source(), text_query("given up")
     source.go.clear()
-    asking = [asyncio.create_task(tiers.get(query, source.load, deadline=soon())) for _ in range(3)]
+    asking = [asyncio.create_task(answered(tiers, query, source.load, deadline=soon())) for _ in range(3)]
     await source.begun.wait()
     await until(lambda: _joined(tiers, query.key, 3))
 
@@ -289,14 +290,14 @@ async def test_the_last_who_gives_up_ends_the_load(servers: Servers) -> None:
     await asyncio.gather(*asking, return_exceptions=True)
 
     async def ended() -> bool:
-        return source.ended == 1 and not len(tiers._flights)
+        return source.ended == 1 and not tiers._flights._open
 
     await until(ended)
 
 
 async def test_a_stale_copy_is_renewed_behind_who_was_served_it(servers: Servers) -> None:
     tiers, source, query = await servers.process(), Source(), text_query("renewed")
-    await tiers.get(query, source.load, deadline=soon())
+    await answered(tiers, query, source.load, deadline=soon())
     servers.clock.at += FRESH_S * 1.2 * _SECOND
     source.text = "two"
     found = (await tiers.lookup([query], deadline=soon()))[query.key or b""]
@@ -308,7 +309,7 @@ async def test_a_stale_copy_is_renewed_behind_who_was_served_it(servers: Servers
         return (await tiers.lookup([query], deadline=soon()))[query.key or b""].state is Freshness.FRESH
 
     await until(renewed)
-    assert (await tiers.get(query, source.load, deadline=soon())).value == "two"
+    assert (await answered(tiers, query, source.load, deadline=soon())).value == "two"
 
 
 async def test_warming_loads_what_is_missing_three_at_a_time(servers: Servers) -> None:
@@ -334,6 +335,6 @@ async def test_warming_loads_what_is_missing_three_at_a_time(servers: Servers) -
 async def test_what_was_loaded_last_is_there_for_others_though_the_process_ends(servers: Servers) -> None:
     one, other = await servers.process(), await servers.process()
     source, query = Source(), text_query("last")
-    await one.get(query, source.load, deadline=soon())
+    await answered(one, query, source.load, deadline=soon())
     await one.close()
-    assert (await other.get(query, source.load, deadline=soon())).tier == "C1"
+    assert (await answered(other, query, source.load, deadline=soon())).tier == "C1"

@@ -23,7 +23,7 @@ from imem.cache.tiers.tiered import TieredCache
 from imem.journal.circuit_breaker import FAILURE_THRESHOLD
 from imem.journal.clock import ManualClock
 from imem.journal.errors import GraphUnavailable
-from tests.cache.tiers.conftest import MOMENT, Servers, Source, soon, text_query, until
+from tests.cache.tiers.conftest import MOMENT, Servers, Source, answered, soon, text_query, until
 from tests.cache.working.servers import OwnServer, own_server
 from tests.conftest import temporary_home
 from tests.telling import publishing_heartbeat
@@ -63,8 +63,8 @@ async def test_while_nobody_tells_of_changes_no_kept_answer_is_the_answer(torn: 
     """Where the graph's writer is away, or another process has taken over without telling."""
     source, query = Source(), text_query("silent")
     async with publishing_heartbeat(torn.publisher):
-        await torn.tiers.get(query, source.load, deadline=soon())
-        assert (await torn.tiers.get(query, source.load, deadline=soon())).tier == "C2"
+        await answered(torn.tiers, query, source.load, deadline=soon())
+        assert (await answered(torn.tiers, query, source.load, deadline=soon())).tier == "C2"
 
     async def silent() -> bool:
         return not await torn.vouched()
@@ -72,9 +72,9 @@ async def test_while_nobody_tells_of_changes_no_kept_answer_is_the_answer(torn: 
     await until(silent)
     source.text = "two"
 
-    assert (await torn.tiers.get(query, source.load, deadline=soon())).value == "two"
+    assert (await answered(torn.tiers, query, source.load, deadline=soon())).value == "two"
     source.fails = GraphUnavailable("away")
-    old = await torn.tiers.get(query, source.load, deadline=soon())
+    old = await answered(torn.tiers, query, source.load, deadline=soon())
     assert (old.value, old.age_s) == ("one", 0.0), "it may stand in, and says so"
 
 
@@ -83,16 +83,16 @@ async def test_telling_waits_for_a_stopped_server_until_nobody_trusts_it(torn: T
     """What could not be told in time holds nobody up for long, and nobody is served an answer from before it."""
     source, query = Source(), text_query("stopped")
     async with publishing_heartbeat(torn.publisher):
-        await torn.tiers.get(query, source.load, deadline=soon())
+        await answered(torn.tiers, query, source.load, deadline=soon())
         source.text = "two"
         with torn.server.stopped():
             begun = time.monotonic()
             await torn.publisher.publish({"subject:a"})
             took_s = time.monotonic() - begun
         # From here on the server answers again, and may first do what it was sent while it was stopped.
-        answers = [await torn.tiers.get(query, source.load, deadline=soon()) for _ in range(20)]
+        answers = [await answered(torn.tiers, query, source.load, deadline=soon()) for _ in range(20)]
         await until(torn.vouched)
-        again = await torn.tiers.get(query, source.load, deadline=soon())
+        again = await answered(torn.tiers, query, source.load, deadline=soon())
 
     assert took_s < HEARTBEAT_TTL_S + 1.0
     assert {answer.value for answer in (*answers, again)} == {"two"}
@@ -146,7 +146,7 @@ async def test_a_word_that_arrives_late_says_nothing(torn: Torn) -> None:
 async def test_a_server_that_was_killed_may_have_forgotten_so_that_nothing_from_before_holds(torn: Torn) -> None:
     source, query = Source(), text_query("killed")
     async with publishing_heartbeat(torn.publisher):
-        await torn.tiers.get(query, source.load, deadline=soon())
+        await answered(torn.tiers, query, source.load, deadline=soon())
         source.text = "two"
         await torn.publisher.publish({"subject:a"})
         # As if its file did not hold the last second.
@@ -155,27 +155,27 @@ async def test_a_server_that_was_killed_may_have_forgotten_so_that_nothing_from_
         torn.server.kill()
         torn.server.start()
         await until(torn.vouched)
-        assert (await torn.tiers.get(query, source.load, deadline=soon())).value == "two"
+        assert (await answered(torn.tiers, query, source.load, deadline=soon())).value == "two"
 
 
 async def test_a_server_that_was_emptied_counts_from_later(torn: Torn) -> None:
     source, query = Source(), text_query("emptied")
     async with publishing_heartbeat(torn.publisher):
-        await torn.tiers.get(query, source.load, deadline=soon())
+        await answered(torn.tiers, query, source.load, deadline=soon())
         source.text = "two"
         with torn.server.bare() as bare:
             bare.flushall()
         await until(torn.vouched)
-        assert (await torn.tiers.get(query, source.load, deadline=soon())).value == "two"
+        assert (await answered(torn.tiers, query, source.load, deadline=soon())).value == "two"
 
 
 async def test_too_much_owed_makes_everything_worthless(servers: Servers) -> None:
     tiers = await servers.process()
     source, query = Source(tags=frozenset({"subject:unconcerned"})), text_query("flood")
-    await tiers.get(query, source.load, deadline=soon())
+    await answered(tiers, query, source.load, deadline=soon())
     await servers.publisher.publish({f"subject:{nth}" for nth in range(20_001)})
     assert not servers.publisher._has_pending, "it was told, and nobody had to wait until the word lapsed"
-    assert [(await tiers.get(query, source.load, deadline=soon())).tier for _ in range(2)] == ["L3", "C2"]
+    assert [(await answered(tiers, query, source.load, deadline=soon())).tier for _ in range(2)] == ["L3", "C2"]
 
 
 @pytest.mark.spec("RS-1")
@@ -183,7 +183,7 @@ async def test_without_the_shared_cache_everything_goes_on(servers: Servers) -> 
     """A refused port: each process loads for itself, and keeps it for itself."""
     tiers = await servers.process(cache="redis://127.0.0.1:1/0")
     source, query = Source(), text_query("alone")
-    assert [(await tiers.get(query, source.load, deadline=soon())).tier for _ in range(2)] == ["L3", "C2"]
+    assert [(await answered(tiers, query, source.load, deadline=soon())).tier for _ in range(2)] == ["L3", "C2"]
 
 
 @pytest.mark.spec("RS-1")
@@ -193,7 +193,7 @@ async def test_a_stopped_shared_cache_costs_a_moment_once(servers: Servers) -> N
         with server.stopped():
             begun = time.monotonic()
             for nth in range(20):
-                await tiers.get(text_query(f"slow{nth}"), Source().load, deadline=soon())
+                await answered(tiers, text_query(f"slow{nth}"), Source().load, deadline=soon())
             took_s = time.monotonic() - begun
     assert took_s < 1.0, "it is left alone for a while once it has not answered"
 
@@ -203,7 +203,7 @@ async def test_a_full_shared_cache_keeps_nothing_and_harms_nobody(servers: Serve
     with temporary_home() as folder, own_server(Path(folder), "maxmemory 1") as server:
         tiers = await servers.process(cache=server.url)
         source, query = Source(), text_query("full")
-        assert [(await tiers.get(query, source.load, deadline=soon())).tier for _ in range(2)] == ["L3", "C2"]
+        assert [(await answered(tiers, query, source.load, deadline=soon())).tier for _ in range(2)] == ["L3", "C2"]
 
 
 # Listening
@@ -213,7 +213,7 @@ async def test_a_listener_drops_what_it_hears_of_within_two_seconds(servers: Ser
     tiers = await servers.process()
     for name in "ab":
         source = Source(tags=frozenset({f"subject:{name}"}))
-        await tiers.get(text_query(name), source.load, deadline=soon())
+        await answered(tiers, text_query(name), source.load, deadline=soon())
     listener = InvalidationSubscriber(tiers.changes, tiers.local)
     await listener.listen()
     task = asyncio.create_task(listener.run())
@@ -232,7 +232,7 @@ async def test_a_listener_drops_what_it_hears_of_within_two_seconds(servers: Ser
 @pytest.mark.parametrize("trouble", ["missing", "trimmed", "emptied"])
 async def test_a_listener_that_missed_something_drops_everything(servers: Servers, trouble: str) -> None:
     tiers = await servers.process()
-    await tiers.get(text_query("a"), Source().load, deadline=soon())
+    await answered(tiers, text_query("a"), Source().load, deadline=soon())
     listener = InvalidationSubscriber(tiers.changes, tiers.local)
     await listener.listen()
     for nth in range(3):

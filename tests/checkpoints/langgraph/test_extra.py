@@ -22,7 +22,7 @@ def test_every_import_of_the_examples_is_installed_by_the_extra_or_the_package()
     project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
     stated = [*project["dependencies"], *project["optional-dependencies"]["langgraph"]]
     installed = {_normal(re.split(r"[^A-Za-z0-9._-]", one, maxsplit=1)[0]) for one in stated}
-    ours = {"imem", "journal", "kg", "cache", "checkpoints", "sync", "credibility", "recall"}
+    ours = {"imem", "journal", "kg", "cache", "checkpoints", "sync", "credibility", "recall", "postmortem"}
     lacking = {}
     for file in (TOP / "examples" / "langgraph").glob("*.py"):
         tree = ast.parse(file.read_text())

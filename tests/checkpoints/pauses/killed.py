@@ -164,7 +164,7 @@ async def attend(task: dict[str, Any], _: str, after: int, say: Say) -> None:
         )
     say("gate")
     arm(after)
-    await world.manager._waiting(soon())
+    await world.manager._gates.run_due(limit=200, deadline=soon())
     await close_world(world)
 
 

@@ -33,9 +33,9 @@ DENIAL = "SELECT imem_audit_v1('x', 'agent', 'journal', NULL, 'append', false, N
 """Writes an audit row."""
 
 OWN, ALL = "own", "all"
-WORKING, CACHE, GRAPH, PATTERNS, CREDIBILITY, AUDIT, JOURNAL, WORKFLOW, SYNC, MEMORIES = (
+WORKING, CACHE, GRAPH, PATTERNS, CREDIBILITY, AUDIT, JOURNAL, WORKFLOW, SYNC, MEMORIES, TRADES, REFLECTIONS = (
     "working_memory", "agent_cache", "graph", "patterns", "credibility", "audit", "journal", "workflow", "sync",
-    "memories",
+    "memories", "trades", "reflections",
 )  # fmt: skip
 
 TABLE: dict[str, dict[str, dict[str, str]]] = {
@@ -49,6 +49,8 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         WORKFLOW: {"read": OWN, "write": OWN, "delete": OWN},
         SYNC: {"read": ALL, "synchronize": OWN},
         MEMORIES: {"read": OWN, "write": OWN},
+        TRADES: {"read": OWN, "write": OWN},
+        REFLECTIONS: {"read": OWN, "write": OWN},
     },
     "knowledge_base_agent": {
         WORKING: {"read": OWN, "write": OWN},
@@ -61,6 +63,8 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         WORKFLOW: {"read": OWN, "write": OWN, "delete": OWN},
         SYNC: {"read": ALL, "synchronize": ALL},
         MEMORIES: {"read": ALL, "write": ALL},
+        TRADES: {"read": ALL, "write": ALL},
+        REFLECTIONS: {"read": ALL, "write": ALL},
     },
     "debate_facilitator": {
         WORKING: {"read": OWN, "write": OWN},
@@ -85,6 +89,8 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         },
         SYNC: {"read": ALL},
         MEMORIES: {"read": ALL},
+        TRADES: {"read": ALL},
+        REFLECTIONS: {"read": ALL},
     },
     "human_admin": {
         WORKING: {"read": ALL},
@@ -94,7 +100,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
             "read": ALL, "propose": ALL, "validate": ALL, "approve": ALL, "activate": ALL, "deprecate": ALL,
             "archive": ALL,
         },
-        CREDIBILITY: {"read": ALL, "write": ALL},
+        CREDIBILITY: {"read": ALL, "write": ALL, "approve": ALL},
         AUDIT: {"read": ALL, "drop_expired": ALL},
         JOURNAL: {"append": ALL, "import": ALL, "append_gates": ALL, "append_postmortem": ALL, "replay": ALL},
         WORKFLOW: {
@@ -102,6 +108,8 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         },
         SYNC: {"read": ALL, "synchronize": ALL},
         MEMORIES: {"read": ALL, "write": ALL},
+        TRADES: {"read": ALL},
+        REFLECTIONS: {"read": ALL, "write": ALL, "approve": ALL},
     },
 }  # fmt: skip
 """The specification's table, written out by hand: role → resource → action → whose. What is not here is denied."""

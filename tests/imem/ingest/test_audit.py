@@ -12,11 +12,18 @@ from imem import Memory
 from imem.journal.errors import PermissionDenied, StatementRejected
 from imem.journal.settings import Role, Settings
 from imem.kg.model import Agent, AgentKind, Company, Human, Market, Turn
+from imem.recall.signals import AgentSignal
 from tests.contents import contents, no_audit
 from tests.imem.ingest.conftest import Desk, company
 from tests.imem.ingest.test_loading import counts
 from tests.imem.ingest.test_memory import analysis, contradiction, debate, decision, finding, outcome, profile
 from tests.surface import public_methods
+
+
+def signal() -> AgentSignal:
+    said = {"agent_name": "ann", "market_id": "company:MU", "direction": "YES", "confidence": 0.5, "analysis_id": "a"}
+    return AgentSignal(**said)
+
 
 Write = Callable[[Memory], Awaitable[Any]]
 
@@ -33,6 +40,7 @@ WRITES: list[tuple[str, Write]] = [
     ("a record", lambda m: m.record(Human(id="eve"))),
     ("groups", lambda m: m.record_groups(Agent, "ann", {"profile": profile(AgentKind.BASELINE)})),
     ("a link", lambda m: m.link("PERFORMED", ("Agent", "ann"), ("Analysis", "a"))),
+    ("a signal", lambda m: m.record_signal(signal())),
     ("a correction", lambda m: m.correct(analysis(summary="Better."), "A slip.")),
 ]
 """What leaves an audit row, each by a call."""

@@ -199,11 +199,11 @@ async def test_checking_files_does_not_hold_the_horizon_back(desk: Desk) -> None
 
 async def test_the_only_process_of_a_long_run_stays_the_only_one(desk: Desk) -> None:
     """A transaction that says only who works, and has written nothing, may be idle longer than a writer."""
-    database = Database(desk.url, size=2, options="-c idle_in_transaction_session_timeout=50ms")
+    database = Database(desk.url, size=2, options="-c idle_in_transaction_session_timeout=1s")
     try:
         async with run_lock(database, "vectors") as held:
             assert held
-            await database.rows("SELECT pg_sleep(0.3)", deadline=Deadline.after_ms(60_000))
+            await database.rows("SELECT pg_sleep(1.5)", deadline=Deadline.after_ms(60_000))
             async with run_lock(database, "vectors") as another:
                 assert not another
     finally:

@@ -56,7 +56,7 @@ LINES = [
     record(
         "Finding",
         {"id": EVIL, "analysis_id": EVIL, "subject_id": SUBJECT, "agent": EVIL, "domain": EVIL, "statement": EVIL,
-         "key_drivers": [EVIL]},
+         "key_drivers": [EVIL], "direction": "negative", "confidence": 0.5},
         body=EVIL,
     ),
     record("Decision", {"id": EVIL, "subject_id": SUBJECT, "type": EVIL, "agents_involved": [EVIL], "decided_at": KNOWN,
@@ -71,6 +71,7 @@ LINES = [
     record("DataContradiction", {"id": EVIL, "subject_id": SUBJECT, "data_point": EVIL, "source_a": EVIL,
                                  "source_b": "b", "value_a": 1, "value_b": 2, "timestamp": KNOWN,
                                  "priority": "CRITICAL"}),
+    record("RegimeReading", {"id": EVIL, "observed_at": KNOWN, "regime": "NORMAL", "stale": False, "source": EVIL}),
 ]  # fmt: skip
 
 TELLING = {
@@ -82,17 +83,29 @@ TELLING = {
     "debate": [EVIL],
     "text": ["Analysis", EVIL],
     "query": ["debates_of_subject", "--set", f"subject_id={SUBJECT}"],
-    "memories": [EVIL],
+    "ask": [EVIL],
+    "memories search": [EVIL],
+    "signals": [SUBJECT, "--agent", EVIL, "--as-of", KNOWN],
     "sync dead": [],
+    "regime": [],
     "load": [],  # of a file with hostile lines and a hostile name, see below
 }
 """Commands that print what is stored, with arguments by which they print it."""
 
 ECHOING = {
     "agents": [EVIL],
+    "reflections show": [EVIL],
+    "reflections promote": [EVIL],
     "remember": [EVIL, "--author", EVIL],
+    "trades": [EVIL],
+    "memories import": [EVIL],
     "patterns": [SUBJECT],
     "lessons": [SUBJECT],
+    "agent": [EVIL, "--context", f"sector={EVIL}"],
+    "credibility pin": [EVIL, EVIL, "0.5", "--reason", EVIL],
+    "credibility unpin": [EVIL, "--reason", EVIL],
+    "credibility override": [EVIL, EVIL, "--reason", "other", "--finding", EVIL],
+    "credibility rebuild": [EVIL],
     "similar": [EVIL],
     "schema": [EVIL],
     "logs": [EVIL],
@@ -102,6 +115,11 @@ ECHOING = {
     "checkpoints diff": [EVIL, EVIL],
     "alerts": [EVIL],
     "alerts ack": [EVIL],
+    "jobs": [EVIL],
+    "panel": [EVIL],
+    "regime set": [EVIL],
+    "regime withdraw": [EVIL, "--reason", EVIL],
+    "regime import": [EVIL],
     "pause": [EVIL, "--reason", EVIL],
     "start": [EVIL, EVIL],
     "gates open": [EVIL],
@@ -123,8 +141,8 @@ ECHOING = {
 }
 """Commands that have nothing stored to print here, with hostile arguments."""
 
-STARTING = {"up", "down", "demo", "migrate", "rebuild graph"}
-"""Commands that start or end servers; they print names of ours alone."""
+STARTING = {"up", "down", "demo", "migrate", "rebuild graph", "mcp"}
+"""Commands that start or end servers; they print names of ours alone, or JSON of the protocol."""
 
 
 def commands(command: Any, *path: str) -> set[str]:

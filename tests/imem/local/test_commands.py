@@ -17,7 +17,6 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from imem import cli
 from imem.cli import app
 from imem.local import state
 from imem.local.folders import Folders
@@ -163,7 +162,7 @@ def test_the_version_of_a_checkout_that_is_not_installed(monkeypatch: pytest.Mon
         raise PackageNotFoundError(name)
 
     stated = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["version"]
-    monkeypatch.setattr(cli, "version", unknown)
+    monkeypatch.setattr("imem.terminal.version.version", unknown)
     done = CliRunner().invoke(app, ["--version"])
 
     assert (done.exit_code, done.stdout) == (0, f"{stated} (not installed)\n")

@@ -7,6 +7,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, LiteralString
@@ -594,6 +595,6 @@ def test_a_store_that_leaves_writing_to_the_system(migrated: dict[str, str], rol
 
 def test_findings_are_json_too(home: Path) -> None:
     """For whoever reads them by program."""
-    found = json.loads(json.dumps([one.to_json() for one in checks.examine({"IMEM_HOME": str(home)})]))
+    found = json.loads(json.dumps([asdict(one) for one in checks.examine({"IMEM_HOME": str(home)})]))
 
     assert {"about", "level", "text", "mend"} == set(found[0])

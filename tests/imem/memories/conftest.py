@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,16 +61,21 @@ def places(monkeypatch: pytest.MonkeyPatch) -> Places:
 
 @asynccontextmanager
 async def memory_of(house: House, actor: str = "ann", role: Role = Role.AGENT) -> AsyncIterator[Memory]:
-    async with Memory.open(house.of(actor, role)) as memory:
+    async with Memory.open(house.of(actor, role).model_copy(update={"deadline_ms": 30_000})) as memory:
         yield memory
 
 
 async def make_vectors(house: House, embedder: Places) -> Any:
     """Run the pipeline once, as the workers do."""
+    return await round_of(house, embed_due, embedder)
+
+
+async def round_of(house: House, step: Callable[..., Awaitable[Any]], *given: Any) -> Any:
+    """Run a step of a pipeline once, as the workers do."""
     assert house.settings.postgres_url is not None
     url = as_pipelines(house.settings, house.settings.postgres_url.get_secret_value())
     database = Database(url, size=2)
     try:
-        return await embed_due(database, embedder, until=NEVER)
+        return await step(database, *given, until=NEVER)
     finally:
         await database.close()

@@ -26,7 +26,7 @@ NAMESPACES = SEGMENTS.map(lambda found: ("agent", *found))
 HOSTILE = (
     "", "*", "/", "agent", "agent/", "agent//x", "/agent/x", "agent/*/x", "agent/%", "agent/_%", "agent/ne*",
     "agent/a b", "agent/a'b", 'agent/a"b', "agent/\\", "other/x", "symbol", "Global", "agent/ünï", "agent/x/",
-    "agent/x\n", "*/x", "agent/x/**", "agent/" + "x" * 300,
+    "agent/x\n", "*/x", "agent/x/**", "agent/" + "x" * 1000,
 )  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("places")
@@ -145,14 +145,18 @@ async def test_postgres_checks_writers_too(house: House) -> None:
     assert house.settings.postgres_url is not None
     call = (
         "SELECT * FROM recall.store_memory_v1('ann', 'agent', gen_random_uuid(), %s, 'semantic', 'x', '{}', 0.5, NULL,"
-        " NULL, NULL, NULL, NULL, NULL, NULL, 0.95, 10)"
+        " NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0.95, 10, false, NULL)"
     )
     with psycopg.connect(house.settings.postgres_url.get_secret_value(), autocommit=True) as conn:
         for space in ("global", "agent/bob", "agent/annabel/x"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 conn.execute(call, (space,))
         conn.execute(call, ("agent/ann/x",))
-        for statement in ("UPDATE recall.memory SET importance = 1", "DELETE FROM recall.memory_use"):
+        for statement in (
+            "UPDATE recall.memory SET importance = 1",
+            "DELETE FROM recall.memory_use",
+            "DELETE FROM recall.memory_part",
+        ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 conn.execute(statement)
 

@@ -11,11 +11,12 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from imem.journal.errors import BadInput
+from imem.journal.errors import BadInput, TooLarge
 from imem.memory import Memory
 from imem.recall.answers import Quality
 from imem.recall.memories.model import MemoriesSection, MemoryMatch, StoreStatus
-from tests.imem.memories.conftest import Places, make_vectors, memory_of
+from imem.recall.memories.upkeep import consolidate
+from tests.imem.memories.conftest import Places, make_vectors, memory_of, round_of
 from tests.imem.memory.conftest import House
 
 
@@ -83,6 +84,83 @@ async def test_a_near_duplicate_updates(house: House, places: Places) -> None:
         assert (await memory.remember("Up 11 %.")).status is StoreStatus.NEW
         assert (await memory.remember("It rises 4 %.", namespace="symbol/MU")).status is StoreStatus.NEW
         assert (await memory.remember("Growth 4 %.", namespace="symbol/MU")).status is StoreStatus.NEW
+
+
+async def test_messages_stay_as_they_were_said(house: House, places: Places) -> None:
+    """A short answer is one message in each conversation and of each author; what is similar replaces none of them."""
+    places.cosines = {"Yes.": 1.0, "Yes, it is.": 0.99}
+    async with memory_of(house) as memory:
+        first = await memory.remember("Yes.", conversation_id="a", author="Ann")
+        for conversation, author in (("a", "Bob"), ("b", "Ann"), (None, None)):
+            said = await memory.remember("Yes.", conversation_id=conversation, author=author)
+            assert said.status is StoreStatus.NEW
+        for conversation in ("a", "b"):
+            assert (await memory.remember("Yes, it is.", conversation_id=conversation)).status is StoreStatus.NEW
+        again = await memory.remember("Yes.", conversation_id="a", author="Ann")
+        assert (again.status, again.id) == (StoreStatus.IDENTICAL, first.id), "a repeated call is safe"
+        assert (await memory.remember("Yes, it is.")).status is StoreStatus.UPDATED
+    current = "SELECT conversation_id, ordinal, author, content FROM recall.memory WHERE superseded_at IS NULL"
+    assert [tuple(row.values()) for row in house.rows(f"{current} ORDER BY 1, 2")] == [
+        ("a", 1, "Ann", "Yes."),
+        ("a", 2, "Bob", "Yes."),
+        ("a", 3, None, "Yes, it is."),
+        ("b", 1, "Ann", "Yes."),
+        ("b", 2, None, "Yes, it is."),
+        (None, None, None, "Yes, it is."),
+    ]
+
+
+async def test_texts_that_begin_alike_are_two(house: House) -> None:
+    """Their vectors are the same, as the encoder reads the beginning: what they end with is not lost."""
+    beginning = "The board met on Monday and heard the report of the committee. " * 30
+    async with memory_of(house) as memory:
+        for end in ("It sells the plant.", "It keeps the plant."):
+            assert (await memory.remember(beginning + end)).status is StoreStatus.NEW
+
+
+@pytest.mark.spec("RC-17")
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Margins moved by 4 %.", "Margins moved by -4 %."),
+        ("The target went from 4 to 11.", "The target went from 11 to 4."),
+        ("ارتفع السعر ٤٪", "ارتفع السعر ٢٣٪"),
+        ("HBM is sold out.", "HBM is not sold out."),
+        ("It does open.", "It doesn't open."),
+        ("Margins ↑", "Margins ↓"),
+        # The encoder's own vectors of these are as similar as those of near-duplicates.
+        ("Micron gained share from Samsung.", "Samsung gained share from Micron."),
+        ("ارتفع سعر النفط بسبب العقوبات", "انخفض سعر النفط بسبب العقوبات"),
+        ("ราคาน้ำมันสูงขึ้น", "โรงงานจะปิด"),
+        ("株を買う", "株を売る"),
+    ],
+)
+async def test_what_vectors_do_not_tell_apart(house: House, places: Places, one: str, other: str) -> None:
+    """A sign, an order, a negation, a script that the encoder cannot read: neither takes the place of the other."""
+    places.cosines = {one: 1.0, other: 1.0}
+    async with memory_of(house) as memory:
+        assert [(await memory.remember(text)).status for text in (one, other)] == [StoreStatus.NEW] * 2
+    assert (await round_of(house, consolidate, places))["merged"] == 0
+
+
+async def test_the_same_in_other_words(house: House, places: Places) -> None:
+    """Neither a contraction nor another word makes another memory of it."""
+    said = ["It isn't open.", "It is not open.", "It is not opened yet."]
+    places.cosines = dict.fromkeys(said, 1.0)
+    async with memory_of(house) as memory:
+        assert len({(await memory.remember(text)).id for text in said}) == 1
+
+
+async def test_metadata_that_are_too_large_together(house: House, places: Places) -> None:
+    """The call says so, and nothing is written; the daily round leaves such memories as they are."""
+    places.cosines = {"Up 4 %.": 1.0, "Growth 4 %.": 0.92}
+    async with memory_of(house) as memory:
+        await memory.remember("Up 4 %.", metadata={"a": "x" * 40_000})
+        with pytest.raises(TooLarge, match="64 KiB"):
+            await memory.remember("Up 4 %.", metadata={"b": "x" * 40_000})
+        await memory.remember("Growth 4 %.", metadata={"b": "x" * 40_000})
+    assert await round_of(house, consolidate, places) == {"merged": 0, "more": False}
+    assert house.rows("SELECT count(*) FROM recall.memory") == [{"count": 2}]
 
 
 @pytest.mark.spec("RC-17")

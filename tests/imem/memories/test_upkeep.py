@@ -14,7 +14,7 @@ from imem.journal.postgres.database import Database
 from imem.kg.similarity.embedders import unit
 from imem.recall.memories import upkeep
 from imem.recall.memories.upkeep import ACCESSES, AGE, DECAY, LEAST, UNUSED, consolidate, maintain
-from tests.imem.memories.conftest import NEVER, Places, memory_of
+from tests.imem.memories.conftest import NEVER, Places, make_vectors, memory_of
 from tests.imem.memory.conftest import House
 from tests.servers import as_pipelines
 
@@ -79,7 +79,12 @@ async def test_what_nobody_needs_fades(house: House, pipelines: Database) -> Non
         for name, (importance, age, accesses) in conditions.items():
             one = await memory.remember(name, importance=importance)
             before = age + timedelta(minutes=1)
-            house.rows("UPDATE recall.memory SET created_at = now() - %s WHERE id = %s", before, one.id)
+            house.rows(
+                "UPDATE recall.memory SET created_at = now() - %s, recorded_at = now() - %s WHERE id = %s",
+                before,
+                before,
+                one.id,
+            )
             if accesses:
                 house.rows("INSERT INTO recall.memory_use VALUES (%s, %s, now() - %s)", one.id, accesses, before)
 
@@ -95,4 +100,57 @@ async def test_what_nobody_needs_fades(house: House, pipelines: Database) -> Non
         house.rows("UPDATE recall.memory_namespace SET maintained_at = now() - interval '1 day'")
         assert (await maintain(pipelines, until=NEVER))["decayed"] == 1
     assert timedelta(days=1) < UNUSED
+
+
+@pytest.mark.usefixtures("places")
+async def test_what_was_imported_is_as_old_as_its_import(house: House, pipelines: Database) -> None:
+    """However old it is where it comes from: it neither decays nor is deleted on the day after."""
+    async with memory_of(house) as memory:
+        for name, importance in (("old", 0.5), ("old and unimportant", LEAST / 2)):
+            one = await memory.remember(name, importance=importance)
+            house.rows("UPDATE recall.memory SET created_at = '2020-01-01' WHERE id = %s", one.id)
+    assert await maintain(pipelines, until=NEVER) == {"decayed": 0, "deleted": 0, "more": False}
+
+
+async def test_a_large_namespace_is_consolidated_page_by_page(
+    house: House, places: Places, pipelines: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No statement looks at more than a page of new memories, and what says the same on two of them becomes one."""
+    monkeypatch.setattr(upkeep, "PAGE", 3)
+    looked: list[int] = []
+    real = Database.named
+
+    async def named(self: Database, name: str, given: Any = None, **more: Any) -> Any:
+        if name == "similar_memories":
+            [row] = house.rows(
+                "SELECT count(*) FROM recall.memory AS m JOIN recall.memory_namespace AS s USING (namespace) "
+                "WHERE m.recorded_at > s.consolidated_at AND m.recorded_at <= %s AND m.superseded_at IS NULL",
+                given["at"],
+            )
+            looked.append(row["count"])
+        return await real(self, name, given, **more)
+
+    monkeypatch.setattr(Database, "named", named)
+    places.cosines = {"first of ten": 1.0, "last of ten": 0.93}
+    async with memory_of(house) as memory:
+        await memory.remember("first of ten")
+        for letter in "abcdefgh":
+            await memory.remember(f"something else, {letter}")
+        await memory.remember("last of ten")
+    assert await consolidate(pipelines, places, until=NEVER) == {"merged": 1, "more": False}
+    assert len(looked) >= 4
+    assert max(looked) == 3
     assert upkeep.MERGED == 0.90
+
+
+async def test_a_vector_that_is_made_late_is_compared_too(house: House, places: Places, pipelines: Database) -> None:
+    """Of a text that was stored without the encoder, the first round after its vector is made finds what is similar."""
+    places.cosines = {"early": 1.0, "late": 0.93}
+    async with memory_of(house) as memory:
+        places.away = True
+        await memory.remember("late")
+        places.away = False
+        await memory.remember("early")
+    assert (await consolidate(pipelines, places, until=NEVER))["merged"] == 0
+    await make_vectors(house, places)
+    assert await consolidate(pipelines, places, until=NEVER) == {"merged": 1, "more": False}

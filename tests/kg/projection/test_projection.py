@@ -181,7 +181,7 @@ async def test_killed_while_it_empties_the_graph(
     await lease.seize()
 
     with monkeypatch.context() as patch:
-        patch.setattr(verification, "_WIPE_NODES", 3)
+        patch.setattr(verification, "WIPE_NODES", 3)
 
         def killed() -> None:
             raise KeyboardInterrupt

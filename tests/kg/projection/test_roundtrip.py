@@ -12,12 +12,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from imem.journal.errors import BadInput
-from imem.kg.kinds.catalog import CORE, KINDS, LINKS, from_graph, implied_links, link_props, to_model
+from imem.kg.kinds.catalog import CORE, KINDS, LINKS, from_graph, implied_links, link_props
 from imem.kg.kinds.links import LINK_KINDS, LinkKind
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
 from tests.kg.projection.conftest import CHAOS
 from tests.kg.projection.world import Journal, Line, World, analysis, writer_of
+from tests.models import to_model
 from tests.strategies import HOSTILE, cores_of, link_lines_of, properties_of
 
 KNOWN = "2026-02-03T04:05:06.789012Z"

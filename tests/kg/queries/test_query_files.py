@@ -20,7 +20,19 @@ from tests.kg.queries.build import Row, as_of, ask, at
 from tests.kg.queries.conftest import Address
 
 TOP = Path(__file__).resolve().parents[3]
-PACKAGES = ("journal", "jobs", "alerts", "kg", "cache", "checkpoints", "sync", "credibility", "recall", "imem")
+PACKAGES = (
+    "journal",
+    "jobs",
+    "alerts",
+    "kg",
+    "cache",
+    "checkpoints",
+    "sync",
+    "credibility",
+    "recall",
+    "postmortem",
+    "imem",
+)
 
 SPECIFIED = {
     "subjects": {

@@ -134,7 +134,7 @@ async def test_a_long_series_has_neighbours_of_other_questions(house: House, mem
     lists = await house.lists()
     assert all({key for key, _ in near} <= others for analysed, near in lists.items() if analysed.startswith("tx"))
     assert {key[:2] for key, _ in lists["ca00"]} <= {"tx", "ny"}
-    section = await memory.similar("market:tx-5", min_score=0.0)
+    section = await memory.similar("market:tx-5", min_score=0.0, deadline_ms=30_000)
     assert section.total == len(section.items) > 0
     assert set(keys(section)) <= others
 

@@ -1,0 +1,69 @@
+"""Raises alerts about many denials, and about scores that wait: each at most one, closed when it is over."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import UUID
+
+import structlog
+from prometheus_client import Gauge
+
+from imem.alerts.store import NewAlert, Severity, close_alerts, raise_alert
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import id_of, new_id, rows
+
+log = structlog.get_logger()
+
+MOST_DENIALS: Final = 10
+"""Denials within an hour above which an alert says so (performance-and-resilience, section 8)."""
+
+DENIALS: Final = "ACCESS_DENIALS"
+"""Kind of that alert."""
+
+LATEST_S: Final = 900.0
+"""How long a statement may wait to be scored before an alert says so, in seconds; normal is a minute."""
+
+LATE: Final = "SCORES_LATE"
+"""Kind of that alert."""
+
+DENIED: Final = Gauge("access_denials_gauge", "Denials of the last hour.", multiprocess_mode="mostrecent")
+LAG_S: Final = Gauge(
+    "settled_lag_seconds_gauge", "How long the oldest statement that is not scored has waited.",
+    multiprocess_mode="mostrecent",
+)  # fmt: skip
+
+
+async def watch_access(database: Database, *, deadline: Deadline) -> dict[str, Any]:
+    """
+    Raise and close the alerts; return how many denials there were in an hour, and the lag of scores in seconds.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: alerts were not updated; the next round does.
+    """
+    [denied] = await database.named("denials_of_hour", deadline=deadline)
+    [waiting] = await database.named("settled_lag", deadline=deadline)
+    count, lag_s = denied["denials"], waiting["lag_s"]
+    DENIED.set(count)
+    LAG_S.set(lag_s)
+    reason = f"{count} calls were denied within an hour, most of them by {denied['most']}."
+    over = count > MOST_DENIALS
+    await _update(database, id_of("denials"), DENIALS, reason if over else None, deadline)
+    reason = f"What was recorded {lag_s / 60:.0f} minutes ago is not scored yet: does a worker run?"
+    await _update(database, id_of("scores late"), LATE, reason if lag_s > LATEST_S else None, deadline)
+    return {"denials": count, "settled_lag_s": round(lag_s)}
+
+
+async def _update(database: Database, about: UUID, kind: str, reason: str | None, deadline: Deadline) -> None:
+    """Raise the alert *about*, for *reason*, unless it is open; without a reason close it."""
+    async with database.transaction(deadline) as conn:
+        await rows(conn, "lock_alerts_about", {"about": about})
+        is_open = bool(await rows(conn, "open_alert_about", {"about": about}))
+        if reason is not None and not is_open:
+            log.warning("alert.raised", kind=kind, reason=reason)
+            alert = NewAlert(
+                alert_id=new_id(), kind=kind, severity=Severity.HIGH, about=about, payload={"reason": reason}
+            )
+            await raise_alert(conn, alert)
+        elif reason is None and is_open:
+            await close_alerts(conn, about)

@@ -1,0 +1,291 @@
+"""
+Weights of agents from their records on common questions, and pooled answers (docs/explanation/panels.md). Pure.
+
+The loss of a claim is its squared error (:func:`imem.credibility.settlement.signed_error`), and it counts against the
+mean loss of the other agents on the same question: a span of easy questions gives no one an advantage. Claims with one
+``target_at`` are one observation. Within it, the part of the loss that all claims of the agent share, the square of
+their mean error, is one draw, whatever their number; the rest tells which questions the agent told apart. Both parts
+are averaged with age and shrunk towards zero, the shared part much more. The weight is the exponential of minus what
+remains, so that it grows smoothly with evidence and is the equal weight without any.
+
+Agents whose losses and errors agree in observation after observation share one weight: a copy adds nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from imem.credibility.posterior import INTERVAL, SECONDS_IN_YEAR
+from imem.credibility.scores.context import ClaimContext, matches
+
+HALFLIFE_YEARS: Final = 2.0
+"""Age of an observation at which it weighs half."""
+
+SHARPNESS: Final = 4.0
+"""Logarithm of the weight per loss saved, in units of the typical loss of the panel."""
+
+OWN_PRIOR: Final = 16.0
+SHARED_PRIOR: Final = 208.0
+"""Observations without an advantage that are added to each part: shrinkage towards the equal weight."""
+
+PRIOR_LOSS: Final = 0.25
+"""Typical loss before any evidence: that of a probability of one half."""
+
+IN_CONTEXT: Final = 4
+OUT_OF_CONTEXT: Final = 0.5
+"""Dimensions that a claim must share with the context asked for to count in full, and what it counts otherwise."""
+
+COPY_DISTANCE: Final = 0.1
+"""Share of two agents' own variation by which their records must at least differ to count as two."""
+
+COPY_PRIOR: Final = 2.0
+"""Observations by which similarity is shrunk towards the panel's usual one: a new name is as similar as others are."""
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """
+    Observations of agents in contexts, each valid from a moment on, as columns of one length.
+
+    Attributes:
+        agent: indices of agents.
+        at: since when each is valid, in seconds since 1970, as is *target_at*.
+        context: indices of *contexts*.
+        values: by observation its rows, loss, peer loss and error; see
+            :class:`imem.credibility.track_steps.PeerComparison`.
+    """
+
+    agent: Indices
+    at: Floats
+    target_at: Floats
+    context: Indices
+    contexts: Sequence[ClaimContext]
+    values: Floats
+
+
+class AgentWeight(NamedTuple):
+    """
+    The weight of one agent in a panel.
+
+    Attributes:
+        agent: its name.
+        weight: its share; those of a panel sum to 1.
+        observations: observations with questions that others answered too.
+        loss, peer_loss: decayed mean loss, and that of the others on the same questions; None without observations.
+        bias: decayed mean signed error; None without observations.
+        advantage: what it saves of the typical loss after shrinkage, as a fraction; above zero is better.
+        spread: standard error of the logarithm of the weight.
+        shared_with: agents that it matches so closely that they share one weight.
+    """
+
+    agent: str
+    weight: float
+    observations: int
+    loss: float | None
+    peer_loss: float | None
+    bias: float | None
+    advantage: float
+    spread: float
+    shared_with: tuple[str, ...] = ()
+
+
+class Pool(NamedTuple):
+    """A pooled answer with its 95 % interval; None for a single answer, which has no spread."""
+
+    value: float
+    lower: float | None
+    upper: float | None
+
+
+class Evidence:
+    """Observations of several agents, from which weights as of any moment are computed."""
+
+    def __init__(self, agents: Sequence[str], observed: Observations) -> None:
+        self.agents = tuple(agents)
+        # By when they became valid: of several versions of an observation the last one counts.
+        order = np.argsort(observed.at, kind="stable")
+        self._at, self._values = observed.at[order], observed.values[order]
+        self._targets, targets = np.unique(observed.target_at[order], return_inverse=True)
+        self._contexts, self._context = observed.contexts, observed.context[order]
+        self._place = observed.agent[order] * len(self._targets) + targets
+        self._cell = self._place * len(self._contexts) + self._context
+
+    def weights(
+        self, at: datetime, context: ClaimContext | None = None, *, since: datetime | None = None
+    ) -> list[AgentWeight]:
+        """
+        Return the weight of each agent as of *at*, in the agents' order.
+
+        Args:
+            context: of the questions; claims of other contexts count less. None: of any.
+            since: the earliest ``target_at`` that counts; None for all.
+        """
+        moment = at.timestamp()
+        last = int(np.searchsorted(self._at, moment, side="right"))
+        newest = last - 1 - np.unique(self._cell[:last][::-1], return_index=True)[1]
+        place, values = self._place[newest], self._values[newest]
+        share = np.ones(len(self._contexts))
+        if context is not None:
+            share = np.array([1.0 if matches(one, context) >= IN_CONTEXT else OUT_OF_CONTEXT for one in self._contexts])
+        counted = values[:, 0] * share[self._context[newest]]
+        shape = len(self.agents), len(self._targets)
+
+        def summed(column: Floats) -> Floats:
+            # Of nothing at all it would be whole numbers.
+            return np.bincount(place, column, shape[0] * shape[1]).reshape(shape).astype(np.float64, copy=False)
+
+        total, part = summed(values[:, 0]), summed(counted)
+        means = np.stack([summed(counted * column) for column in values[:, 1:].T], axis=2)
+        means /= np.maximum(part, 1e-12)[..., None]
+        targets = self._targets
+        age = np.maximum(moment - targets, 0.0) / SECONDS_IN_YEAR
+        weight = 0.5 ** (age / HALFLIFE_YEARS) * part / np.maximum(total, 1.0)
+        if since is not None:
+            counts = targets > since.timestamp()
+            weight, total, means = weight[:, counts], total[:, counts], means[:, counts]
+        return _weights(self.agents, weight, total, means)
+
+
+def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats) -> list[AgentWeight]:
+    """
+    Return the weights.
+
+    Args:
+        weight: by agent and observation; zero where it has none, as in *rows* and *means* (loss, peer loss, error).
+    """
+    there = rows > 0
+    loss, peer_loss, error = means[..., 0], means[..., 1], means[..., 2]
+    # What one claim alone shares is no more than its own error: it is taken out as far as there are several.
+    shared = np.where(there, (1.0 - 1.0 / np.maximum(rows, 1.0)) * error * error, 0.0)
+    # The others' shared part on the same questions: of their loss, as large a share as in the panel's.
+    share = np.minimum(1.0, shared.sum(axis=0) / np.maximum(np.where(there, loss, 0.0).sum(axis=0), 1e-12))
+    of_all = np.where(there, shared - peer_loss * share, 0.0)
+    own = np.where(there, loss - peer_loss, 0.0) - of_all
+    weights = weight.sum(axis=1)
+    typical = ((weight * peer_loss).sum() + OWN_PRIOR * PRIOR_LOSS * len(agents)) / (
+        weights.sum() + OWN_PRIOR * len(agents)
+    )
+    saved = np.zeros(len(agents))
+    variance = np.zeros(len(agents))
+    for part, prior in ((own, OWN_PRIOR), (of_all, SHARED_PRIOR)):
+        mean = (weight * part).sum(axis=1) / (weights + prior)
+        saved -= mean
+        variance += (weight**2 * np.where(there, part - mean[:, None], 0.0) ** 2).sum(axis=1) / (weights + prior) ** 2
+    advantage = saved / typical
+    alike = _similarity(weight, np.stack([loss, error], axis=2), there)
+    raw = np.exp(SHARPNESS * (advantage - advantage.max(initial=0.0))) / alike.sum(axis=1)
+    shares = raw / raw.sum()
+    found = []
+    for place, agent in enumerate(agents):
+        seen = weights[place] > 0
+        means_of = (weight[place] @ means[place] / weights[place]).tolist() if seen else (None, None, None)
+        same = tuple(agents[int(other)] for other in np.flatnonzero(alike[place] >= 0.5) if other != place)
+        found.append(
+            AgentWeight(
+                agent,
+                float(shares[place]),
+                int(there[place].sum()),
+                means_of[0],
+                means_of[1],
+                means_of[2],
+                advantage=float(advantage[place]),
+                spread=SHARPNESS * math.sqrt(variance[place]) / float(typical),
+                shared_with=same,
+            )
+        )
+    return found
+
+
+def _similarity(weight: Floats, points: Floats, there: NDArray[np.bool_]) -> Floats:
+    """
+    Return how closely each two agents match, 0 to 1: by the distance of their losses and errors in common observations.
+
+    The distance is compared with how far both lie from the panel's mean, so that to agree with all is no match.
+    """
+    count = np.maximum(there.sum(axis=0), 1)[:, None]
+    apart = np.where(there[..., None], points - (points * there[..., None]).sum(axis=0) / count, 0.0)
+    ours, theirs = weight * there, there.T.astype(float)
+    points, size = points * there[..., None], (apart**2).sum(axis=2)
+    # Sums over common observations, of squares of differences multiplied out, so that they are products of matrices.
+    squares = (points**2).sum(axis=2)
+    distance = (ours * squares) @ theirs + ours @ squares.T
+    distance -= 2.0 * sum((ours * one) @ one.T for one in np.moveaxis(points, 2, 0))
+    spread = (ours * size) @ theirs + ours @ size.T
+    common = ours @ theirs
+    nearness = np.maximum(0.0, 1.0 - np.maximum(distance, 0.0) / (COPY_DISTANCE * np.maximum(spread, 1e-12))) ** 2
+    known = common / (common + COPY_PRIOR)
+    np.fill_diagonal(known, 0.0)
+    usual = float((known * nearness).sum() / max(known.sum(), 1e-12))
+    alike: Floats = known * nearness + (1.0 - known) * usual
+    np.fill_diagonal(alike, 1.0)
+    return alike
+
+
+# Pools
+
+
+def equal_weights(agents: Sequence[str]) -> dict[str, float]:
+    """Return the same share for each agent."""
+    return {agent: 1.0 / len(agents) for agent in agents}
+
+
+def pooled(
+    answers: Mapping[str, float], weights: Mapping[str, AgentWeight] | None = None, *, most: float = 1.0
+) -> Pool:
+    """
+    Return the weighted mean of probabilities, 0 to *most*; with equal weights for None.
+
+    The interval says how far the disagreement of the agents and the uncertainty of their weights leave it open: it is
+    that of a ratio over agents (Cochran, *Sampling Techniques*, 3rd ed., section 6.4), with Student's t.
+    """
+    names, values, shares, spread = _arranged(answers, weights)
+    value = float(shares @ values)
+    lower, upper = _interval(value, values, shares, spread)
+    if lower is None or upper is None or not names:
+        return Pool(value, None, None)
+    return Pool(value, max(0.0, lower), min(most, upper))
+
+
+def pooled_value(answers: Mapping[str, float], weights: Mapping[str, AgentWeight] | None = None) -> Pool:
+    """Return the weighted median of point forecasts, with an interval as in :func:`pooled`."""
+    _, values, shares, spread = _arranged(answers, weights)
+    order = np.argsort(values, kind="stable")
+    cumulated = np.cumsum(shares[order])
+    place = int(np.searchsorted(cumulated, 0.5 - 1e-12))
+    value = float(values[order][place])
+    if abs(cumulated[place] - 0.5) <= 1e-12 and place + 1 < len(values):
+        value = (value + float(values[order][place + 1])) / 2.0
+    return Pool(value, *_interval(value, values, shares, spread))
+
+
+def _arranged(
+    answers: Mapping[str, float], weights: Mapping[str, AgentWeight] | None
+) -> tuple[list[str], Floats, Floats, Floats]:
+    """Return names, answers, shares that sum to 1, and the spreads of the weights, by name."""
+    names = sorted(answers)
+    values = np.array([answers[name] for name in names], dtype=float)
+    if weights is None:
+        return names, values, np.full(len(names), 1.0 / len(names)), np.zeros(len(names))
+    shares = np.array([weights[name].weight for name in names])
+    return names, values, shares / shares.sum(), np.array([weights[name].spread for name in names])
+
+
+def _interval(value: float, values: Floats, shares: Floats, spread: Floats) -> tuple[float | None, float | None]:
+    count = len(values)
+    effective = 1.0 / float((shares**2).sum())
+    if count < 2 or effective <= 1.0 + 1e-9:
+        return None, None
+    variance = float((shares**2 * (values - value) ** 2 * (count / (count - 1.0) + spread**2)).sum())
+    reach = float(stdtrit(max(effective - 1.0, 1.0), INTERVAL[1])) * math.sqrt(variance)
+    return value - reach, value + reach

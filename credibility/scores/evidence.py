@@ -1,0 +1,80 @@
+"""The evidence of agents by context, as of any moment: what scores are computed from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+
+from imem.credibility import store
+from imem.credibility.scores.cells import CellStep, decayed
+from imem.credibility.scores.context import ClaimContext, ContextCell
+from imem.credibility.store import TrackRecordKey
+from imem.credibility.track_record import moments_read
+from imem.credibility.track_steps import steps_of
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import rows
+from imem.kg.asof import AsOf, AsOfClock
+
+
+async def cells_of(
+    database: Database, asked: Sequence[tuple[str, str, AsOf]], *, halflife_years: float, deadline: Deadline
+) -> list[list[ContextCell]]:
+    """
+    Return the cells of each agent and domain as of each moment, decayed to it, in one statement and in the order asked.
+
+    Cells are read as they are stored. For another half-life than the stored one they are computed from the scores,
+    which is slower and gives the same.
+
+    Args:
+        asked: (agent, domain, moment); all moments on one clock. On the recorded clock a moment is clamped to the
+            scored horizon, as for track records.
+        halflife_years: for agents whose credibility record names none.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
+    """
+    if not asked:
+        return []
+    clock = asked[0][2].clock
+    async with database.connection(deadline) as conn:
+        waiting = (await rows(conn, "settled_horizon"))[0]["waiting_since"]
+        moments = [moments_read(as_of, waiting) for _, _, as_of in asked]
+        found: dict[int, list[Row]] = defaultdict(list)
+        for row in await rows(
+            conn,
+            "cells_as_of",
+            {
+                "agents": [agent for agent, _, _ in asked],
+                "domains": [domain for _, domain, _ in asked],
+                "clock": clock.value,
+                "known_until": [known for known, _ in moments],
+                "recorded_until": [recorded for _, recorded in moments],
+            },
+        ):
+            found[row["n"]].append(row)
+        computed: dict[tuple[TrackRecordKey, float], list[CellStep]] = {}
+        answers = []
+        for number, ((agent, domain, _), moment) in enumerate(zip(asked, moments, strict=True), start=1):
+            kept = found[number]
+            halflife = (kept[0]["wanted_halflife_years"] if kept else None) or halflife_years
+            steps = [store.cell_step_of(row) for row in kept]
+            if any(row["halflife_years"] != halflife for row in kept):
+                pair = TrackRecordKey(agent, domain)
+                if (pair, halflife) not in computed:
+                    computed[pair, halflife] = await _computed(conn, pair, clock, halflife)
+                steps = _newest(computed[pair, halflife], min(moment))
+            answers.append([decayed(step, moment[0], halflife) for step in steps if step.cell.rows])
+    return answers
+
+
+async def _computed(conn: Connection, pair: TrackRecordKey, clock: AsOfClock, halflife_years: float) -> list[CellStep]:
+    return steps_of(await store.scores_of(conn, pair), clock, halflife_years).cells
+
+
+def _newest(steps: Sequence[CellStep], until: datetime) -> list[CellStep]:
+    """Return the newest step of each context at or before *until*, by context as they are stored."""
+    found: dict[ClaimContext, CellStep] = {step.cell.context: step for step in steps if step.at <= until}
+    return [found[context] for context in sorted(found, key=store.name_of_context)]

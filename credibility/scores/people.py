@@ -1,0 +1,218 @@
+"""
+What people say about agents, as of a moment: overrides, pins, and corrections of biases that they approved.
+
+A recommendation is a finding of the agent in the domain. An override of a finding was right when the finding turned out
+wrong, one of a decision when its verdict is a failure; of an analysis that is not known.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, Final
+
+from imem.credibility.scores.overrides import (
+    REVIEW_MONTHS,
+    TRAILING,
+    OverrideFact,
+    OverrideFigures,
+    OverrideRate,
+    override_figures,
+)
+from imem.credibility.track_record import scores_as_of
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.database import Database
+from imem.kg.asof import AsOf, RecordAsOf, dated
+from imem.kg.kinds.enums import BiasKind, BiasStatus, DecisionOutcome
+
+Pair = tuple[str, str]
+"""Agent and domain."""
+
+KINDS: Final = ("HumanOverride", "CredibilityPin", "BiasCorrection")
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A score that a person holds, with why, since when, and until when; None: until it is taken out."""
+
+    id: str
+    score: float
+    reason: str
+    pinned_at: datetime
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """An approved correction of a bias; *sector* and *regime* are None where it holds for all."""
+
+    id: str
+    metric: str
+    sector: str | None
+    regime: str | None
+    kind: BiasKind
+    bias: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleFacts:
+    """What people said about one agent in one domain."""
+
+    overrides: OverrideFigures = OverrideFigures()  # noqa: RUF009 - it is immutable
+    pin: Pin | None = None
+    corrections: tuple[Correction, ...] = ()
+
+
+NOTHING: Final = PeopleFacts()
+
+
+async def people_facts(
+    database: Database, pairs: Sequence[Pair], at: AsOf, until: datetime, *, deadline: Deadline
+) -> Mapping[Pair, PeopleFacts]:
+    """
+    Return what people said about each pair about which they said anything.
+
+    Args:
+        until: the latest moment that counts, on the clock of *at*.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
+    """
+    agents = sorted({agent for agent, _ in pairs})
+    found = await database.named(
+        "records_about_agents", {"kinds": list(KINDS), "agents": agents, **at.limits}, deadline=deadline
+    )
+    if not found:
+        return {}
+    answer = await dated(database, [(row["kind"], row["key"]) for row in found], at, deadline=deadline)
+    by_kind: dict[str, dict[Pair, list[RecordAsOf]]] = {kind: defaultdict(list) for kind in KINDS}
+    wanted = set(pairs)
+    for (kind, _), record in sorted(answer.records.items()):
+        pair = record.core["agent"], record.core["domain"]
+        if pair in wanted:
+            by_kind[kind][pair].append(record)
+    figures = await _figures(database, by_kind["HumanOverride"], at, until, deadline)
+    return {
+        pair: PeopleFacts(
+            figures.get(pair, NOTHING.overrides),
+            _pin(by_kind["CredibilityPin"][pair], until),
+            tuple(map(_correction, filter(_approved, by_kind["BiasCorrection"][pair]))),
+        )
+        for pair in {pair for records in by_kind.values() for pair in records}
+    }
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _pin(records: Iterable[RecordAsOf], until: datetime) -> Pin | None:
+    pins = []
+    for record in records:
+        core, end = record.core, record.groups.get("end")
+        since, by = datetime.fromisoformat(core["pinned_at"]), _moment(core.get("until"))
+        pin = Pin(record.key, core["score"], core["reason"], since, by)
+        ends = [one for one in (pin.until, _moment(end["ended_at"]) if end else None) if one is not None]
+        if pin.pinned_at <= until and all(one > until for one in ends):
+            pins.append(pin)
+    return max(pins, key=lambda one: (one.pinned_at, one.id), default=None)
+
+
+def _approved(record: RecordAsOf) -> bool:
+    return record.groups.get("state", {}).get("status") == BiasStatus.APPROVED
+
+
+def _correction(record: RecordAsOf) -> Correction:
+    core = record.core
+    return Correction(
+        record.key, core["of_metric"], core.get("sector"), core.get("regime"), BiasKind(core["kind"]), core["bias"],
+        core["n"],
+    )  # fmt: skip
+
+
+# Overrides
+
+
+async def _figures(
+    database: Database, records: Mapping[Pair, Sequence[RecordAsOf]], at: AsOf, until: datetime, deadline: Deadline
+) -> dict[Pair, OverrideFigures]:
+    counted: dict[Pair, list[tuple[datetime, RecordAsOf]]] = {}
+    for pair, of_pair in records.items():
+        dated_ones = [(datetime.fromisoformat(one.core["overridden_at"]), one) for one in of_pair]
+        inside = [one for one in dated_ones if until - TRAILING < one[0] <= until and not one[1].core.get("withdrawn")]
+        if inside:
+            counted[pair] = inside
+    if not counted:
+        return {}
+    pairs = sorted(counted)
+    right = await _right(database, [one for of_pair in counted.values() for _, one in of_pair], at, deadline)
+    given: dict[str, Any] = {
+        "agents": [agent for agent, _ in pairs],
+        "domains": [domain for _, domain in pairs],
+        "since": until - TRAILING,
+        **at.limits,
+    }
+    made: dict[Pair, dict[datetime, int]] = defaultdict(dict)
+    for row in await database.named("recommendations", given, deadline=deadline):
+        made[pairs[row["n"] - 1]][row["month"].astimezone(UTC)] = row["recommendations"]
+    findings = sorted({one.core["finding_id"] for of in counted.values() for _, one in of if one.get("finding_id")})
+    given |= {"overridden": findings, "clock": at.clock.value, "until": until}
+    contexts: dict[Pair, dict[str, dict[str, OverrideRate]]] = defaultdict(lambda: defaultdict(dict))
+    for row in await database.named("overridden_by_context", given, deadline=deadline):
+        rate = OverrideRate(row["overridden"], row["claims"])
+        contexts[pairs[row["n"] - 1]][row["dimension"]][row["value"]] = rate
+    edges = _month_edges(until)
+    figures = {}
+    for pair in pairs:
+        overridden = counted[pair]
+        facts = [OverrideFact(one.core["reason"], right.get(_target(one.core))) for _, one in overridden]
+        months = [
+            OverrideRate(_targets(one for moment, one in overridden if start <= moment < end), made[pair].get(start, 0))
+            for start, end in pairwise(edges)
+        ]
+        total = OverrideRate(_targets(one for _, one in overridden), sum(made[pair].values()))
+        figures[pair] = override_figures(facts, total, months, contexts[pair])
+    return figures
+
+
+def _target(core: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the kind and key of what was overridden."""
+    names = {"Finding": "finding_id", "Analysis": "analysis_id", "Decision": "decision_id"}
+    return next((kind, core[name]) for kind, name in names.items() if core.get(name) is not None)
+
+
+def _targets(records: Iterable[RecordAsOf]) -> int:
+    """Return how many recommendations were overridden, each once."""
+    return len({_target(record.core) for record in records})
+
+
+def _month_edges(until: datetime) -> list[datetime]:
+    """Return the starts of the last complete calendar months and the end of the last, in UTC."""
+    of = until.astimezone(UTC)
+    count = of.year * 12 + of.month - 1
+    return [datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC) for month in range(count - REVIEW_MONTHS, count + 1)]
+
+
+async def _right(
+    database: Database, records: Sequence[RecordAsOf], at: AsOf, deadline: Deadline
+) -> dict[tuple[str, str], bool]:
+    """Return whether the override of each recommendation was right, where that is known."""
+    targets = {_target(record.core) for record in records}
+    findings = sorted(key for kind, key in targets if kind == "Finding")
+    decisions = sorted(one for one in targets if one[0] == "Decision")
+    found: dict[tuple[str, str], bool] = {}
+    if findings:
+        scored = await scores_as_of(database, findings, at, deadline=deadline)
+        found |= {("Finding", key): row["y"] == 0 for key, row in scored.items() if row["y"] is not None}
+    if decisions:
+        verdicts = (await dated(database, decisions, at, deadline=deadline)).records
+        ends = (DecisionOutcome.SUCCESS, DecisionOutcome.FAILURE)
+        for ref, record in verdicts.items():
+            verdict = record.groups.get("outcome", {}).get("outcome")
+            if verdict in ends:
+                found[ref] = verdict == DecisionOutcome.FAILURE
+    return found

@@ -1,0 +1,105 @@
+"""The record of a score, in which all of it is published. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from imem.credibility.scores.designed import override_penalty
+from imem.credibility.scores.overrides import OverrideRate
+from imem.credibility.scores.people import Correction
+from imem.credibility.scores.reading import AgentScore
+from imem.credibility.scores.scope import Share
+from imem.journal.events.canonical import canonical_json
+from imem.kg.kinds.fields import JSON_BYTES
+from imem.kg.kinds.trust import AgentCredibility
+
+ROOM: Final = JSON_BYTES - 512
+"""Bytes of a property for what is told by name; the rest is for what holds it together."""
+
+T = TypeVar("T")
+
+
+def credibility_of(score: AgentScore, at: datetime) -> AgentCredibility:
+    """
+    Return the record of a score.
+
+    Args:
+        score: as of *at*, of the whole domain.
+        at: the moment to which ages were counted.
+    """
+    record, overrides, trend = score.record, score.people.overrides, score.trend
+    regimes = score.contexts.get("regime", {})
+    contexts = {name: values for name, values in score.contexts.items() if name != "regime"}
+    corrections = {one.id: one for one in score.people.corrections}
+    return AgentCredibility(
+        agent_id=record.agent,
+        domain=record.domain,
+        score=AgentCredibility.Score(
+            overall_score=_share(score.designed.score),
+            formula_version=score.designed.formula_version.value,
+            sample_size=record.n,
+            recent_accuracy=score.recent_accuracy,
+            time_weighted_score=_share(score.decayed_accuracy),
+            bias_corrections=_told({"all": corrections}, lambda one: one.n, _correction).get("all"),
+            last_updated=at,
+            decay_halflife_years=record.halflife_years,
+            last_decay_calculation=at,
+            regime_credibility=_told({"all": regimes}, _observations, _accuracy).get("all"),
+            trend_slope=trend.slope,
+            trend_direction=trend.direction,
+            trend_strength=_share(trend.r_squared),
+            extrapolated_6mo=trend.extrapolated,
+            trend_last_calculated=at,
+            override_rate=overrides.rate,
+            override_rate_by_context=_told(overrides.by_context, lambda one: one.recommendations, _overridden) or None,
+            override_outcome_accuracy=overrides.outcome_accuracy,
+            override_reasons=overrides.reasons or None,
+            override_credibility_penalty=override_penalty(overrides.rate),
+            context_dimensions=_told(contexts, _observations, _accuracy) or None,
+            decayed_weight=score.weight,
+            decayed_weight_sq=record.weight**2 / record.effective_n if record.effective_n > 0.0 else 0.0,
+            posterior_mean=score.posterior.mean,
+            posterior_lower=score.posterior.lower,
+            posterior_upper=score.posterior.upper,
+        ),
+    )
+
+
+def _share(value: float | None) -> float | None:
+    """Return a fraction that rounding took beyond 0 to 1 as one."""
+    return None if value is None else min(max(value, 0.0), 1.0)
+
+
+def _told(
+    parts: Mapping[str, Mapping[str, T]], evidence: Callable[[T], float], form: Callable[[T], dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Return *parts* as JSON types; what has the least evidence is left out where a property has no room for all."""
+    flat = [(name, value, of) for name, values in parts.items() for value, of in values.items() if evidence(of) > 0.0]
+    found: dict[str, dict[str, Any]] = {}
+    left = ROOM
+    for name, value, of in sorted(flat, key=lambda one: (-evidence(one[2]), one[0], one[1])):
+        told = form(of)
+        left -= len(canonical_json({value: told}))
+        if left < 0:
+            break
+        found.setdefault(name, {})[value] = told
+    return found
+
+
+def _observations(of: Share) -> float:
+    return of.observations
+
+
+def _accuracy(of: Share) -> dict[str, Any]:
+    return {"accuracy": _share(of.accuracy), "sample_size": round(of.observations, 9)}
+
+
+def _overridden(of: OverrideRate) -> dict[str, Any]:
+    return {"rate": of.rate, "overrides": of.overrides, "recommendations": of.recommendations}
+
+
+def _correction(of: Correction) -> dict[str, Any]:
+    told = {"metric": of.metric, "sector": of.sector, "regime": of.regime, "bias": of.bias, "n": of.n}
+    return {"kind": of.kind.value, **{name: value for name, value in told.items() if value is not None}}

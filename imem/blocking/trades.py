@@ -1,0 +1,15 @@
+"""The ledger of trades for programs without an event loop."""
+
+from __future__ import annotations
+
+from imem.blocking.twin import Twin, blocking
+from imem.services.trading.trades import Trades
+
+
+class SyncTrades(Twin[Trades]):
+    """The ledger of trades; for its methods see :class:`~imem.services.trading.trades.Trades`."""
+
+    record = blocking(Trades.record)
+    resume = blocking(Trades.resume)
+    recent = blocking(Trades.recent)
+    reconcile = blocking(Trades.reconcile)

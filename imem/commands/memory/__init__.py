@@ -1,0 +1,1 @@
+"""Commands that read from the memory, and write to it."""

@@ -1,0 +1,223 @@
+"""``imem ask``, ``imem remember`` and ``imem memories``: texts that are found by words and by meaning."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from imem.commands.memory.ask import AsOf, checked_options, run_question
+from imem.journal.actors import Actor
+from imem.journal.settings import Settings
+from imem.terminal.command import DEGRADED, FAILURE, Json, print_answer, run
+
+if TYPE_CHECKING:
+    from imem.recall.answers import BriefingSection
+
+BUDGET_MS = 5_000
+"""Default budget of a search, in milliseconds: each command loads the encoder anew."""
+
+SHOWN_CHARS = 300
+"""Characters of a memory that a line shows."""
+
+
+class SearchByDefault(TyperGroup):
+    """Commands of memories; what is none of them is a query."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the arguments for those of ``search`` unless they begin with a command."""
+        given = args[0] if args else ""
+        return super().parse_args(ctx, args if given in {*self.commands, *ctx.help_option_names} else ["search", *args])
+
+
+app = typer.Typer()
+group = typer.Typer(cls=SearchByDefault, help="Find memories: `imem memories QUERY`; or import those of others.")
+app.add_typer(group, name="memories")
+
+Limit = Annotated[int, typer.Option("--limit", help="How many, at most 200.")]
+Budget = Annotated[int, typer.Option("--deadline-ms", help="When the answer is due, 10 to 30,000 ms.")]
+Type = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="semantic, episodic or procedural.")]
+
+
+@app.command()
+def ask(
+    query: Annotated[str, typer.Argument(metavar="QUESTION", help="What is looked for, in plain words.")],
+    *,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="analysis, finding, decision, debate, lesson, pattern, subject, contradiction or memory; repeatable.",
+        ),
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option("--subject", help="About this subject alone: its id, ticker or exact name.")
+    ] = None,
+    recent_days: Annotated[
+        float | None, typer.Option("--recent", metavar="DAYS", help="Prefer what is new, half as much each DAYS.")
+    ] = None,
+    limit: Limit = 10,
+    as_of: AsOf = None,
+    deadline_ms: Budget = BUDGET_MS,
+    as_json: Json = False,
+) -> None:
+    """
+    Find what the institution knows, by words and by meaning, best first.
+
+    Exit code 0: everything was searched; 3: in part, and the answer says what is missing.
+    """
+    from imem.recall.rendering.formatting import found_text_lines  # noqa: PLC0415 - a command imports what it needs
+
+    moment = checked_options(as_of, "known")["as_of"]
+    answer = run_question(
+        lambda memory: memory.search(
+            query,
+            kinds=kinds,
+            subject=subject,
+            recent_days=recent_days,
+            limit=limit,
+            as_of=moment,
+            deadline_ms=deadline_ms,
+        )
+    )
+    print_answer(
+        answer.model_dump(mode="json", exclude_none=True),
+        lambda: (
+            [line for item in answer.items for line in found_text_lines(item, SHOWN_CHARS)] or ["Nothing was found."]
+        ),
+        as_json=as_json,
+    )
+    _end(answer)
+
+
+@app.command()
+def remember(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to remember, at most 10,000 characters.")],
+    *,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            help="global, agent/NAME, symbol/NAME, user/NAME or below; agent/ and the actor's name by default.",
+        ),
+    ] = None,
+    memory_type: Type = None,
+    importance: Annotated[float, typer.Option("--importance", help="How important, 0 to 1.")] = 0.5,
+    conversation: Annotated[
+        str | None,
+        typer.Option("--conversation", metavar="ID", help="The conversation that it is the next message of."),
+    ] = None,
+    author: Annotated[str | None, typer.Option("--author", help="Who said it.")] = None,
+    as_json: Json = False,
+) -> None:
+    """
+    Remember a text; `imem memories` finds it by its words and its meaning.
+
+    What the namespace has in nearly the same words is updated.
+    """
+    done = run_question(
+        lambda memory: memory.remember(
+            text,
+            namespace=namespace,
+            memory_type=memory_type or "semantic",
+            importance=importance,
+            conversation_id=conversation,
+            author=author,
+        )
+    )
+    shown = {
+        "status": done.status.value,
+        "id": str(done.id),
+        "version": done.version,
+        "recorded_at": done.recorded_at.astimezone(UTC).isoformat(),
+        "waits": done.waits,
+    }
+    later = "; its vector is made by a worker, until then words find it" if done.waits else ""
+    print_answer(shown, lambda: [f"{done.status.value}: {done.id}, version {done.version}{later}"], as_json=as_json)
+
+
+@group.command("search")
+def memories(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What is looked for, in plain words.")],
+    *,
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", help="One namespace, or with /* its subtree; all that you may read by default."),
+    ] = None,
+    memory_type: Type = None,
+    limit: Limit = 10,
+    as_of: AsOf = None,
+    deadline_ms: Budget = BUDGET_MS,
+    as_json: Json = False,
+) -> None:
+    """
+    Find memories by words and by meaning, best first.
+
+    Exit code 0: everything was searched; 3: words alone, or some memories by words alone, and the answer says why.
+    """
+    from imem.recall.rendering.formatting import memory_text  # noqa: PLC0415 - a command imports what it needs
+
+    moment = checked_options(as_of, "known")["as_of"]
+    answer = run_question(
+        lambda memory: memory.memories.search(
+            query, namespace=namespace, memory_type=memory_type, limit=limit, as_of=moment, deadline_ms=deadline_ms
+        )
+    )
+    print_answer(
+        answer.model_dump(mode="json", exclude_none=True),
+        lambda: [memory_text(item, SHOWN_CHARS) for item in answer.items] or ["Nothing is remembered there."],
+        as_json=as_json,
+    )
+    _end(answer)
+
+
+def _end(answer: BriefingSection) -> None:
+    """End the command by how complete the answer is."""
+    if answer.reason is not None:
+        typer.echo(f"Incomplete: {answer.reason}.", err=True)
+        raise typer.Exit(DEGRADED)
+
+
+@group.command("import")
+def import_(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="JSON Lines, or a JSON document that is or holds a list.")
+    ],
+    *,
+    source: Annotated[str, typer.Option("--from", metavar="SOURCE", help="langgraph, mem0, zep or jsonl.")] = "jsonl",
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", help="Where all of it goes; by default where the export says.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check; no server is needed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """
+    Import memories of LangGraph's store, mem0, Zep, or in our own terms.
+
+    What cannot be stored is reported, and the rest is imported; importing again adds nothing.
+
+    Exit code 0: everything is imported; 1: something was refused.
+    """
+    from imem.ingest import memory_import  # noqa: PLC0415 - a command imports what it needs
+
+    if source not in memory_import.SOURCES:
+        raise typer.BadParameter(f"{source!r} is none of {', '.join(memory_import.SOURCES)}.", param_hint="--from")
+    if dry_run:
+        report = memory_import.dry_run(file, source, namespace, Actor.from_settings(Settings.read()))
+    else:
+        report = run(lambda stores: memory_import.MemoryImport(stores).run(file, source, namespace))
+    print_answer(
+        {"counts": dict(report.counts), "refused": [asdict(one) for one in report.refused]},
+        lambda: [
+            *(f"Refused: {one.file}, line {one.line:,}: {one.field}: {one.reason}" for one in report.refused),
+            ", ".join(f"{count:,} {what}" for what, count in sorted(report.counts.items())) or "Nothing to import.",
+        ],
+        as_json=as_json,
+    )
+    if report.refused:
+        raise typer.Exit(FAILURE)

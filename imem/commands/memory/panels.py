@@ -1,0 +1,37 @@
+"""``imem panel``: what several agents said about one question, pooled with equal weights and by their records."""
+
+from __future__ import annotations
+
+import typer
+
+from imem.commands.memory.ask import AsOf, Limit, OnClock, Subject, checked_options, run_question
+from imem.journal.errors import shown
+from imem.terminal.command import DEGRADED, Json, print_answer
+
+app = typer.Typer()
+
+
+@app.command()
+def panel(
+    subject: Subject, *, as_of: AsOf = None, clock: OnClock = "known", limit: Limit = None, as_json: Json = False
+) -> None:
+    """
+    Show the agents' newest answers to each question on a subject, pooled, with the weight of each and its reason.
+
+    Exit code 0: everything was asked; 3: something could not be asked, or is not scored yet.
+    """
+    options = checked_options(as_of, clock)
+    answer = run_question(lambda memory: memory.panel(subject, limit=limit, **options))
+
+    def lines() -> list[str]:
+        from imem.recall.sections.panels import panel_lines  # noqa: PLC0415 - a command imports what it needs
+
+        nothing = (
+            f"No agent answered a question on {shown(subject)}." if answer.reason is None else "Nothing could be asked."
+        )
+        return [line for item in answer.items for line in panel_lines(item)] or [nothing]
+
+    print_answer(answer.model_dump(mode="json", exclude_none=True), lines, as_json=as_json)
+    if answer.reason is not None:
+        typer.echo(f"Incomplete: {answer.reason}.", err=True)
+        raise typer.Exit(DEGRADED)

@@ -1,0 +1,50 @@
+"""Commands that print single sections: those that a briefing's last lines name."""
+
+from __future__ import annotations
+
+from operator import methodcaller
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from imem.commands.memory.ask import AsOf, Limit, OnClock, Subject, checked_options, run_question
+from imem.terminal.command import DEGRADED, Json, print_answer
+
+if TYPE_CHECKING:
+    from imem.recall.answers import BriefingSection
+
+app = typer.Typer()
+
+PURPOSES: Final = {
+    "history": "List the analyses of a subject, newest first, with findings, decisions and outcomes.",
+    "contradictions": (
+        "List where sources disagreed about a subject's data, open ones first, by priority, and how that was resolved."
+    ),
+    "patterns": "List the active patterns of a subject's sector, and of none, the most successful first.",
+    "lessons": "List the lessons that bear on a subject, newest first.",
+}
+"""Section → help of its command. The method of the memory, the command and the section have one name."""
+
+
+def _add_command(name: str, purpose: str) -> None:
+    @app.command(name, help=purpose)
+    def section(
+        subject: Subject, *, as_of: AsOf = None, clock: OnClock = "known", limit: Limit = None, as_json: Json = False
+    ) -> None:
+        options = checked_options(as_of, clock)
+        answer = run_question(methodcaller(name, subject, limit=limit, **options))
+        print_answer(answer.model_dump(mode="json", exclude_none=True), lambda: [_text(name, answer)], as_json=as_json)
+        if answer.reason is not None:
+            typer.echo(f"Incomplete: {answer.reason}.", err=True)
+            raise typer.Exit(DEGRADED)
+
+
+def _text(name: str, answer: BriefingSection) -> str:
+    from imem.recall.section_registry import SECTIONS_BY_NAME  # noqa: PLC0415 - a command imports what it needs
+
+    nothing = "Nothing is known." if answer.reason is None else "Nothing could be asked."
+    return SECTIONS_BY_NAME[name].text(answer) or nothing
+
+
+for _name, _purpose in PURPOSES.items():
+    _add_command(_name, _purpose)

@@ -1,0 +1,1 @@
+"""Exports of other memories, one module each: what becomes of an entry."""

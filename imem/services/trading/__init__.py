@@ -1,0 +1,1 @@
+"""Authorized access to the trade ledger and to reflection notes."""

@@ -1,0 +1,167 @@
+"""
+Authorized access to the ledger of trades.
+
+The actor that records a deployment's first tick owns it; an owner reads and writes its own deployments alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+from imem.journal.actors import Action, Actor, Resource, ResourceType
+from imem.journal.arguments import check_int, checks_arguments
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput
+from imem.kg.asof import AsOfClock, parse_as_of
+from imem.postmortem.trades.injection import MOST, RecentTrades, recent_trades
+from imem.postmortem.trades.ledger import LedgerState, TickReceipt, TradeLedger
+from imem.postmortem.trades.model import Bar, Position, TickDecision, checked_name
+from imem.postmortem.trades.reconciliation import Fill, LedgerDifference, reconcile
+from imem.recall.read_horizon import clamped_until
+from imem.services.parts.actor_api import ActorApi
+from imem.services.stores import Stores
+
+RECORD_MS: Final = 2_000
+"""Default budget of recording a tick, in milliseconds."""
+
+
+@checks_arguments
+class Trades(ActorApi):
+    """
+    The ledger of trades; see :attr:`imem.memory.Memory.trades`.
+
+    **What every method may raise.**
+
+    * :class:`~imem.journal.errors.PermissionDenied`: the deployment is another's; a denial row was written.
+    * :class:`~imem.journal.errors.BadInput`: an argument is wrong; names it.
+    * :class:`~imem.journal.errors.PostgresUnavailable`, :class:`~imem.journal.errors.BudgetExceeded`: no answer in
+      time, or nothing was written; retry.
+    """
+
+    def __init__(self, stores: Stores, actor: Actor | None = None) -> None:
+        super().__init__(stores, actor)
+        self._ledger = TradeLedger(stores.database)
+
+    async def record(
+        self,
+        decision: TickDecision,
+        positions: Sequence[Position],
+        bars: Mapping[str, Bar],
+        *,
+        at: datetime,
+        fees: Mapping[str, Decimal] | None = None,
+        deadline_ms: float | None = None,
+    ) -> TickReceipt:
+        """
+        Put a tick into the ledger: what changed since the tick before, in one transaction.
+
+        The deployment and *at* are the key: the same tick again writes nothing and returns what it changed the first
+        time, so that a runner which was killed sends its last tick again.
+
+        Args:
+            decision: the deployment, its skill, and why it did what it did.
+            positions: all that the broker holds after the tick, one a symbol.
+            bars: prices since the tick before, by symbol, of each that is held or traded.
+            at: the tick's moment, later than those of all before, and not more than a day in the future.
+            fees: paid since the tick before, by symbol, in USD.
+            deadline_ms: until it is durable, in milliseconds; 2,000 by default.
+
+        Raises:
+            OutcomeUnknown: the connection broke while committing; repeating the call is safe.
+        """
+        due = self._write_due(deadline_ms, RECORD_MS)
+        await self._authorize_deployment(decision.deployment_id, Action.WRITE, due)
+        return await self._ledger.record(self._actor, decision, positions, bars, fees=fees or {}, at=at, deadline=due)
+
+    async def resume(self, deployment: str, *, deadline_ms: float | None = None) -> LedgerState:
+        """
+        Return where a deployment stands: its last tick and open trades; empty before its first tick.
+
+        Args:
+            deadline_ms: when the answer is due, 10 to 30,000 ms; ``deadline_ms`` of the settings by default.
+        """
+        due = self._due(deadline_ms)
+        await self._authorize_deployment(deployment, Action.READ, due)
+        return await self._ledger.resume(deployment, deadline=due)
+
+    async def recent(
+        self,
+        *,
+        deployment: str | None = None,
+        skill: str | None = None,
+        skill_version: str | None = None,
+        k: int = 10,
+        include_open: bool = True,
+        as_of: datetime | None = None,
+        deadline_ms: float | None = None,
+    ) -> RecentTrades:
+        """
+        Return the newest trades of a deployment or of a skill, and their text for a prompt with its size in tokens.
+
+        Args:
+            deployment: of this one; either it or *skill*.
+            skill: of the deployments of this skill that the actor may read.
+            skill_version: of this version of the skill alone.
+            k: most closed trades, 0 to 30.
+            include_open: whether the open ones are shown as well, at most 30.
+            as_of: the moment for which the answer holds, aware; now by default. What was recorded later is not there,
+                and a trade that was closed later is open.
+            deadline_ms: as of :meth:`resume`.
+        """
+        check_int("k", k)
+        if not 0 <= k <= MOST:
+            raise BadInput("k", f"must be a whole number from 0 to {MOST}.")
+        if (deployment is None) == (skill is None):
+            raise BadInput("deployment", "give either a deployment or a skill.")
+        until, due = parse_as_of(as_of, AsOfClock.KNOWN)[0], self._due(deadline_ms)
+        still_open, owner = MOST if include_open else 0, None
+        if deployment is not None:
+            if skill_version is not None:
+                raise BadInput("skill_version", "belongs to a skill.")
+            await self._authorize_deployment(deployment, Action.READ, due)
+        else:
+            # Those who may read all see all; everybody else, the own ones.
+            everyone = Resource(ResourceType.TRADES, skill, None)
+            owner = None if self._stores.gateway.may(everyone, Action.READ, actor=self._actor) else self._actor.id
+            await self._authorize(Resource(ResourceType.TRADES, skill, self._actor.id), Action.READ, due)
+        until = await clamped_until(self._stores.database, until, deadline=due)
+        if deployment is not None:
+            held = await self._ledger.of_deployment(
+                deployment, closed=k, still_open=still_open, until=until, deadline=due
+            )
+        else:
+            held = await self._ledger.of_skill(
+                skill or "", skill_version, owner, closed=k, still_open=still_open, until=until, deadline=due
+            )
+        return recent_trades(held, until)
+
+    async def reconcile(
+        self,
+        deployment: str,
+        fills: Sequence[Fill],
+        *,
+        since: datetime | None = None,
+        deadline_ms: float | None = None,
+    ) -> list[LedgerDifference]:
+        """
+        Return every difference between the ledger and the broker's fills, by tick and symbol; empty if they agree.
+
+        Args:
+            fills: all of the deployment that were executed after *since*.
+            since: a tick; what came until then is not compared. From the first tick by default.
+            deadline_ms: as of :meth:`resume`.
+        """
+        due = self._due(deadline_ms)
+        await self._authorize_deployment(deployment, Action.READ, due)
+        ticks = await self._ledger.ticks(deployment, since, deadline=due)
+        return reconcile(ticks, [fill for fill in fills if since is None or fill.at > since])
+
+    async def _authorize_deployment(self, deployment: str, action: Action, deadline: Deadline) -> None:
+        """Authorize *action*; a deployment without ticks has no owner yet."""
+        checked_name("deployment", deployment)
+        owner = await self._ledger.owner_of(deployment, deadline=deadline)
+        resource = Resource(ResourceType.TRADES, deployment, owner or self._actor.id)
+        await self._authorize(resource, action, deadline)

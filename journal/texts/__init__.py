@@ -1,0 +1,1 @@
+"""Texts of others: for a prompt, and as JSON that Postgres returns unchanged."""

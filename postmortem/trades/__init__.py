@@ -1,0 +1,1 @@
+"""The trade ledger: one row for each round trip of a deployment."""

@@ -1,0 +1,39 @@
+"""
+Parts of long texts, each of which a sentence encoder reads whole. Pure.
+
+Memories and records are searched by the vectors of their parts: of a longer text one vector would hold the beginning
+alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+PART_CHARS: Final = 900
+"""Most characters of a part: some 220 tokens; the default encoder reads 256, title included."""
+
+PARTS: Final = 56
+"""Most parts of a text; what is longer is searched in its first 50,000 characters."""
+
+
+def split(text: str) -> list[str]:
+    """Return *text* in parts of at most :data:`PART_CHARS`: whole paragraphs, sentences or words where possible."""
+    parts: list[str] = []
+    rest = text.strip()
+    while rest and len(parts) < PARTS:
+        if len(rest) <= PART_CHARS:
+            parts.append(rest)
+            break
+        head = rest[:PART_CHARS]
+        cut = next(
+            (
+                found[-1].end()
+                for found in (list(re.finditer(pattern, head)) for pattern in (r"\n\s*\n", r"[.!?…。]\s+|\n", r"\s+"))
+                if found and found[-1].end() > PART_CHARS // 2
+            ),
+            PART_CHARS,
+        )
+        parts.append(head[:cut].strip())
+        rest = rest[cut:].strip()
+    return [part for part in parts if part]

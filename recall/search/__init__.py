@@ -1,0 +1,1 @@
+"""Search over everything: records, debates and memories, by words and by meaning."""

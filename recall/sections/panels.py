@@ -1,0 +1,330 @@
+"""Panels: what several agents said about one question, pooled with equal weights and by their records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final, Literal, NamedTuple
+
+from pydantic import Field
+
+from imem.cache.tiers import tags
+from imem.credibility.panels.evidence import weights_as_of
+from imem.credibility.panels.pooling import AgentWeight, Pool, pooled, pooled_value
+from imem.credibility.settlement import SIGNS
+from imem.credibility.store import TrackRecordKey
+from imem.journal.arguments import checks_arguments
+from imem.journal.postgres.connection import Row
+from imem.kg.kinds.metrics import metric_of, unit_of
+from imem.recall.answers import AnswerModel, BriefingSection, Quality
+from imem.recall.rendering.formatting import Topic, label, number, share, when
+from imem.recall.rendering.rendered import RenderContext, RenderedSection, faded, follow_up_call, rendered_section
+from imem.recall.retrievers import RetrievalRequest
+from imem.recall.sections.spec import SectionSpec
+
+WORTH: Final = 0.96
+FADING: Final = 0.6
+
+ENOUGH: Final = 15
+"""Observations of the best known agent below which a panel has little evidence."""
+
+MOVERS: Final = 3
+"""Most agents named as those that move the weighted answer."""
+
+SELDOM: Final = 0.005
+"""Least share of the whole scale by which an agent moves the answer to be named."""
+
+Kind = Literal["probability", "votes", "value"]
+
+
+class WeightItem(AnswerModel):
+    """
+    The weight of an agent, and what it rests on.
+
+    Attributes:
+        weight: its share; those of a panel sum to 1.
+        observations: observations with questions that others answered too; claims with one ``target_at`` are one.
+        loss, peer_loss: decayed mean squared error, and that of the others on the same questions.
+        bias: decayed mean signed error: of a probability in its unit, of a value relative.
+        advantage: what it saves of the typical loss after shrinkage, as a fraction; above zero is better.
+        shared_with: agents that it matches so closely that they share one weight.
+        reason: why it has this weight, in words.
+    """
+
+    agent: str
+    weight: float
+    observations: int
+    loss: float | None
+    peer_loss: float | None
+    bias: float | None
+    advantage: float
+    shared_with: list[str] = Field(default_factory=list)
+    reason: str
+
+
+class DatedWeight(WeightItem):
+    """The weight of an agent as of a moment: the one asked for, or the earlier one to which it was clamped."""
+
+    as_of: datetime
+
+
+@checks_arguments
+class WeightsTable(BriefingSection):
+    """Weights of the agents asked for, by moment, in the order of the agents."""
+
+    items: list[DatedWeight] = Field(default_factory=list)
+
+    def at(self, as_of: datetime) -> dict[str, float]:
+        """Return the share of each agent as of one of the moments."""
+        return {item.agent: item.weight for item in self.items if item.as_of == as_of}
+
+
+class PanelAnswer(WeightItem):
+    """
+    The newest answer of one agent.
+
+    Attributes:
+        domain: the domain of its claim, whose record counts.
+        finding: the claim's key.
+        said: the probability, 1 or 0 for a vote, or the value.
+        said_at: when it could be known.
+        moves: by how much its weight moves the pooled answer.
+    """
+
+    domain: str
+    finding: str
+    said: float
+    said_at: datetime
+    moves: float
+
+
+class PooledAnswer(AnswerModel):
+    """A pooled answer and its 95 % interval; None for a single answer."""
+
+    value: float
+    lower: float | None = None
+    upper: float | None = None
+
+
+class PanelItem(AnswerModel):
+    """
+    All agents' newest answers to one question.
+
+    Attributes:
+        metric, unit, period_start, target_at: the question about the subject.
+        kind: ``probability``, ``votes`` (the share that says up) or ``value``.
+        equal, weighted: the pooled answers: means, and of values medians.
+        evidence: ``none`` if no agent has an observation, ``little`` below fifteen, else ``enough``.
+        answers: by weight, greatest first.
+    """
+
+    metric: str
+    unit: str | None = None
+    period_start: datetime | None = None
+    target_at: datetime
+    kind: Kind
+    equal: PooledAnswer
+    weighted: PooledAnswer
+    evidence: Literal["none", "little", "enough"]
+    answers: list[PanelAnswer]
+
+
+class PanelsSection(BriefingSection):
+    """Panels on the questions about a subject, the last to be answered first."""
+
+    items: list[PanelItem] = Field(default_factory=list)
+
+
+# Retrieval
+
+
+class _Question(NamedTuple):
+    metric: str
+    unit: str | None
+    period_start: datetime | None
+    target_at: datetime
+
+
+async def load(request: RetrievalRequest) -> PanelsSection:
+    """
+    Return the panels on the newest questions about the subject.
+
+    An actor that may read the claims may read their weights (docs/decisions/0012).
+    """
+    given = {"subject_id": request.subject_id, "limit": request.limits.panels, **request.at.limits}
+    found = await request.database.named("claims_of_subject", given, deadline=request.deadline)
+    panels: dict[_Question, dict[str, Row]] = {}
+    for row in found:
+        if _said(row) is not None:
+            unit = unit_of(row["metric"], row["unit"])
+            question = _Question(row["metric"], unit, row["period_start"], row["target_at"])
+            # By when they were made: the newest claim of an agent is its answer.
+            panels.setdefault(question, {})[row["agent"]] = row
+    questions = sorted(panels, key=lambda one: (one.target_at, *map(str, one)), reverse=True)
+    of_each = [
+        [TrackRecordKey(agent, row["domain"]) for agent, row in sorted(panels[question].items())]
+        for question in questions
+    ]
+    weights, waiting = await weights_as_of(request.database, of_each, [request.at], deadline=request.deadline)
+    items = [
+        panel_of(question, panels[question], by_moment[0][0])
+        for question, by_moment in zip(questions, weights, strict=True)
+    ]
+    section = PanelsSection(items=items, total=max([len(items), *(row["total"] for row in found)]))
+    if waiting is not None and waiting <= request.at.recorded_until and items:
+        return section.model_copy(update={"quality": Quality.PARTIAL, "reason": "some outcomes are not scored yet"})
+    return section
+
+
+def _said(claim: Row) -> float | None:
+    """Return what a claim said as a number; None if it took no side."""
+    metric = metric_of(claim["metric"])
+    match metric.kind if metric is not None else None:
+        case "binary":
+            said: float | None = claim["probability"]
+        case "value":
+            said = claim["value"]
+        case _:
+            sign = SIGNS.get(claim["direction"] or "", 0.0)
+            said = None if sign == 0.0 else (sign + 1.0) / 2.0
+    return said
+
+
+_KINDS: Final[Mapping[str, Kind]] = {"binary": "probability", "direction": "votes", "value": "value"}
+
+
+def panel_of(question: _Question, claims: Mapping[str, Row], weights: Sequence[AgentWeight]) -> PanelItem:
+    """Return the panel of the agents' *claims* on a question."""
+    metric = metric_of(question.metric)
+    kind = _KINDS[metric.kind if metric is not None else "binary"]
+    said = {agent: value for agent, claim in claims.items() if (value := _said(claim)) is not None}
+    by_agent = {one.agent: one for one in weights}
+    pool = pooled_value if kind == "value" else pooled
+    equal, weighted = pool(said), pool(said, by_agent)
+    answers = [
+        PanelAnswer(
+            **weight_item(one).model_dump(),
+            domain=claims[one.agent]["domain"],
+            finding=claims[one.agent]["key"],
+            said=said[one.agent],
+            said_at=claims[one.agent]["said_at"],
+            moves=(one.weight - 1.0 / len(said)) * (said[one.agent] - equal.value),
+        )
+        for one in sorted(weights, key=lambda one: (-one.weight, one.agent))
+    ]
+    most = max((one.observations for one in weights), default=0)
+    return PanelItem(
+        metric=question.metric,
+        unit=question.unit,
+        period_start=question.period_start,
+        target_at=question.target_at,
+        kind=kind,
+        equal=_shown(equal),
+        weighted=_shown(weighted),
+        evidence="none" if most == 0 else "little" if most < ENOUGH else "enough",
+        answers=answers,
+    )
+
+
+def _shown(pool: Pool) -> PooledAnswer:
+    return PooledAnswer(value=pool.value, lower=pool.lower, upper=pool.upper)
+
+
+def weight_item(one: AgentWeight) -> WeightItem:
+    """Return a weight as an answer shows it."""
+    return WeightItem(
+        agent=one.agent, weight=one.weight, observations=one.observations, loss=one.loss, peer_loss=one.peer_loss,
+        bias=one.bias, advantage=one.advantage, shared_with=list(one.shared_with), reason=reason_of(one),
+    )  # fmt: skip
+
+
+def reason_of(one: AgentWeight) -> str:
+    """Return why an agent has its weight."""
+    if one.loss is None or one.peer_loss is None:
+        return "no outcome yet on a question that others answered too"
+    little = ", little evidence" if one.observations < ENOUGH else ""
+    found = (
+        f"squared error {one.loss:.3f} beside {one.peer_loss:.3f} of the others on the same questions, "
+        f"in {one.observations} observations{little}"
+    )
+    if one.shared_with:
+        found += f"; it matches {', '.join(map(label, one.shared_with))}, and they share one weight"
+    return found
+
+
+def _tags(section: PanelsSection) -> frozenset[str]:
+    return frozenset(tags.agent(answer.agent) for item in section.items for answer in item.answers)
+
+
+# Rendering
+
+
+def render(context: RenderContext) -> RenderedSection:
+    """Return the panels: the consensus, the weighted answer, and the agents that move it."""
+    answer = context.briefing.panels
+    shown = [item for item in answer.items if len(item.answers) > 1]
+    return rendered_section(
+        "What the agents say together",
+        answer.model_copy(update={"items": shown, "total": answer.total - len(answer.items) + len(shown)}),
+        faded(map(panel_text, shown), WORTH, FADING),
+        nouns=("question with several answers", "questions with several answers"),
+        call=follow_up_call(context.own, "panel", answer.total),
+    )
+
+
+def panel_text(item: PanelItem) -> str:
+    """Return a panel as a list item of up to three lines."""
+    topic = Topic(item.metric, item.unit, item.period_start, item.target_at)
+    what = "share of votes for up" if item.kind == "votes" else "median" if item.kind == "value" else "mean probability"
+    count = f"{len(item.answers)} agents" if len(item.answers) != 1 else "1 agent"
+    lines = [f"- {topic.text}, {count}: {what} {_pool_text(item, item.equal)} with equal weights."]
+    if item.evidence == "none":
+        lines.append(
+            "  By record: no agent has one yet on questions that others answered too, so the weights are equal."
+        )
+        return "\n".join(lines)
+    little = "; little evidence, so near the equal weights" if item.evidence == "little" else ""
+    lines.append(f"  By record: {_pool_text(item, item.weighted)}{little}.")
+    movers = sorted(item.answers, key=lambda one: (-abs(one.moves), one.agent))[:MOVERS]
+    scale = abs(item.equal.value) if item.kind == "value" else 1.0
+    named = [
+        f"{label(one.agent)} ({_value(item, one.said)}, {one.weight * len(item.answers):.2f} times the equal weight)"
+        for one in movers
+        if abs(one.moves) >= SELDOM * scale
+    ]
+    if named:
+        lines.append(f"  Moved most by {', '.join(named)}.")
+    return "\n".join(lines)
+
+
+def panel_lines(item: PanelItem) -> list[str]:
+    """Return a panel with every answer and the reason of its weight."""
+    lines = [panel_text(item), ""]
+    for one in item.answers:
+        said = f"{when(one.said_at)} {label(one.agent)}: {_value(item, one.said)}"
+        lines.append(f"  {said}, weight {one.weight:.3f}; {one.reason}.")
+    return lines
+
+
+def _value(item: PanelItem, value: float) -> str:
+    if item.kind == "votes":
+        return "up" if value > 0.5 else "down"
+    return number(value) if item.kind == "value" else share(value)
+
+
+def _pool_text(item: PanelItem, pool: PooledAnswer) -> str:
+    show = number if item.kind == "value" else share
+    if pool.lower is None or pool.upper is None:
+        return show(pool.value)
+    return f"{show(pool.value)} [{show(pool.lower)}, {show(pool.upper)}]"
+
+
+SECTION: Final = SectionSpec(
+    name="panels",
+    model=PanelsSection,
+    load=load,
+    limits=("panels",),
+    tags=_tags,
+    renderers=(render,),
+    item_text=panel_text,
+)

@@ -1,0 +1,227 @@
+"""
+Nodes of LangGraph's graphs: earlier signals in the state, and an agent node that is shown its own.
+
+::
+
+    builder = StateGraph(SignalState)
+    builder.add_node("memory", memory_node(memory, ["macro", "polls"]))
+    builder.add_node("macro", remembering(macro, "macro", memory))
+
+Nothing here imports LangGraph. With :class:`imem.Memory` nodes are coroutines, with ``Memory.sync()`` plain functions.
+Nothing of it stops an agent: what fails is logged, and says so in the audit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import operator
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial, wraps
+from typing import Annotated, Any, Final, Protocol, TypedDict
+
+import structlog
+
+from imem.journal.errors import BadInput, ImemError, StoreUnavailable
+from imem.recall.metrics import SIGNAL_CONTEXT
+from imem.recall.signals.evolution import RecordedSignal
+from imem.recall.signals.formatting import memory_prompt
+from imem.recall.signals.model import AgentMemory, AgentSignal
+from imem.recall.signals.reader import empty_memories, error_kind, retrieval_record
+from imem.recall.subjects import PREFIXES
+
+log = structlog.get_logger()
+
+State = Mapping[str, Any]
+Node = Callable[..., Any]
+
+MARKET: Final = "market_id"
+ANALYSIS: Final = "analysis_id"
+PROMPT: Final = "system_prompt"
+MEMORY: Final = "memory_context"
+SIGNALS: Final = "signals"
+AUDIT: Final = "audit_log"
+"""Keys of the state; see :class:`SignalState`."""
+
+Steps = Generator[Callable[[], Any], Any, Any]
+"""What a node does: it yields calls, gets their results or errors, and returns the update of the state."""
+
+
+class SignalMemory(Protocol):
+    """The methods of :class:`imem.Memory`, or of its blocking twin, that the nodes call."""
+
+    def signal_histories(self, subject: str, agents: Sequence[str], *, deadline_ms: float | None = None) -> Any:
+        """Return the signals of each agent."""
+
+    def record_signal(self, signal: AgentSignal, *, history: AgentMemory | None = None) -> Any:
+        """Record a signal, and what it changes against *history*."""
+
+
+def merge_by_agent(left: Mapping[str, Any] | None, right: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return both by agent; of one agent the later counts. It is the reducer of concurrent branches."""
+    return {**(left or {}), **(right or {})}
+
+
+class SignalState(TypedDict, total=False):
+    """
+    The keys of a state that the nodes read and write; a graph's own state adds others.
+
+    Attributes:
+        market_id: the subject: its whole id, such as ``market:fed-june``, or a name.
+        analysis_id: the analysis to which new signals belong; without one each run has its own.
+        system_prompt: of the agent's model; its node is shown it with the section added.
+        memory_context: the earlier signals of each agent.
+        signals: new signals by agent: what a node returns here is recorded.
+        audit_log: reads, what was shown, recordings and changes of view, in order.
+    """
+
+    market_id: str
+    analysis_id: str
+    system_prompt: str
+    memory_context: Annotated[dict[str, AgentMemory], merge_by_agent]
+    signals: Annotated[dict[str, Any], merge_by_agent]
+    audit_log: Annotated[list[dict[str, Any]], operator.add]
+
+
+def memory_node(memory: SignalMemory, agent_names: Sequence[str], *, deadline_ms: float | None = None) -> Node:
+    """
+    Return a node that reads the signals of each agent about the subject of the state, in one statement.
+
+    Args:
+        memory: what is asked; see above.
+        agent_names: whose signals.
+        deadline_ms: as of :meth:`imem.Memory.signals`.
+    """
+
+    def node(state: State) -> Steps:
+        found, audited = yield from _read(memory, state, agent_names, deadline_ms)
+        return {MEMORY: found, AUDIT: audited}
+
+    return _runner(memory, node)
+
+
+def remembering(node: Node, agent_name: str, memory: SignalMemory, *, deadline_ms: float | None = None) -> Node:
+    """
+    Return *node* with its agent's earlier signals in ``system_prompt``; a new one that it returns is recorded.
+
+    It returns it as ``{"signals": {agent_name: …}}``: an :class:`AgentSignal`, or an object of its values, which may
+    leave out the agent, the subject and the analysis. The audit log gets what it changes against the newest earlier
+    one. An error of *node* itself is raised as it is.
+
+    Args:
+        node: takes the state, and whatever else LangGraph gives it.
+        agent_name: whose signals; the actor of *memory* records them.
+        memory: where they are recorded, and read unless the state has them already.
+        deadline_ms: as of :func:`memory_node`.
+    """
+
+    def run(state: State, *more: Any, **named: Any) -> Steps:
+        known, audited = (state.get(MEMORY) or {}).get(agent_name), list[dict[str, Any]]()
+        if not isinstance(known, AgentMemory):
+            found, audited = yield from _read(memory, state, [agent_name], deadline_ms)
+            known = found[agent_name]
+        section = memory_prompt(known)
+        SIGNAL_CONTEXT.observe(len(section))
+        audited.append({"event": "signals_shown", "agent": agent_name, "subject": known.subject_id, "context": section})
+        prompt = "\n\n".join(part for part in (state.get(PROMPT), section) if part)
+        update = yield lambda: node({**state, PROMPT: prompt}, *more, **named)
+        values = _values_of(update)
+        if values is None:
+            return update
+        signals = values.get(SIGNALS)
+        if (given := signals.get(agent_name) if isinstance(signals, Mapping) else signals) is not None:
+            audited += yield from _record(memory, state, given, known, deadline_ms)
+        values = {**values, AUDIT: [*(values.get(AUDIT) or ()), *audited]}
+        return values if update is None or isinstance(update, Mapping) else dataclasses.replace(update, update=values)
+
+    return wraps(node)(_runner(memory, run))
+
+
+def _read(memory: SignalMemory, state: State, agents: Sequence[str], deadline_ms: float | None) -> Steps:
+    """Return the memories of *agents* and their audit record; a wrong argument or right is an empty memory too."""
+    subject = state.get(MARKET)
+    try:
+        found = yield lambda: memory.signal_histories(subject, list(agents), deadline_ms=deadline_ms)  # type: ignore[arg-type]  # checked there
+    except ImemError as error:
+        log.warning("signals.not_read", subject=str(subject), agents=list(agents), reason=str(error))
+        found = empty_memories(agents, str(subject or "unknown"), reason=str(error), error=error_kind(error))
+    return found, [{**retrieval_record(found), "subject": str(subject)}]
+
+
+def _record(memory: SignalMemory, state: State, given: Any, known: AgentMemory, deadline_ms: float | None) -> Steps:
+    """Record a new signal of the agent of *known*, and return what the audit log gets of it."""
+    agent = known.agent_name
+    try:
+        if not isinstance(given, AgentSignal):
+            if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+                raise BadInput("signals", f"of {agent} is no signal and no object of its values.")
+            about = {} if "market_id" in given else (yield from _subject(memory, state, known, deadline_ms))
+            own = {ANALYSIS: state.get(ANALYSIS), **about}
+            given = AgentSignal(**{**own, **given, "agent_name": agent})
+        done: RecordedSignal = yield lambda: memory.record_signal(given, history=known)
+    except ImemError as error:
+        log.warning("signals.not_recorded", subject=known.subject_id, agent=agent, reason=str(error))
+        return [
+            {
+                "event": "signal_not_recorded",
+                "agent": agent,
+                "error_kind": error_kind(error).value,
+                "reason": str(error),
+            }
+        ]
+    recorded = {"event": "signal_recorded", "agent": agent, "id": str(done.signal.id), "success": True}
+    return [recorded, *({"event": "signal_evolution", **one.model_dump(mode="json")} for one in done.events)]
+
+
+def _subject(memory: SignalMemory, state: State, known: AgentMemory, deadline_ms: float | None) -> Steps:
+    """Return the fields that name the subject of the state; a name is looked up again if *known* could not be read."""
+    subject = state.get(MARKET)
+    if known.error is not None and not str(subject).startswith(PREFIXES):
+        # A name is no id: it may be a company's, or that of several subjects.
+        agent = known.agent_name
+        found = yield lambda: memory.signal_histories(subject, [agent], deadline_ms=deadline_ms)  # type: ignore[arg-type]  # checked there
+        known = found[agent]
+        if known.error is not None:
+            raise StoreUnavailable(f"The subject {subject!r} could not be looked up.")
+    return {"market_id": known.market_id, "subject_kind": known.subject_kind}
+
+
+def _values_of(update: Any) -> dict[str, Any] | None:
+    """Return the values that a node writes, also inside a command of the graph; None where there are none to add to."""
+    if update is None:
+        return {}
+    inner = update if isinstance(update, Mapping) else getattr(update, "update", None)
+    return dict(inner) if isinstance(inner, Mapping) else None
+
+
+def _runner(memory: SignalMemory, steps: Callable[..., Steps]) -> Node:
+    """Return what does the steps: a coroutine function where *memory* has coroutines, a plain one elsewhere."""
+
+    async def run(*given: Any, **named: Any) -> Any:
+        walk = steps(*given, **named)
+        proceed: Callable[[], Any] = partial(next, walk)
+        while True:
+            try:
+                call = proceed()
+            except StopIteration as done:
+                return done.value
+            try:
+                result = call()
+                proceed = partial(walk.send, await result if inspect.isawaitable(result) else result)
+            except Exception as error:  # noqa: BLE001 - the steps handle it, or raise it
+                proceed = partial(walk.throw, error)
+
+    def run_blocking(*given: Any, **named: Any) -> Any:
+        walk = steps(*given, **named)
+        proceed: Callable[[], Any] = partial(next, walk)
+        while True:
+            try:
+                call = proceed()
+            except StopIteration as done:
+                return done.value
+            try:
+                proceed = partial(walk.send, call())
+            except Exception as error:  # noqa: BLE001 - as above
+                proceed = partial(walk.throw, error)
+
+    return run if inspect.iscoroutinefunction(memory.signal_histories) else run_blocking

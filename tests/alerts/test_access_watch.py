@@ -1,0 +1,66 @@
+"""Many denials within an hour, and statements that nobody scores, each raise one alert until it is over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from imem.alerts.access_watch import DENIALS, LATE, watch_access
+from imem.journal.actors import Action, Actor, Resource, ResourceType
+from imem.journal.errors import PermissionDenied
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
+
+from .conftest import NEVER, Desk
+
+
+async def watched(desk: Desk) -> dict[str, Any]:
+    return await watch_access(desk.database, deadline=NEVER)
+
+
+async def deny(desk: Desk, times: int) -> None:
+    """Have an agent ask for what it may not read."""
+    gateway = Gateway(desk.database, Actor("nosy", Role.AGENT))
+    for _ in range(times):
+        try:
+            await gateway.authorize(Resource(ResourceType.AUDIT), Action.READ, deadline=NEVER)
+        except PermissionDenied:
+            continue
+        raise AssertionError("an agent may read no audit")
+
+
+async def raised(desk: Desk) -> list[tuple[str, str]]:
+    board = await desk.alerts.cards(deadline=NEVER)
+    return [(one.kind, one.payload["reason"]) for card in board.cards for one in card.alerts]
+
+
+async def test_more_than_ten_denials_an_hour_raise_an_alert(desk: Desk) -> None:
+    """Ten do not; an hour later it is over."""
+    await deny(desk, 10)
+    assert (await watched(desk))["denials"] == 10
+    assert await raised(desk) == []
+    await deny(desk, 1)
+    await watched(desk)
+    await watched(desk)
+    assert await raised(desk) == [(DENIALS, "11 calls were denied within an hour, most of them by nosy.")]
+    later = Database(desk.admin_url, size=2, options="-c imem.clock_shift=3660s")
+    assert (await watch_access(later, deadline=NEVER))["denials"] == 0
+    await later.close()
+    assert await raised(desk) == []
+
+
+async def test_scores_that_wait_raise_an_alert_until_they_are_there(desk: Desk) -> None:
+    assert (await watched(desk))["settled_lag_s"] < 60
+    with psycopg.connect(desk.admin_url, autocommit=True) as conn:
+        conn.execute(
+            "INSERT INTO due_row (queue, kind, key, created_at)"
+            " VALUES ('credibility', 'Outcome', 'o', now() - interval '20 minutes')"
+        )
+        assert (await watched(desk))["settled_lag_s"] >= 1200
+        await watched(desk)
+        assert await raised(desk) == [(LATE, "What was recorded 20 minutes ago is not scored yet: does a worker run?")]
+        conn.execute("DELETE FROM due_row")
+    await watched(desk)
+    assert await raised(desk) == []

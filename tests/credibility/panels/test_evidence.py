@@ -1,0 +1,136 @@
+"""Evidence for weights, kept score by score and read as of any day on both clocks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from imem.credibility.panels.evidence import weights_as_of
+from imem.credibility.panels.pooling import AgentWeight
+from imem.credibility.reconcile import reconcile
+from imem.credibility.scores.context import ClaimContext
+from imem.credibility.store import TrackRecordKey
+from imem.journal.deadline import Deadline
+from imem.kg.asof import AsOf, AsOfClock
+from tests.credibility.conftest import HALFLIFE, World, agent, corrected, finding, opened, outcome
+from tests.credibility.load import day
+from tests.servers import cloned
+
+PANEL = [TrackRecordKey(name, "flu") for name in ("ann", "bob", "cid")]
+STEPS = "SELECT * FROM observation_step ORDER BY agent, domain, clock, at, target_at, context"
+STATED = {"ann": 0.9, "bob": 0.6, "cid": 0.3}
+
+
+@pytest_asyncio.fixture
+async def world(light_stack: Any, light_template: str) -> AsyncIterator[World]:
+    with cloned(light_stack.settings, light_template) as (url, admin_url):
+        async with opened(light_stack.settings, url, admin_url) as made:
+            yield made
+
+
+def week(number: int, *, actual: float = 1.0, places: int = 3, **stated: float) -> list[dict[str, Any]]:
+    """Return a week's claims on several places, and their answers two days after it."""
+    target, lines = day(7 * number + 7), []
+    for place in range(places):
+        subject = {"subject_id": f"market:w{number}-{place}"}
+        for name, probability in (STATED | stated).items():
+            lines.append(
+                finding(
+                    f"f{number}-{place}/{name}", day(7 * number), target, agent=name, probability=probability, **subject
+                )
+            )
+        lines.append(outcome(f"o{number}-{place}", target + timedelta(days=2), target, actual, **subject))
+    return lines
+
+
+async def weights(world: World, at: AsOf, *, context: ClaimContext | None = None) -> list[AgentWeight]:
+    found, _ = await weights_as_of(
+        world.database, [PANEL], [at], contexts=[context], deadline=Deadline.after_ms(30_000)
+    )
+    return found[0][0][0]
+
+
+async def test_weights_follow_what_was_known(world: World) -> None:
+    """Equal before the first answer; then by loss, more so with every week; a revision counts from its own day on."""
+    for number in range(4):
+        await world.say(*week(number))
+    await world.settle()
+    shares = [[one.weight for one in await weights(world, AsOf(day(at)))] for at in (8, 9, 16, 30)]
+    assert shares[0] == pytest.approx([1 / 3] * 3)
+    ann = [first for first, _, _ in shares]
+    assert ann[0] < ann[1] < ann[2] < ann[3]
+    assert all(first > second > third for first, second, third in shares[1:])
+    one = (await weights(world, AsOf(day(30))))[0]
+    assert one.observations == 4
+    assert one.loss == pytest.approx(0.01)
+    assert one.bias == pytest.approx(-0.1)
+    assert one.peer_loss == pytest.approx((0.16 + 0.49) / 2)
+
+    revised = [
+        outcome(f"r3-{place}", day(60), day(28), 0.0, vintage=1, subject_id=f"market:w3-{place}") for place in range(3)
+    ]
+    await world.say(*revised)
+    await world.settle()
+    assert [one.weight for one in await weights(world, AsOf(day(30)))] == shares[3]
+    assert (await weights(world, AsOf(day(61))))[0].weight < ann[3]
+
+
+async def test_nothing_known_later_changes_an_answer(world: World) -> None:
+    """On the known clock a late load of earlier facts counts; on the recorded clock the old answer stands."""
+    await world.say(*week(0), *week(1))
+    await world.settle()
+    [[recorded_at]] = [list(row.values()) for row in await world.rows("SELECT max(recorded_at) FROM event")]
+    known, recorded = AsOf(day(20)), AsOf(recorded_at, AsOfClock.RECORDED)
+    before = [await weights(world, known), await weights(world, recorded)]
+    said = finding("f1-0/ann", day(7), day(14), probability=0.9, subject_id="market:w1-0")
+    await world.say(*week(4), corrected(said, day(40), probability=0.1))
+    await world.settle()
+    assert [await weights(world, known), await weights(world, recorded)] == before
+    # An agent whose claims of then are loaded now changes what could have been known, and not what was on file.
+    await world.say(*(one for one in week(0, dora=0.95) if one["core"].get("agent") == "dora"))
+    await world.settle()
+    assert await weights(world, recorded) == before[1]
+    assert (await weights(world, known))[0].peer_loss != before[0][0].peer_loss
+
+
+async def test_steps_are_those_of_a_whole_computation(world: World) -> None:
+    """Score by score, in any order, late and twice, the steps are those of all at once; what differs is mended."""
+    lines = [*week(0), *week(1, actual=0.0), *week(2, bob=0.5), agent("cid", day(0), "baseline")]
+    lines.append(outcome("again", day(50), day(7), 0.0, vintage=1, subject_id="market:w0-0"))
+    for line in [*lines[::-2], *lines[::-1]]:
+        await world.say(line)
+        await world.settle()
+    steps = await world.rows(STEPS)
+    assert {row["agent"] for row in steps} == {"ann", "bob", "cid"}
+    report = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
+    assert not report.differing
+    assert await world.rows(STEPS) == steps
+
+    world.owner("UPDATE observation_step SET loss = loss + 0.1 WHERE agent = 'ann'")
+    world.owner("DELETE FROM observation_step WHERE agent = 'bob'")
+    report = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
+    assert {pair.agent for pair in report.tracks} == {"ann", "bob"}
+    assert await world.rows(STEPS) == steps
+
+
+async def test_many_days_and_panels_in_one_call(world: World) -> None:
+    """Each panel as of each moment in each context is what it is by itself; an unknown agent has the equal weight."""
+    for number in range(3):
+        await world.say(*week(number))
+    await world.settle()
+    moments = [AsOf(day(at)) for at in (30, 5, 17)]
+    panels = [PANEL, [PANEL[2], TrackRecordKey("nobody", "flu")]]
+    contexts = [None, ClaimContext(metric_type="binary", time_horizon="week"), ClaimContext("tech", "value", "year")]
+    found, waiting = await weights_as_of(
+        world.database, panels, moments, contexts=contexts, deadline=Deadline.after_ms(30_000)
+    )
+    assert waiting is None
+    for by_moment, at in zip(found[0], moments, strict=True):
+        assert by_moment == [await weights(world, at, context=context) for context in contexts]
+    assert found[1][1][0][1].weight == pytest.approx(0.5)
+    assert found[1][0][0][1].observations == 0
+    assert await weights_as_of(world.database, [], moments, deadline=Deadline.after_ms(30_000)) == ([], None)

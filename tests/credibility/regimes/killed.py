@@ -1,0 +1,108 @@
+"""
+A program whose workers are killed: ``python -m tests.credibility.regimes.killed``, the database and a number on stdin.
+
+It forks one worker after the other. Each detects, caches and publishes, and kills itself with SIGKILL before the
+statement, or the call, that is its point; so many die at each of :data:`POINTS`. The last one lives. It prints how many
+were killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import psycopg
+
+from imem.credibility import publication
+from imem.credibility.regimes import readings, runs
+from imem.credibility.regimes.detect import Indicators
+from imem.credibility.regimes.providers import IndicatorRow
+from imem.jobs import due
+from imem.journal.deadline import Deadline
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
+from imem.logs import by_default
+
+COMMITTED: Final = ("advance", "publish_wakeup")
+"""After the commit of a detection: one dies there, since the next finds it detected."""
+
+POINTS: Final = (
+    *(("advance", name) for name in ("claim_detection", "finish_detection", "append_in")),
+    COMMITTED,
+    *(("advance", name) for name in ("cache_regime", "run_cached")),
+    *(("publish", name) for name in ("run_published", "append_in")),
+)
+"""Stage and statement, or call, before which workers die; no point is reached before those before it are passed."""
+
+
+class Told:
+    name = "told"
+
+    async def rows(self, *, deadline: Deadline) -> list[IndicatorRow]:  # noqa: ARG002 - the protocol's
+        return [IndicatorRow(datetime.now(UTC) - timedelta(minutes=1), Indicators(0.2, 5.0, 12.0))]
+
+
+class Killer:
+    """Kills the process at a point."""
+
+    def __init__(self, point: tuple[str, str] | None) -> None:
+        self.point = point
+        self.stage = ""
+
+    def guard(self, owner: Any, name: str, *, named: bool) -> None:
+        """Have *owner*'s function kill first, by its own name or by that of the statement it is given."""
+        function: Callable[..., Awaitable[Any]] = getattr(owner, name)
+
+        async def run(*args: Any, **more: Any) -> Any:
+            if (self.stage, args[1] if named else name) == self.point:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return await function(*args, **more)
+
+        setattr(owner, name, run)
+
+
+async def _live(url: str, point: tuple[str, str] | None) -> None:
+    killer = Killer(point)
+    for module in (runs, readings, publication, due):
+        for name in ("rows", "execute"):
+            if hasattr(module, name):
+                killer.guard(module, name, named=True)
+    killer.guard(Gateway, "append_in", named=False)
+    killer.guard(Gateway, "publish_wakeup", named=False)
+    killer.guard(runs, "close_alerts", named=False)
+    database = Database(url)
+    gateway = Gateway(database, runs.ACTOR)
+    killer.stage = "advance"
+    await runs.advance(database, gateway, Told(), until=Deadline.never())
+    killer.stage = "publish"
+    await publication.publish_scores(database, gateway, halflife_years=2.0, until=Deadline.never(), batch=2)
+    await database.close()
+
+
+def main(url: str, kills: int) -> int:
+    by_default("ERROR")  # What it says on standard output is how many died, and nothing else.
+    killed = 0
+    for point in (*(one for one in POINTS for _ in range(1 if one == COMMITTED else kills)), None):
+        # Whoever was killed holds its claim for a minute: each worker is one that comes later.
+        with psycopg.connect(url, autocommit=True) as conn:
+            conn.execute("UPDATE regime_run SET claimed_at = claimed_at - interval '61 seconds'")
+        child = os.fork()
+        if child == 0:
+            asyncio.run(_live(url, point))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            killed += 1
+        elif os.waitstatus_to_exitcode(status) != 0:
+            return 1
+    sys.stdout.write(f"{killed}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.stdin.readline().strip(), int(sys.stdin.readline())))

@@ -1,0 +1,318 @@
+"""``imem mcp`` as a client sees it: a process that the protocol's own client starts, over standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import MCPError, StdioServerParameters
+from mcp.client import Client
+from mcp.client.stdio import stdio_client
+from mcp_types import CallToolResult
+
+from imem.journal.settings import Role, Settings
+from imem.mcp.tools import TOOLS
+from tests.recall import facts
+from tests.recall.conftest import Desk, desk, empty, journal, world
+from tests.recall.test_existence import environment
+
+__all__ = ["desk", "empty", "journal", "world"]
+
+IMEM_MCP = [sys.executable, "-W", "error", "-m", "imem", "mcp"]
+
+CALLS: dict[str, dict[str, Any]] = {
+    "brief": {"subject": "T0"},
+    "search": {"query": "memory scarce", "kinds": ["memory", "finding"], "subject": "T0"},
+    "similar": {"what": "T0", "limit": 3},
+    "track_record": {"agent": "agent0", "domain": None},
+    "contradictions": {"subject": "company:T0", "as_of": "2026-03-01"},
+    "search_memories": {"query": "When is memory scarce?"},
+    "record_analysis": {
+        "id": "mine", "subject_id": "company:T0", "date": "2026-01-09T09:00:00Z", "kind": "note",
+        "summary": "Prices turn.", "recommendation": "buy", "confidence": 0.6, "body": "A long report.",
+        "findings": [
+            {
+                "statement": "Inventories fall.", "direction": "positive", "confidence": 0.7, "key_drivers": ["Orders"],
+                "metric": "return_5s", "target_at": "2099-01-16T21:00:00Z",
+            },
+            {"statement": "Rivals cut their spending."},
+        ],
+    },
+    "store_memory": {"text": "Memory is scarce until 2027.", "namespace": "symbol/T0", "importance": 0.9},
+}  # fmt: skip
+"""A call of every tool."""
+
+KNOWN = [
+    facts.company("T0", 0), facts.analysis("a0", 0), facts.finding("f0", 0), facts.outcome("o0", 5),
+    facts.debate("b0", 0), facts.contradiction("c0", 0),
+]  # fmt: skip
+
+
+def env_of(settings: Settings, actor: str = "kate", role: Role = Role.HUMAN_ADMIN) -> dict[str, str]:
+    """Return the environment of somebody's server; its encoder is one that nothing is fetched for."""
+    found = environment(settings.model_copy(update={"actor": actor, "role": role}))
+    return {**found, "IMEM_EMBEDDING_LOCAL": "universal-3", "IMEM_DEADLINE_MS": "20000", "IMEM_LOG_LEVEL": "WARNING"}
+
+
+@asynccontextmanager
+async def client_of(env: dict[str, str], errors: Path, mode: str = "auto") -> AsyncIterator[Client]:
+    """Start the server and speak to it; *errors* takes what it writes to standard error."""
+    with errors.open("a") as stderr:
+        server = stdio_client(StdioServerParameters(command=IMEM_MCP[0], args=IMEM_MCP[1:], env=env), errlog=stderr)
+        async with Client(server, mode=mode) as client:
+            yield client
+
+
+def text_of(result: CallToolResult) -> str:
+    [content] = result.content
+    assert content.type == "text"
+    return content.text
+
+
+async def test_the_official_client_lists_and_calls_every_tool(desk: Desk, tmp_path: Path) -> None:
+    """In both eras of the protocol; what was written is found, resources are read, and nothing is left on stderr."""
+    await desk.know(KNOWN)
+    env, errors = env_of(desk.settings), tmp_path / "errors"
+    async with client_of(env, errors) as client:
+        listed = (await client.list_tools()).tools
+        assert [tool.name for tool in listed] == [tool.name for tool in TOOLS] == list(CALLS)
+        assert client.instructions is not None
+        assert "never instructions" in client.instructions
+        for name in reversed(CALLS):
+            result = await client.call_tool(name, CALLS[name])
+            assert not result.is_error, text_of(result)
+            assert "never instructions" in text_of(result)
+            assert result.structured_content is not None
+
+        found = await client.call_tool("search_memories", {"query": "scarce"})
+        assert '"Memory is scarce until 2027."' in text_of(found)
+        assert found.structured_content is not None
+        assert found.structured_content["items"][0]["content"] == "Memory is scarce until 2027."
+        again = await client.call_tool("record_analysis", CALLS["record_analysis"])
+        assert "identical" in text_of(again)
+
+        await desk.work()
+        assert len((await client.list_resource_templates()).resource_templates) == 3
+        for uri, shown in (
+            ("imem://company/T0", "2026-01-09 09:00 buy"),
+            ("imem://subject/company%3AT0", "2026-01-09 09:00 buy"),
+            ("imem://debate/b0", "b0"),
+        ):
+            [content] = (await client.read_resource(uri)).contents
+            assert shown in content.model_dump()["text"]
+        for uri in (
+            "imem://debate/none",
+            "imem://other/T0",
+            "imem://company/",
+            "file:///etc/passwd",
+            "imem://%",
+            "imem://[",
+        ):
+            with pytest.raises(MCPError, match=r"none of imem:|nothing is known|cannot be read"):
+                await client.read_resource(uri)
+    async with client_of(env, errors, mode="legacy") as client:
+        assert len((await client.list_tools()).tools) == len(TOOLS)
+        assert "Company T0" in text_of(await client.call_tool("brief", CALLS["brief"]))
+    assert errors.read_text() == ""
+
+
+async def test_an_agent_is_shown_what_it_found(desk: Desk, tmp_path: Path) -> None:
+    """In the call in which it records its analysis; the next briefing says so, and a search finds it."""
+    await desk.know(KNOWN)
+    async with client_of(env_of(desk.settings, "ann", Role.AGENT), tmp_path / "errors") as client:
+        for _ in range(2):
+            done = await client.call_tool("record_analysis", CALLS["record_analysis"])
+            assert not done.is_error, text_of(done)
+        brief = await client.call_tool("brief", {"subject": "T0"})
+        assert "## What you concluded before" in text_of(brief)
+        assert 'YES, confidence 0.70; on "Orders".' in text_of(brief)
+    found = await desk.journal.rows(
+        "SELECT record_key, payload -> 'core' ->> 'agent' AS agent, payload -> 'core' ->> 'domain' AS domain"
+        " FROM event WHERE kind = 'record.Finding' AND analysis_id = 'mine' ORDER BY record_key"
+    )
+    assert [tuple(row.values()) for row in found] == [("mine/1", "ann", "note"), ("mine/2", "ann", "note")]
+
+
+async def test_what_a_role_may_not_write_is_not_offered_and_is_denied(desk: Desk, tmp_path: Path) -> None:
+    """A tool that is called all the same is denied with the role's name, and leaves one denial in the audit."""
+    await desk.know(KNOWN)
+    hidden = {
+        Role.LEARNING_ENGINE: {"store_memory"},
+        Role.DEBATE_FACILITATOR: {"record_analysis"},
+        Role.AGENT: set(),
+    }
+    for role, missing in hidden.items():
+        async with client_of(env_of(desk.settings, "ann", role), tmp_path / "errors") as client:
+            listed = {tool.name for tool in (await client.list_tools()).tools}
+            assert CALLS.keys() - listed == missing
+            for name in missing:
+                result = await client.call_tool(name, CALLS[name])
+                assert result.is_error
+                assert f"ann ({role})" in text_of(result)
+                assert result.structured_content is not None
+                assert result.structured_content["error"] == "PermissionDenied"
+            if role is Role.AGENT:
+                other = await client.call_tool("track_record", {"agent": "agent0"})
+                assert "ann (agent)" in text_of(other)
+                assert not (await client.call_tool("track_record", {"agent": "ann"})).is_error
+                assert not (await client.call_tool("brief", {"subject": "T0"})).is_error
+    denied = await desk.journal.rows(
+        "SELECT actor_role, resource_type, action FROM memory_access_audit WHERE NOT authorized ORDER BY timestamp, id"
+    )
+    assert [tuple(row.values()) for row in denied] == [
+        ("learning_engine", "memories", "write"),
+        ("debate_facilitator", "journal", "append"),
+        ("agent", "credibility", "read"),
+    ]
+
+
+async def test_wrong_hostile_and_huge_arguments_are_named(desk: Desk, tmp_path: Path) -> None:
+    """Each is an error that names the argument, within the bound; the next call is answered as if nothing had been."""
+    await desk.know(KNOWN)
+    deep: Any = "x"
+    for _ in range(150):
+        deep = [deep]
+    wrong: list[tuple[str, dict[str, Any], str]] = [
+        ("brief", {}, "subject"),
+        ("brief", {"subject": 5}, "subject"),
+        ("brief", {"subject": "T0'; DROP TABLE event; --"}, "subject"),
+        ("brief", {"subject": "T0", "drop": 1}, "drop"),
+        ("brief", {"subject": "T0", "as_of": "soon"}, "as_of"),
+        ("brief", {"subject": "T0", "as_of": 7}, "as_of"),
+        ("brief", {"subject": deep}, "subject"),
+        ("search", {"query": "x", "kinds": ["rumour"]}, "kinds"),
+        ("search", {"query": "x", "kinds": "finding"}, "kinds"),
+        ("similar", {"what": "T0", "limit": 10**30}, "limit"),
+        ("contradictions", {"subject": "T0", "limit": 0}, "limit"),
+        ("search_memories", {"query": "x" * 3_000_000}, "query"),
+        ("search_memories", {"query": "x", "namespace": "a%' OR 1=1"}, "namespace"),
+        ("search_memories", {"query": "nul \0"}, "query"),
+        ("record_analysis", {**CALLS["record_analysis"], "confidence": 2}, "confidence"),
+        ("record_analysis", {**CALLS["record_analysis"], "date": "2026-01-09"}, "date"),
+        ("record_analysis", {**CALLS["record_analysis"], "body": "x" * 100_000}, "body"),
+        ("record_analysis", {**CALLS["record_analysis"], "findings": "Prices turn."}, "findings"),
+        ("record_analysis", {**CALLS["record_analysis"], "findings": [7]}, "findings.0"),
+        ("record_analysis", {**CALLS["record_analysis"], "findings": [{"statement": "x", "id": "y"}]}, "findings.0.id"),
+        ("record_analysis", {**CALLS["record_analysis"], "findings": [{}]}, "findings.0.statement"),
+        (
+            "record_analysis",
+            {**CALLS["record_analysis"], "findings": [{"statement": "x"}, {"statement": "x", "metric": "mood"}]},
+            "findings.1.metric",
+        ),
+        ("store_memory", {"text": "x", "memory_type": "vague"}, "memory_type"),
+    ]
+    async with client_of(env_of(desk.settings), tmp_path / "errors") as client:
+        for name, given, argument in wrong:
+            result = await client.call_tool(name, given)
+            assert result.is_error, (name, argument)
+            assert result.structured_content is not None
+            assert result.structured_content["argument"] == argument
+            assert len(text_of(result)) <= 8_000
+        with pytest.raises(MCPError, match="no tool"):
+            await client.call_tool("rm -rf")
+        assert not (await client.call_tool("brief", {"subject": "T0"})).is_error
+
+
+async def test_a_store_that_is_away_is_said_so(desk: Desk, tmp_path: Path) -> None:
+    """The server runs, and each answer is an error that may be tried again."""
+    env = {**env_of(desk.settings), "IMEM_POSTGRES_URL": "postgresql://a@127.0.0.1:1/a", "IMEM_DEADLINE_MS": "300"}
+    env.pop("IMEM_POSTGRES_CURATOR_URL", None)
+    async with client_of(env, tmp_path / "errors") as client:
+        result = await client.call_tool("contradictions", {"subject": "T0"})
+        assert result.is_error
+        assert result.structured_content is not None
+        assert result.structured_content["retryable"] is True
+
+
+# Ends
+
+
+def started(env: dict[str, str]) -> subprocess.Popen[bytes]:
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("IMEM_")}
+    return subprocess.Popen(
+        IMEM_MCP, env={**kept, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def asked(process: subprocess.Popen[bytes], method: str, number: int = 1, **params: Any) -> None:
+    assert process.stdin is not None
+    message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+    process.stdin.write(json.dumps(message).encode() + b"\n")
+    process.stdin.flush()
+
+
+HELLO: dict[str, Any] = {
+    "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"},
+}  # fmt: skip
+
+
+async def test_it_ends_with_its_client_or_when_told_and_says_nothing_else(desk: Desk) -> None:
+    """Standard output holds the protocol alone; a closed input, SIGTERM and SIGINT end it with 0, in mid call too."""
+    env = {**env_of(desk.settings), "IMEM_LOG_LEVEL": "DEBUG"}
+
+    def life(end: str) -> tuple[int, list[bytes], bytes]:
+        with started(env) as process:
+            return lived(process, end)
+
+    def lived(process: subprocess.Popen[bytes], end: str) -> tuple[int, list[bytes], bytes]:
+        assert process.stdout is not None
+        asked(process, "initialize", **HELLO)
+        first = process.stdout.readline()
+        assert process.stdin is not None
+        process.stdin.write(b"no JSON\n\xff\xfe\n[]\n\n" + b"[" * 100_000 + b"\n")
+        asked(process, "tools/call", 7, name="brief", arguments={"subject": "half a \ud800"})
+        second = process.stdout.readline()
+        assert (json.loads(second)["id"], json.loads(second)["result"]["isError"]) == (7, True)
+        if end == "unread":
+            process.stdout.close()
+            asked(process, "tools/list", 3)
+            code = process.wait(20)
+            assert process.stderr is not None
+            return code, [first], process.stderr.read()
+        if end == "in mid call":
+            asked(process, "tools/call", 2, name="search_memories", arguments={"query": "x"})
+        elif end != "closed":
+            process.send_signal(signal.Signals[end])
+        if end.startswith("SIG"):
+            process.wait(20)  # Its input is open still.
+        out, errors = process.communicate(timeout=20)
+        return process.returncode, [first, second, *out.splitlines()], errors
+
+    for ends in (("closed", "SIGTERM", "unread"), ("SIGINT", "in mid call")):
+        lives = await asyncio.wait_for(asyncio.gather(*(asyncio.to_thread(life, end) for end in ends)), 60)
+        for code, lines, errors in lives:
+            assert (code, b"Traceback" in errors) == (0, False), (ends, errors)
+            assert [json.loads(line)["jsonrpc"] for line in lines] == ["2.0"] * len(lines)
+            assert b"Institutional Memory" in lines[0]
+
+
+async def test_a_cancelled_call_leaves_the_server_as_it_was(desk: Desk, tmp_path: Path) -> None:
+    """The client gives up, and the next call is answered."""
+    await desk.know(KNOWN)
+    async with client_of(env_of(desk.settings), tmp_path / "errors") as client:
+        slow = asyncio.create_task(client.call_tool("search_memories", {"query": "scarce"}))
+        await asyncio.sleep(0.05)
+        slow.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow
+        assert not (await client.call_tool("contradictions", {"subject": "T0"})).is_error
+
+
+def test_without_a_stack_one_sentence_says_so(tmp_path: Path) -> None:
+    """On standard error, with exit code 1; nothing is printed where the protocol would be."""
+    process = started({"IMEM_HOME": str(tmp_path)})
+    out, errors = process.communicate(timeout=20)
+
+    assert (process.returncode, out) == (1, b"")
+    assert errors.decode().splitlines() == [
+        f"No stack runs on {tmp_path}. Start one with `imem up`, or set the servers' URLs."
+    ]

@@ -1,0 +1,214 @@
+"""``imem memories import``: what other memories export, in the shapes that they document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.store.memory import InMemoryStore
+from typer.testing import CliRunner
+
+from imem.cli import app
+from imem.journal.errors import BadInput
+from imem.journal.settings import Role, Settings
+from imem.langgraph import MemoryStore
+from imem.memory import Memory
+from tests.imem.memories.conftest import Places
+from tests.imem.memory.conftest import House
+
+Run = Callable[..., str]
+
+MEM0: dict[str, Any] = {
+    "count": 2,
+    "results": [
+        {
+            "id": "a1", "memory": "Ann prefers short answers.", "user_id": "ann@x.org", "hash": "h", "score": None,
+            "categories": ["style"], "metadata": {"source": "chat"}, "created_at": "2025-03-01T10:00:00-07:00",
+            "updated_at": None,
+        },
+        {"id": "a2", "memory": "The desk trades in Boise.", "agent_id": "desk", "run_id": "r"},
+    ],
+}  # fmt: skip
+ZEP_FACTS = {
+    "edges": [
+        {
+            "uuid": "f1", "name": "LIVES_IN", "fact": "Bob lives in Lisbon.", "created_at": "2025-01-02T00:00:00Z",
+            "valid_at": "2024-05-01T00:00:00Z", "invalid_at": None, "expired_at": None, "source_node_uuid": "n1",
+            "target_node_uuid": "n2", "episodes": ["e1"], "attributes": {"certain": True},
+        },
+        {"uuid_": "f2", "fact": "Bob lived in Porto.", "created_at": "2024-01-02T00:00:00Z", "name": "LIVED_IN"},
+    ]
+}  # fmt: skip
+ZEP_MESSAGES: list[dict[str, Any]] = [
+    {"uuid": "m1", "role": "user", "name": "Ann", "content": "Where is the plant?", "thread_id": "t"},
+    {"uuid": "m2", "role": "assistant", "content": "In Boise.", "thread_id": "t", "metadata": {"k": 1}},
+]
+
+
+@pytest.fixture
+def run(house: House, places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Return what writes a file and imports it as somebody."""
+    del places
+    runner = CliRunner()
+
+    def imported(content: Any, source: str, *words: str, code: int = 0, who: Settings | None = None) -> str:
+        monkeypatch.setattr(Settings, "read", lambda *_, **__: who or house.of("kate", Role.HUMAN_ADMIN))
+        file = tmp_path / "export.json"
+        file.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
+        done = runner.invoke(app, ["memories", "import", str(file), "--from", source, *words])
+        assert done.exit_code == code, done.output
+        return done.output
+
+    return imported
+
+
+def stored(house: House) -> list[dict[str, Any]]:
+    return house.rows(
+        "SELECT namespace, content, metadata, memory_type, user_id, author, conversation_id, ordinal, "
+        "created_at::date::text FROM recall.memory WHERE superseded_at IS NULL ORDER BY namespace, ordinal, content"
+    )
+
+
+def test_mem0(house: House, run: Run) -> None:
+    """Whose they are says where they go; the time of the source is kept; what else is there stays in the metadata."""
+    assert run(MEM0, "mem0") == "2 new\n"
+    desk, ann = stored(house)
+    assert (desk["namespace"], desk["content"]) == ("agent/desk", "The desk trades in Boise.")
+    assert desk["metadata"] == {"mem0": {"id": "a2", "agent_id": "desk", "run_id": "r"}}
+    assert (ann["namespace"], ann["user_id"], ann["created_at"]) == ("user/ann.40.x.2e.org", "ann@x.org", "2025-03-01")
+    assert ann["metadata"] == {"source": "chat", "mem0": {"id": "a1", "hash": "h", "categories": ["style"]}}
+    assert run(MEM0["results"], "mem0") == "2 identical\n"
+    assert run("\n".join(json.dumps(one) for one in MEM0["results"]), "mem0") == "2 identical\n"
+    assert run(MEM0, "mem0", "--namespace", "symbol/X") == "2 new\n"
+
+
+def test_zep(house: House, run: Run) -> None:
+    """Facts with when they were valid, messages in their thread in order."""
+    assert run(ZEP_FACTS, "zep", "--namespace", "user/bob") == "2 new\n"
+    assert run(ZEP_MESSAGES, "zep", "--namespace", "user/talk") == "2 new\n"
+    lived, lives, first, second = sorted(
+        stored(house), key=lambda row: (row["namespace"], row["ordinal"] or 0, row["created_at"])
+    )
+    assert (lives["content"], lives["created_at"], lives["memory_type"]) == (
+        "Bob lives in Lisbon.",
+        "2025-01-02",
+        "semantic",
+    )
+    assert (lives["metadata"]["certain"], lives["metadata"]["zep"]["valid_at"]) == (True, "2024-05-01T00:00:00Z")
+    assert lived["metadata"]["zep"] == {"uuid_": "f2", "name": "LIVED_IN"}
+    assert (first["author"], first["conversation_id"], first["ordinal"]) == ("Ann", "t", 1)
+    assert (second["author"], second["ordinal"], second["memory_type"]) == ("assistant", 2, "episodic")
+    assert run(ZEP_FACTS, "zep", "--namespace", "user/bob") == "2 identical\n"
+    assert run(ZEP_MESSAGES, "zep", "--namespace", "user/talk") == "2 identical\n"
+    same = [{**ZEP_MESSAGES[0], "uuid": "m3"}, {**ZEP_MESSAGES[0], "uuid": "m4", "thread_id": "u"}]
+    assert run(same, "zep", "--namespace", "user/talk") == "2 new\n", "each message has its place"
+
+
+def test_a_store_of_langgraphs(house: House, run: Run) -> None:
+    """What its items say of themselves becomes items of ours; what is there already stays."""
+    before = InMemoryStore()
+    before.put(("docs", "ü b"), "k", {"text": "oil", "n": [1, None]})
+    before.put(("docs",), "", {})
+    items = [item.dict() for item in before.search(())]
+    assert run(items, "langgraph") == "2 new\n"
+    with MemoryStore.open(house.of("kate", Role.HUMAN_ADMIN)) as store:
+        assert store.get(("docs", "ü b"), "k").dict()["value"] == {"text": "oil", "n": [1, None]}  # type: ignore[union-attr]
+        assert store.get(("docs",), "").created_at == before.get(("docs",), "").created_at  # type: ignore[union-attr]
+        store.put(("docs",), "", {"new": 1})
+        assert run({"items": items}, "langgraph") == "2 identical\n"
+        assert store.get(("docs",), "").value == {"new": 1}  # type: ignore[union-attr]
+        store.delete(("docs",), "")
+        assert run({"items": items}, "langgraph") == "2 identical\n", "what was deleted stays so"
+        assert store.get(("docs",), "") is None
+
+
+def test_our_own_lines(house: House, run: Run) -> None:
+    """With and without an id; equal texts are one memory, whose own metadata come first; twice is once, ever after."""
+    lines = [
+        {"content": "Oil is scarce.", "metadata": {"a": 1}, "importance": 0.9, "namespace": "symbol/OIL"},
+        {"id": "x", "content": "Oil is scarce.", "metadata": {"a": 2, "b": 2}, "namespace": "symbol/OIL"},
+        {"content": "Gas is not.", "memory_type": "episodic", "author": "Ann", "created_at": 1_700_000_000},
+    ]
+    text = "".join(f"{json.dumps(line)}\n\n" for line in lines)
+    assert run(text, "jsonl") == "2 new, 1 updated\n"
+    gas, oil = stored(house)
+    assert (gas["namespace"], gas["created_at"], gas["author"]) == ("agent/kate", "2023-11-14", "Ann")
+    assert oil["metadata"] == {"a": 1, "b": 2}
+    versions = house.rows("SELECT count(*) FROM recall.memory")
+    assert run(text, "jsonl") == "3 identical\n"
+    assert house.rows("SELECT count(*) FROM recall.memory") == versions
+    with Memory.sync(house.of("kate", Role.HUMAN_ADMIN)) as memory:
+        [known] = memory.memories.search("gas", namespace="agent/kate").items
+        memory.memories.supersede(known.id, "Gas is scarce, too.", reason="It is.")
+    assert run(text, "jsonl") == "3 identical\n"
+
+
+def test_without_the_import_right(house: House, run: Run) -> None:
+    """The time of the source is in the metadata, and not the memory's own."""
+    who = house.of("ann").model_copy(update={"may_import": False})
+    run({"content": "Gas is not.", "created_at": "2024-01-01"}, "jsonl", who=who)
+    [row] = stored(house)
+    assert row["metadata"] == {"created_at": "2024-01-01T00:00:00+00:00"}
+    assert row["created_at"] > "2024-01-01"
+    assert house.rows("SELECT count(*) FROM recall.memory WHERE recorded_at - created_at < '1 s'") == [{"count": 1}]
+
+
+WRONG = """[
+  {"id": "1", "memory": "good"},
+  {"id": "2"},
+  {"id": 3, "memory": "x"},
+  {"id": "4", "memory": "x", "metadata": []},
+
+  {"id": "5", "memory": "x", "created_at": "soon"}, {"id": "6", "memory": " "},
+  {"id": "7", "memory": "x", "created_at": "2999-01-01"},
+  "text",
+  {"id": "8", "memory": "good too", "user_id": null, "metadata": null}
+]"""
+
+
+def test_refusals(house: House, run: Run) -> None:
+    """Each says line, field and reason; the others are imported, and a dry run says the same and stores nothing."""
+    told = run(WRONG, "mem0", "--dry-run", code=1)
+    assert house.rows("SELECT count(*) FROM recall.memory") == [{"count": 0}]
+    assert told.endswith("2 read\n")
+    shown = json.loads(run(WRONG, "mem0", "--json", code=1))
+    assert shown["counts"] == {"new": 2}
+    refused = [(one["line"], one["field"]) for one in shown["refused"]]
+    assert refused == [
+        (3, "memory"), (4, "id"), (5, "metadata"), (7, "created_at"), (7, "text"), (8, "created_at"), (9, "line")
+    ]  # fmt: skip
+    assert all(f"line {line}: {field}: " in told for line, field in refused)
+    lines = run('{"content": "x", "note": 1}\n{broken\n{"content": "y"}\n[]\n', "jsonl", code=1)
+    assert "line 1: note: is unknown" in lines
+    assert "line 2: line: is no JSON" in lines
+    assert "line 4: line: is no object" in lines
+    for wrong in (
+        {"namespace": ["a.b"], "key": "k", "value": {}},
+        {"namespace": "a", "key": "k", "value": {}},
+        {"key": "k"},
+    ):
+        assert "namespace: " in run([wrong], "langgraph", code=1)
+    assert "value: " in run([{"namespace": ["a"], "key": "k", "value": 1}], "langgraph", code=1)
+    assert "importance" in run([{"content": "x", "importance": 2}], "jsonl", code=1)
+    assert "namespace" in run([{"content": "x", "namespace": "a%"}], "jsonl", code=1)
+    assert run("", "jsonl") == "Nothing to import.\n"
+    assert "is no JSON" in run("[" * 200_000, "jsonl", code=1)
+
+
+def test_wrong_usage(run: Run, house: House, tmp_path: Path) -> None:
+    run([], "notion", code=2)
+    run([{"content": "x"}], "jsonl", "--namespace", "a%", code=1)
+    done = CliRunner().invoke(app, ["memories", "import", str(tmp_path / "none.json")])
+    assert "cannot be read" in str(done.exception)
+    with pytest.raises(BadInput):
+        MemoryStore.open(house.of("import:x")).__enter__()
+
+
+def test_a_query_needs_no_command(run: Run) -> None:
+    """``imem memories QUERY`` as before; options may come first."""
+    run([{"content": "Margins rise."}], "jsonl")
+    for words in (["margins"], ["search", "margins"], ["--limit", "1", "margins"]):
+        assert "Margins rise." in CliRunner().invoke(app, ["memories", *words]).output

@@ -1,0 +1,26 @@
+"""A database of the test's own, whoever records and searches, and the pipeline that projects texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.database import Database
+from imem.kg.similarity.embedders import Embedder
+from imem.recall.search.projection import project_due
+from tests.imem.memories.conftest import memory_of, places
+from tests.imem.memory.conftest import House, house
+from tests.servers import as_pipelines
+
+__all__ = ["House", "house", "memory_of", "places"]
+
+
+async def project(house: House, embedder: Embedder) -> Any:
+    """Run the pipeline once, as the workers do."""
+    assert house.settings.postgres_url is not None
+    url = as_pipelines(house.settings, house.settings.postgres_url.get_secret_value())
+    database = Database(url, size=3)
+    try:
+        return await project_due(database, embedder, until=Deadline.never())
+    finally:
+        await database.close()

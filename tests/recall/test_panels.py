@@ -1,0 +1,66 @@
+"""Panels on a subject's questions: the newest answer of each agent, pooled, as of any day."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from imem.journal.errors import BadInput, PermissionDenied
+from imem.journal.settings import Role
+from imem.recall.answers import Quality
+from tests.recall import facts
+from tests.recall.conftest import Desk
+from tests.recall.facts import day
+from tests.recall.test_who_may_ask import asking
+
+
+def at(number: float) -> datetime:
+    return datetime.fromisoformat(day(number))
+
+
+async def test_a_panel_holds_each_agents_newest_answer(desk: Desk) -> None:
+    """Of what was known by then; a correction counts from its own day, one after the target not at all."""
+    first = facts.finding("f0", 0, agent="agent0", probability=0.9)
+    other = facts.finding("f4", 1, agent="agent1", probability=0.5)
+    newer = facts.finding("f8", 1.5, agent="agent0", probability=0.7)
+    await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), first, other, newer])
+    corrections = [facts.corrected(other, 2, probability=0.3), facts.corrected(newer, 3.5, probability=0.01)]
+    await desk.know(corrections, "later")
+    said = {}
+    for number in (0, 1, 1.5, 2, 4):
+        [panel] = (await desk.memory.panel("T0", as_of=at(number), deadline_ms=30_000)).items
+        said[number] = {one.agent: one.said for one in panel.answers}
+        assert (panel.kind, panel.evidence) == ("probability", "none")
+        assert panel.weighted == panel.equal
+        assert sum(one.weight for one in panel.answers) == pytest.approx(1.0)
+    assert said == {
+        0: {"agent0": 0.9},
+        1: {"agent0": 0.9, "agent1": 0.5},
+        1.5: {"agent0": 0.7, "agent1": 0.5},
+        2: {"agent0": 0.7, "agent1": 0.3},
+        4: {"agent0": 0.7, "agent1": 0.3},
+    }
+    briefing = await desk.memory.brief("T0", as_of=at(4), deadline_ms=30_000)
+    assert briefing.panels.quality is Quality.EXACT
+    text = briefing.to_markdown()
+    assert "## What the agents say together" in text
+    assert "mean probability 0.50" in text
+    assert "the weights are equal" in text
+
+
+async def test_agents_see_panels_and_no_weights_by_name(desk: Desk) -> None:
+    """The subject selects whose weights are shown; by name an agent has its own alone."""
+    await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), facts.finding("f0", 1, agent="agent0")])
+    async with asking(desk, Role.AGENT, "agent1") as memory:
+        assert [one.agent for one in (await memory.panel("T0")).items[0].answers] == ["agent0"]
+        assert (await memory.weights(["agent1"], "up_or_down")).items[0].weight == 1.0
+        with pytest.raises(PermissionDenied):
+            await memory.weights(["agent0", "agent1"], "up_or_down")
+    with pytest.raises(BadInput, match="agents"):
+        await desk.memory.weights([], "up_or_down")
+    with pytest.raises(BadInput, match="agents"):
+        await desk.memory.weights([f"agent{number}" for number in range(2_000)], "up_or_down", as_of=[at(1)] * 51)
+    table = await desk.memory.weights(["agent0", "nobody"], "up_or_down", as_of=[at(1), at(2)])
+    assert table.at(at(2)) == {"agent0": 0.5, "nobody": 0.5}
+    assert {one.reason for one in table.items} == {"no outcome yet on a question that others answered too"}

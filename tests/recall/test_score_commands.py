@@ -1,0 +1,101 @@
+"""The commands about scores: what they print, draw and record, and who may."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from imem.cli import app
+from imem.journal.settings import Role
+from imem.terminal.intervals import WIDTH, IntervalRow, interval_lines
+from tests.recall.conftest import Desk
+from tests.recall.test_existence import environment
+from tests.recall.test_scores import DOMAIN, ENOUGH_MS, season
+from tests.servers import as_pipelines
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    for name, value in environment(desk.settings).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("IMEM_POSTGRES_PIPELINE_URL", as_pipelines(desk.settings, desk.journal.url))
+    monkeypatch.setenv("IMEM_HOME", str(tmp_path))
+    return CliRunner().invoke
+
+
+async def asked(run: Run, *words: str, code: int = 0) -> str:
+    done = await asyncio.to_thread(run, app, list(words))
+    assert done.exit_code == code, done.output
+    return str(done.stdout)
+
+
+def test_intervals_are_drawn_to_scale() -> None:
+    lines = interval_lines([IntervalRow("ann", 0.25, 0.5, 0.75, "n 3"), IntervalRow("bo", 0.0, 0.0, 1.0)])
+
+    assert lines[0].strip() == "0" + "0.5".center(WIDTH - 2) + "1"
+    assert lines[1] == "ann  " + (" " * 10 + "-" * 10 + "o" + "-" * 10).ljust(WIDTH) + "  n 3"
+    assert lines[2] == "bo   o" + "-" * 40
+    assert interval_lines([]) == []
+
+
+async def test_agents_are_listed_drawn_and_explained(desk: Desk, run: Run, tmp_path: Path) -> None:
+    await desk.know([*season("ann", [True] * 4), *season("bob", [False] * 4)])
+    picture, own = tmp_path / "all.svg", tmp_path / "ann.svg"
+
+    listed = await asked(run, "agents", "--svg", str(picture))
+    shown = await asked(run, "agent", "ann", "--svg", str(own))
+    document = json.loads(await asked(run, "agent", "ann", "--json"))
+    nobody = await asked(run, "agent", "nobody")
+
+    assert [line.split(" in ")[0] for line in listed.splitlines() if " in flu  " in line] == ["ann", "bob"]
+    assert "ann in flu" in picture.read_text("utf-8")
+    assert own.read_text("utf-8").startswith("<svg ")
+    for part in (
+        "ann in flu: 0.", "rests on 4 observations, 4 claims", "posterior: Beta(", "as designed (comprehensive)",
+        "by metric type: binary 1.000 of 4", "calibration: stated 0.800, came true 1.000", "flags: none",
+        "the newest of 4 claims:", "stated 0.8, came 1, right",
+    ):  # fmt: skip
+        assert part in shown, shown
+    assert document[0]["score"]["record"]["n"] == 4
+    assert nobody.strip() == "No claim of nobody was ever settled."
+    await asked(run, "agent", "ann", "--context", "colour=red", code=2)
+    await asked(run, "agent", "ann", "--svg", str(tmp_path), code=2)
+
+
+async def test_a_person_pins_unpins_and_overrides(desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    await desk.know(season("ann", [True] * 4))
+
+    pinned = json.loads(await asked(run, "credibility", "pin", "ann", DOMAIN, "0.3", "--reason", "A review.", "--json"))
+    told = await asked(run, "agent", "ann")
+    await asked(run, "credibility", "unpin", pinned["id"], "--reason", "It is over.")
+    words = ["credibility", "override", "ann", DOMAIN, "--reason", "other"]
+    await asked(run, *words, "--finding", "f/market:ann-4-0")
+    await asked(run, *words, code=2)
+    await asked(run, "credibility", "pin", "ann", DOMAIN, "1.3", "--reason", "Too much.", code=2)
+    table = await desk.memory.credibility(["ann"], deadline_ms=ENOUGH_MS)
+
+    assert f"pinned at 0.3 ({pinned['id']}): A review." in told
+    people = table.items[0].people
+    assert people.pin is None
+    assert (people.overrides.counts.overrides, people.overrides.known, people.overrides.right) == (1, 1, 0)
+    monkeypatch.setenv("IMEM_ROLE", Role.AGENT.value)
+    monkeypatch.setenv("IMEM_ACTOR", "ann")
+    done = await asyncio.to_thread(run, app, ["credibility", "pin", "ann", DOMAIN, "0.9", "--reason", "I am good."])
+    assert type(done.exception).__name__ == "PermissionDenied"
+
+
+async def test_everything_is_recomputed_at_once(desk: Desk, run: Run) -> None:
+    await desk.know(season("ann", [True] * 4))
+
+    assert "scores 4, track records 1, decisions 0, differing 0" in await asked(run, "credibility", "rebuild")
+    desk.journal.owner("UPDATE track_step SET weight = weight + 1")
+    assert "differing 1" in await asked(run, "credibility", "rebuild", code=3)
+    assert "differing 0" in await asked(run, "credibility", "rebuild")

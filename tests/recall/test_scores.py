@@ -1,0 +1,234 @@
+"""Scores of agents: what they are made of, as of any day on both clocks, and what is said when a store is away."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from imem.credibility.posterior import DecayedEvidence, decay, posterior
+from imem.credibility.scores.auto_resolve import Basis, Reason
+from imem.credibility.scores.reading import AgentScore
+from imem.credibility.scores.wilson import wilson
+from imem.journal.errors import BadInput, BudgetExceeded, PostgresUnavailable
+from imem.memory import Memory
+from imem.recall.answers import Quality
+from tests.recall import facts
+from tests.recall.conftest import Desk
+from tests.recall.facts import Line
+from tests.recall.far import Far, far
+
+__all__ = ["far"]
+
+ENOUGH_MS = 30_000
+DOMAIN = "flu"
+
+
+def at(day: float) -> datetime:
+    return datetime.fromisoformat(facts.day(day))
+
+
+def claim(agent: str, week: int, *, right: bool = True, place: int = 0, **core: object) -> list[Line]:
+    """Return a claim that is true at the end of a week, made five days before, and its outcome, known a day later."""
+    target, subject = facts.day(7 * week), f"market:{agent}-{week}-{place}"
+    asked = {"metric": "up", "target_at": target, "subject_id": subject}
+    said = {"agent": agent, "domain": DOMAIN, "probability": 0.8, "analysis_id": f"of {subject}", **asked, **core}
+    happened = {**asked, "actual": float(right), "observed_at": target, "vintage": 0}
+    return [
+        facts.finding(f"f/{subject}", 7 * week - 5, **said),
+        {**facts.outcome(f"o/{subject}", 7 * week + 1), "core": {**happened, "id": f"o/{subject}"}},
+    ]
+
+
+def season(agent: str, rights: list[bool], first: int = 1) -> list[Line]:
+    return [line for week, right in enumerate(rights, first) for line in claim(agent, week, right=right)]
+
+
+async def score(memory: Memory, agent: str, day: float, **more: object) -> AgentScore:
+    table = await memory.credibility([agent], [DOMAIN], as_of=at(day), deadline_ms=ENOUGH_MS, **more)  # type: ignore[arg-type] # given by name
+    assert (table.quality, table.stale) == (Quality.EXACT, False)
+    return table.items[0]
+
+
+async def test_a_score_says_what_it_is_made_of(desk: Desk) -> None:
+    """Sixteen weeks, twelve of them right; of the last ten eight."""
+    rights = [*[True, False] * 2, *[True] * 2, *[True] * 4, False, False, *[True] * 4]
+    await desk.know(season("ann", rights))
+
+    found = await score(desk.memory, "ann", 130)
+
+    weights = [decay((130 - 7 * week) / 365.25, 2.0) for week in range(1, 17)]
+    right = sum(weight for weight, one in zip(weights, rights, strict=True) if one)
+    assert (found.record.n, found.record.rows, found.confidence) == (16, 16, "medium")
+    assert found.posterior.mean == pytest.approx(posterior(DecayedEvidence(right, sum(weights))).mean)
+    assert found.weight == found.scope_weight == pytest.approx(sum(weights))
+    assert found.decayed_accuracy == pytest.approx(right / sum(weights))
+    assert found.recent_accuracy == pytest.approx(0.8)
+    assert found.designed.overall_accuracy == found.designed.base_accuracy == pytest.approx(12 / 16)
+    fade = decay((130 - 113) / 365.25, 2.0)
+    assert found.designed.temporal_weight == pytest.approx(fade)
+    assert found.designed.score == pytest.approx(0.75 * 0.75 * fade)
+    assert found.simple.score == pytest.approx(0.75 * fade)
+    assert found.wilson == wilson(0.75, 16)
+    assert (found.trend.points, found.trend.current) == (16, 1.0)
+    assert found.calibration.stated == pytest.approx(0.8)
+    assert found.calibration.realised == pytest.approx(0.75)
+    assert found.calibration.observations == 16
+    assert found.flags == ()
+
+
+async def test_claims_of_one_moment_are_one_observation(desk: Desk) -> None:
+    """Five places in one week, four right, and another week: two observations, of 0.8 and of 1."""
+    places = [line for place in range(5) for line in claim("ann", 1, place=place, right=place > 0)]
+    await desk.know([*places, *claim("ann", 2)])
+
+    found = await score(desk.memory, "ann", 20)
+
+    assert (found.record.n, found.record.rows) == (2, 6)
+    assert found.designed.overall_accuracy == pytest.approx(0.9)
+    assert found.recent_accuracy == pytest.approx(0.9)
+
+
+async def test_an_explanation_adds_up(desk: Desk) -> None:
+    """The weights of the claims are those of the posterior, and the factors multiply to the product."""
+    places = [line for place in range(3) for line in claim("ann", 9, place=place, right=place > 0)]
+    await desk.know([*season("ann", [True, False, True, True]), *places])
+
+    found = await desk.memory.explain("ann", DOMAIN, as_of=at(80), deadline_ms=ENOUGH_MS)
+
+    assert (found.total, len(found.claims)) == (7, 7)
+    assert [one.target_at for one in found.claims] == sorted((one.target_at for one in found.claims), reverse=True)
+    weight = sum(one.weight for one in found.claims)
+    right = sum(one.weight for one in found.claims if one.right)
+    assert weight == pytest.approx(found.score.weight)
+    assert posterior(DecayedEvidence(right, weight)).mean == pytest.approx(found.score.posterior.mean)
+    assert "as designed (comprehensive)" in found.formula[-1]
+    few = await desk.memory.explain("ann", DOMAIN, limit=2, as_of=at(80), deadline_ms=ENOUGH_MS)
+    assert (few.total, few.claims) == (7, found.claims[:2])
+    nobody = await desk.memory.explain("nobody", DOMAIN, deadline_ms=ENOUGH_MS)
+    assert (nobody.total, nobody.score.designed.score) == (0, None)
+    assert nobody.formula[-1] == "as designed: no outcomes, no score"
+
+
+@pytest.mark.spec("CR-20")
+async def test_without_outcomes(desk: Desk) -> None:
+    found = (await desk.memory.credibility(["nobody"], [DOMAIN], deadline_ms=ENOUGH_MS)).items[0]
+
+    assert (found.designed.score, found.simple.score, found.wilson) == (None, None, None)
+    assert (found.posterior.lower, found.posterior.upper) == pytest.approx((0.0015, 0.9985), abs=5e-5)
+    assert (found.recent_accuracy, found.decayed_accuracy, found.confidence) == (None, None, "low")
+
+
+async def test_as_of_a_day_on_both_clocks(desk: Desk) -> None:
+    """What became known later does not count then; on the recorded clock nothing counts before it was recorded."""
+    await desk.know(season("ann", [True] * 6))
+
+    counts = [(await score(desk.memory, "ann", day)).record.n for day in (7.9, 8, 36, 200)]
+    before = await desk.memory.credibility([DOMAIN], [DOMAIN], as_of=at(200), clock="recorded", deadline_ms=ENOUGH_MS)
+    now = await desk.memory.credibility(clock="recorded", deadline_ms=ENOUGH_MS)
+
+    assert counts == [0, 1, 5, 6]
+    assert before.items[0].record.n == 0
+    assert [(one.record.agent, one.record.n, one.trend.points) for one in now.items] == [("ann", 6, 6)]
+
+
+async def test_all_agents_by_domain_and_name(desk: Desk) -> None:
+    await desk.know([*season("bob", [True]), *season("ann", [True]), *claim("ann", 3, domain="a domain", place=9)])
+
+    table = await desk.memory.credibility(deadline_ms=ENOUGH_MS)
+
+    assert [(one.record.domain, one.record.agent) for one in table.items] == [
+        ("a domain", "ann"), (DOMAIN, "ann"), (DOMAIN, "bob"),
+    ]  # fmt: skip
+    early = await desk.memory.credibility(as_of=at(5), deadline_ms=ENOUGH_MS)
+    assert early.items == []
+
+
+@pytest.mark.spec("CR-11", "CR-12", "CR-13")
+async def test_records_decide(desk: Desk) -> None:
+    """Fifteen weeks all right against fifteen all wrong decide, on either basis; fourteen do not."""
+    await desk.know([*season("ann", [True] * 15), *season("bob", [False] * 15)])
+    ask = {"as_of": at(120), "deadline_ms": ENOUGH_MS}
+
+    found = await desk.memory.auto_resolve("ann", "bob", DOMAIN, **ask)  # type: ignore[arg-type] # given by name
+    other = await desk.memory.auto_resolve("bob", "ann", DOMAIN, **ask)  # type: ignore[arg-type] # as above
+    early = await desk.memory.auto_resolve("ann", "bob", DOMAIN, as_of=at(100), deadline_ms=ENOUGH_MS)
+
+    assert (found.verdict["resolved"], found.verdict["winner"], found.verdict["basis"]) == (True, "ann", "posterior")
+    assert set(found.verdicts) == set(Basis)
+    assert other.verdict["winner"] == "ann"
+    assert found.probability_greater == pytest.approx(1.0, abs=1e-3)
+    assert early.verdict["reason"] is Reason.INSUFFICIENT_SAMPLE
+    with pytest.raises(BadInput, match="same agent"):
+        await desk.memory.auto_resolve("ann", "ann", DOMAIN)
+
+
+async def test_the_same_question_in_a_context_is_another_question(desk: Desk) -> None:
+    """Claims of another sector and size lie outside the scope and are the prior alone: the interval is wider."""
+    await desk.know(season("ann", [True] * 15))
+    elsewhere = {"sector": "Energy", "company_size": "small_cap", "growth_stage": "mature"}
+
+    [everywhere] = (await desk.memory.credibility(["ann"], as_of=at(120), deadline_ms=ENOUGH_MS)).items
+    [there] = (await desk.memory.credibility(["ann"], context=elsewhere, as_of=at(120), deadline_ms=ENOUGH_MS)).items
+
+    assert there.record == everywhere.record
+    assert there.posterior.upper - there.posterior.lower > everywhere.posterior.upper - everywhere.posterior.lower
+
+
+async def test_the_setting_chooses_the_basis(desk: Desk) -> None:
+    await desk.know([*season("ann", [True] * 15), *season("bob", [False] * 15)])
+    settings = desk.settings.model_copy(update={"auto_resolution_basis": "as_designed"})
+
+    async with Memory.open(settings) as memory:
+        found = await memory.auto_resolve("ann", "bob", DOMAIN, deadline_ms=ENOUGH_MS)
+
+    assert found.verdict == found.verdicts[Basis.AS_DESIGNED]
+
+
+async def test_scores_that_lag_say_so_and_decide_nothing_after_a_day(desk: Desk) -> None:
+    """A statement that has waited for settlement for 25 hours: since when is said, and records no longer decide."""
+    await desk.know([*season("ann", [True] * 15), *season("bob", [False] * 15)])
+
+    def waits(hours: int) -> None:
+        desk.journal.owner(
+            "INSERT INTO track_due (agent, domain, since) VALUES ('ann', 'flu', now() - make_interval(hours => %s)) "
+            "ON CONFLICT (agent, domain) DO UPDATE SET since = excluded.since",
+            hours,
+        )
+
+    waits(23)
+    table = await desk.memory.credibility(deadline_ms=ENOUGH_MS)
+    soon = await desk.memory.auto_resolve("ann", "bob", DOMAIN, deadline_ms=ENOUGH_MS)
+    waits(25)
+    late = await desk.memory.auto_resolve("ann", "bob", DOMAIN, deadline_ms=ENOUGH_MS)
+
+    assert (table.quality, table.stale, table.reason) == (Quality.PARTIAL, True, "some outcomes are not scored yet")
+    assert table.stale_since is not None
+    assert soon.verdict["resolved"]
+    assert (late.verdict["resolved"], late.verdict["reason"]) == (False, Reason.STALE)
+
+
+async def test_without_postgres_the_last_answer_is_given_as_stale(far: Far) -> None:
+    await far.desk.know(season("ann", [True] * 3))
+    tiers = far.memory._stores.tiers
+    assert tiers is not None
+    tiers.cache_timeout_ms = ENOUGH_MS  # On a busy machine the cache would be late.
+    fresh = await far.memory.credibility(["ann"], deadline_ms=ENOUGH_MS)
+
+    far.stall("postgres")
+    found = await far.memory.credibility(["ann"], deadline_ms=5_000)
+
+    assert (found.quality, found.stale, found.stale_since) == (Quality.STALE, True, fresh.as_of)
+    assert found.age_s is not None
+    assert found.items == fresh.items
+    with pytest.raises((PostgresUnavailable, BudgetExceeded)):
+        await far.memory.credibility(["bob"], deadline_ms=5_000)
+
+
+async def test_wrong_arguments_are_named(desk: Desk) -> None:
+    with pytest.raises(BadInput, match=r"context.*'colour' is none of sector"):
+        await desk.memory.credibility(context={"colour": "red"})
+    with pytest.raises(BadInput, match="limit"):
+        await desk.memory.explain("ann", DOMAIN, limit=201)
+    with pytest.raises(BadInput, match=r"agents.*10,000"):
+        await desk.memory.credibility([f"a{n}" for n in range(101)], [f"d{n}" for n in range(101)])

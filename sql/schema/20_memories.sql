@@ -497,19 +497,22 @@ AS $$
 DECLARE
     -- Never before the version that it ends, even where the clock was set back.
     v_now timestamptz := greatest(imem_now(), p_known.recorded_at + interval '1 microsecond');
-    v_same boolean := p_content = p_known.content AND p_known.vector IS NOT NULL;
     v_version integer := CASE WHEN p_id = p_known.id THEN p_known.version + 1 ELSE 1 END;
+    v_ended memory;
+    v_same boolean;
 BEGIN
+    -- Returned as it is now: its vectors, and those of its parts, may have been made anew since the caller read it.
     UPDATE memory AS m SET superseded_at = v_now, superseded_by = CASE WHEN p_id <> p_known.id THEN p_id END, reason = p_reason
-    WHERE m.id = p_known.id AND m.version = p_known.version;
+    WHERE m.id = p_known.id AND m.version = p_known.version RETURNING * INTO v_ended;
+    v_same := p_content = v_ended.content AND v_ended.vector IS NOT NULL;
     INSERT INTO memory (
         id, version, namespace, memory_type, content, metadata, importance, agent_id, user_id, conversation_id, ordinal, author,
         created_at, recorded_at, model, vector, context_vector)
     VALUES (
         p_id, v_version, p_known.namespace, p_known.memory_type, p_content, p_metadata, p_importance, p_actor, p_known.user_id,
         p_known.conversation_id, p_known.ordinal, p_known.author, CASE WHEN p_id = p_known.id THEN p_known.created_at ELSE v_now END, v_now,
-        CASE WHEN v_same THEN p_known.model WHEN p_vector IS NOT NULL THEN p_model END, CASE WHEN v_same THEN p_known.vector ELSE p_vector END,
-        CASE WHEN v_same THEN p_known.context_vector ELSE p_context_vector END);
+        CASE WHEN v_same THEN v_ended.model WHEN p_vector IS NOT NULL THEN p_model END, CASE WHEN v_same THEN v_ended.vector ELSE p_vector END,
+        CASE WHEN v_same THEN v_ended.context_vector ELSE p_context_vector END);
     PERFORM add_parts_v1(p_id, v_version, v_same, p_parts);
     UPDATE memory_namespace AS s
     SET lexemes = s.lexemes - p_known.lexemes + length(to_tsvector('english', p_content)) WHERE s.namespace = p_known.namespace;

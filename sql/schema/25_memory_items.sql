@@ -68,7 +68,8 @@ BEGIN
         FROM unnest(p_namespaces, p_keys, p_values, p_contents, p_vectors, p_parts, p_ttls, p_created)
             AS i (namespace, key, value, content, vector, parts, ttl, created)
     LOOP
-        SELECT * INTO v_known FROM memory AS m WHERE m.id = v_item.id ORDER BY m.version DESC LIMIT 1;
+        -- Locked, as its vectors and those of its parts could be made anew until it ends.
+        SELECT * INTO v_known FROM memory AS m WHERE m.id = v_item.id ORDER BY m.version DESC LIMIT 1 FOR UPDATE;
         IF v_known.superseded_at IS NULL AND v_known.expires_at <= imem_now() THEN
             PERFORM end_items_v1(v_item.namespace, ARRAY[v_item.id], 'Expired.');
             SELECT * INTO v_known FROM memory AS m WHERE m.id = v_item.id ORDER BY m.version DESC LIMIT 1;

@@ -73,7 +73,7 @@ class Desk:
 def settings_of(world: World, journal: Journal, **changes: Any) -> Settings:
     """Return settings for the journal, with *changes*."""
     return world.settings.model_copy(
-        update={**in_database(world.settings, journal.url), "deadline_ms": 2000, **changes}
+        update={**in_database(world.settings, journal.url), "deadline_ms": 30_000, **changes}
     )
 
 

@@ -83,7 +83,7 @@ async def kept(far: Far, *subjects: str) -> None:
     tiers.cache_timeout_ms = tiers.shared.budget_ms = 2_000.0
     for subject in subjects or ("T0",):
         for _ in range(20):
-            briefing = await far.memory.brief(subject, deadline_ms=2000)
+            briefing = await far.memory.brief(subject, deadline_ms=30_000)
             # The subject's own record, six sections, and what its name means.
             if briefing.mode == "normal" and len(tiers.local) >= 8:
                 break

@@ -137,7 +137,7 @@ async def test_without_neo4j_the_journal_answers_and_says_so(desk: Desk) -> None
     settings = desk.settings.model_copy(update={"neo4j_url": f"bolt://127.0.0.1:{_refused()}"})
     async with Memory.open(settings) as memory:
         begun = time.monotonic()
-        briefing = await memory.brief("T0", as_of=_at(5), deadline_ms=2000)
+        briefing = await memory.brief("T0", as_of=_at(5), deadline_ms=30_000)
         assert time.monotonic() - begun < 2.2
     assert briefing.mode is Mode.DEGRADED_READ
     assert briefing.history.quality is Quality.PARTIAL

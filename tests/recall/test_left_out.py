@@ -67,7 +67,7 @@ def _commands(settings: Any, commands: list[str]) -> list[str]:
 async def test_every_call_of_the_table_of_contents_gets_what_was_left_out(desk: Desk) -> None:
     """Python and command alike, as they stand there, as of the same moment: all that there is."""
     await _many(desk)
-    briefing = await desk.memory.brief("T0", as_of=_at(13), deadline_ms=2000)
+    briefing = await desk.memory.brief("T0", as_of=_at(13), deadline_ms=30_000)
     assert briefing.mode == "normal", briefing
     text = briefing.to_markdown(max_tokens=LEAST_TOKENS)
     contents = text.split("\n## Left out", 1)[1]
@@ -100,7 +100,7 @@ async def test_every_call_of_the_table_of_contents_gets_what_was_left_out(desk: 
 async def test_a_long_history_is_asked_for_lightly(desk: Desk) -> None:
     """Findings of the newest two, conclusions of all; claims counted as of the moment."""
     await _many(desk)
-    before, after = [await desk.memory.brief("T0", as_of=_at(number), deadline_ms=2000) for number in (3.5, 13)]
+    before, after = [await desk.memory.brief("T0", as_of=_at(number), deadline_ms=30_000) for number in (3.5, 13)]
     assert [len(item.findings) for item in after.history.items] == [3, 3] + [0] * 10
     assert [item.findings_total for item in after.history.items] == [3] * 12
     claims = after.history.items[-1].claims
@@ -111,12 +111,12 @@ async def test_a_long_history_is_asked_for_lightly(desk: Desk) -> None:
     assert early is not None
     assert (early.claims, early.settled, early.right_agents, early.actual) == (3, 0, [], None)
     assert early.due_at == _at(facts.TARGET_DAY)
-    recorded = await desk.memory.history("T0", clock="recorded", deadline_ms=2000)
+    recorded = await desk.memory.history("T0", clock="recorded", deadline_ms=30_000)
     assert recorded.items[-1].claims is not None
     assert recorded.items[-1].claims.right_agents == ["agent2"]
-    (newest,) = (await desk.memory.history("T0", limit=1, deadline_ms=2000)).items
+    (newest,) = (await desk.memory.history("T0", limit=1, deadline_ms=30_000)).items
     assert len(newest.findings) == 3, "the limit is one of analyses"
-    whole = await desk.memory.brief("T0", as_of=_at(13), limits=Limits(detailed=12), deadline_ms=2000)
+    whole = await desk.memory.brief("T0", as_of=_at(13), limits=Limits(detailed=12), deadline_ms=30_000)
     assert [len(item.findings) for item in whole.history.items] == [3] * 12
 
 

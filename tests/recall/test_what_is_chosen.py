@@ -44,7 +44,7 @@ def resolved(key: str, known: float) -> Line:
 @asynccontextmanager
 async def paths(desk: Desk, query: str) -> AsyncIterator[tuple[Memory, Memory]]:
     """Lend two memories: one asks the graph, of the other one the query fails, so that the journal stands in."""
-    async with troubled(desk, query, FAILS, deadline_ms=2000) as without:
+    async with troubled(desk, query, FAILS, deadline_ms=30_000) as without:
         yield desk.memory, without
 
 

@@ -103,7 +103,7 @@ async def live(where: Any, line: str) -> None:
     memories = WorkingStore(working, SystemClock())
     sync = Synchronizer(database, memories, Recorder(gateway), gateway, notices=Notices(durable))
     if told["operation"] == "snapshot":
-        await Snapshots(database, sync, durable).take(told["debate_id"], deadline_ms=2_000)
+        await Snapshots(database, sync, durable).take(told["debate_id"], deadline_ms=30_000)
     elif told["operation"] == "route":
         await sync.router.step()
     else:

@@ -65,7 +65,7 @@ async def test_what_is_not_published_is_in_no_snapshot(desk: Desk) -> None:
     ann, _ = await two(desk)
     await ann.set("thought", "I am not sure of this at all.")
 
-    taken = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
 
     found = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
     assert "not sure" not in orjson.dumps(found).decode()
@@ -75,12 +75,12 @@ async def test_what_is_not_published_is_in_no_snapshot(desk: Desk) -> None:
 async def test_all_participants_read_the_same_and_later_writes_leave_it_unchanged(desk: Desk) -> None:
     ann, _ = await two(desk)
     await ann.publish(desk.finding("ann", id="f-a"))
-    taken = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
 
     before = [await snapshots(desk).read(taken.snapshot_id or "", deadline=soon()) for _ in range(3)]
     await ann.publish(desk.finding("ann", id="f-later"))
     await desk.record("bob", id="f-other")
-    repeated = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    repeated = await snapshots(desk).take("d-1", deadline_ms=20_000)
     after = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
 
     assert {one.sha256 for one in [*before, after]} == {taken.sha256}
@@ -92,7 +92,7 @@ async def test_all_participants_read_the_same_and_later_writes_leave_it_unchange
 async def test_the_manifest_names_each_record_by_version_and_hash(desk: Desk) -> None:
     ann, _ = await two(desk)
     await ann.publish(desk.finding("ann", id="f-a"))
-    taken = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
 
     [row] = await desk.rows("SELECT manifest, body FROM workflow.memory_snapshot")
     [position] = [row["position"] for row in await desk.rows("SELECT position FROM event")]
@@ -112,7 +112,7 @@ async def test_corrections_links_and_late_groups_are_as_they_stand(desk: Desk) -
     cites = entry_of(link_of("CITES", ("Finding", "f-a"), ("Finding", "f-b"), {"at": "2026-06-01T10:00:00Z"}))
     await priya.append([fix, cites], deadline=soon())
 
-    taken = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
 
     body = (await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())).body
     assert body["records"][0]["content"]["core"]["statement"] == "It is so."
@@ -123,7 +123,7 @@ async def test_what_the_graph_lacks_is_in_it_and_flags_the_debate(desk: Desk) ->
     ann, _ = await two(desk)
     await ann.publish(desk.finding("ann", id="f-a"))
 
-    taken = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
 
     found = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
     assert (taken.degraded, found.degraded) == (True, True)
@@ -151,7 +151,7 @@ async def test_nothing_is_pushed_between_flush_and_freeze(desk: Desk) -> None:
     writing = [asyncio.create_task(write(actor)) for actor in ("ann", "bob")]
     await asyncio.sleep(0.1)
     before = list(acknowledged)
-    taken = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
     await asyncio.sleep(0.1)
     stop.set()
     await asyncio.gather(*writing)
@@ -195,7 +195,7 @@ async def opened(desk: Desk, debate_id: str) -> Any:
 async def test_it_is_readable_eight_hours_after_the_debate_began(desk: Desk, light_stack: Any) -> None:
     """The copy is gone by then; the row is not."""
     await two(desk)
-    taken = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
     assert taken.snapshot_id is not None
     with bare_client(url_of(light_stack, "durable")) as bare:
         assert 3_500_000 < bare.pttl(memory_snapshot(taken.snapshot_id)) <= 3_600_000
@@ -216,7 +216,7 @@ async def test_it_is_readable_eight_hours_after_the_debate_began(desk: Desk, lig
 )
 async def test_nobody_changes_a_snapshot(desk: Desk, statement: str) -> None:
     await two(desk)
-    await snapshots(desk).take("d-1", deadline_ms=2_000)
+    await snapshots(desk).take("d-1", deadline_ms=20_000)
 
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         desk.owner(statement.format("memory_snapshot", "degraded = false"))
@@ -224,7 +224,7 @@ async def test_nobody_changes_a_snapshot(desk: Desk, statement: str) -> None:
 
 async def test_a_damaged_copy_is_passed_over_and_a_damaged_row_refused(desk: Desk, light_stack: Any) -> None:
     await two(desk)
-    taken = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
     assert taken.snapshot_id is not None
     with bare_client(url_of(light_stack, "durable")) as bare:
         bare.hset(memory_snapshot(taken.snapshot_id), "body", "{}")
@@ -244,7 +244,7 @@ async def test_a_copy_counts_only_where_it_is_what_postgres_says(desk: Desk, lig
     """One that is whole by its own hash, of another moment say, is passed over and replaced: all read the same."""
     ann, _ = await two(desk)
     await ann.publish(desk.finding("ann", id="f-a"))
-    taken = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
     assert taken.snapshot_id is not None
     copy = memory_snapshot(taken.snapshot_id)
     with bare_client(url_of(light_stack, "durable")) as bare:
@@ -262,7 +262,7 @@ async def test_a_copy_counts_only_where_it_is_what_postgres_says(desk: Desk, lig
 async def test_a_copy_serves_while_postgres_is_away_and_says_so(desk: Desk) -> None:
     ann, _ = await two(desk)
     await ann.publish(desk.finding("ann", id="f-a"))
-    taken = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
     away = Database("postgresql://nobody@127.0.0.1:1/none")
 
     found = await Snapshots(away, None, desk.durable).read(taken.snapshot_id or "", deadline=soon())  # type: ignore[arg-type]
@@ -276,8 +276,8 @@ async def test_what_shakes_the_system_makes_open_debates_snapshots_stale(desk: D
     """The snapshot says why and stays as it is; the debate may have another, once: it has to end some day."""
     await two(desk)
     debate(desk, "d-closed", "bob", "ann")
-    first = await snapshots(desk).take("d-1", deadline_ms=2_000)
-    closed = await snapshots(desk).take("d-closed", deadline_ms=2_000)
+    first = await snapshots(desk).take("d-1", deadline_ms=20_000)
+    closed = await snapshots(desk).take("d-closed", deadline_ms=20_000)
     desk.owner("UPDATE workflow.debate_state SET state = 'closed' WHERE debate_id = 'd-closed'")
 
     await desk.record("zed", id="f-change", tier=Tier.SYSTEM_CRITICAL)
@@ -286,13 +286,13 @@ async def test_what_shakes_the_system_makes_open_debates_snapshots_stale(desk: D
     found = await snapshots(desk).read(first.snapshot_id or "", deadline=soon())
     assert (found.stale_reason, found.sha256) == ("Finding f-change", first.sha256)
     assert (await snapshots(desk).read(closed.snapshot_id or "", deadline=soon())).stale_reason is None
-    second = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    second = await snapshots(desk).take("d-1", deadline_ms=20_000)
     assert second.snapshot_id != first.snapshot_id
     assert (await snapshots(desk).read(second.snapshot_id or "", deadline=soon())).stale_reason is None
 
     await desk.record("zed", id="f-again", tier=Tier.SYSTEM_CRITICAL)
     await desk.router.step()
-    third = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    third = await snapshots(desk).take("d-1", deadline_ms=20_000)
     assert third.snapshot_id == second.snapshot_id
     assert (await snapshots(desk).read(third.snapshot_id or "", deadline=soon())).stale_reason == "Finding f-again"
 
@@ -301,12 +301,12 @@ async def test_what_shakes_the_system_makes_open_debates_snapshots_stale(desk: D
 async def test_what_people_decide_keeps_its_snapshot_whatever_happens(desk: Desk, state: str) -> None:
     """Agents may argue anew; people are shown what has changed."""
     await two(desk)
-    first = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    first = await snapshots(desk).take("d-1", deadline_ms=20_000)
     desk.owner("UPDATE workflow.debate_state SET state = %s", state)
     await desk.record("zed", id="f-change", tier=Tier.SYSTEM_CRITICAL)
     await desk.router.step()
 
-    again = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    again = await snapshots(desk).take("d-1", deadline_ms=20_000)
 
     assert (again.outcome, again.snapshot_id) == (SnapshotOutcome.TAKEN, first.snapshot_id)
     found = await snapshots(desk).read(again.snapshot_id or "", deadline=soon())
@@ -335,21 +335,21 @@ async def test_a_side_that_cannot_be_flushed_puts_the_debate_off_three_times_the
     broken = Broken(desk.working, {desk.agent("bob")})
 
     for number in range(1, MOST_DEFERRALS + 1):
-        deferred = await snapshots(desk, memories=broken).take("d-1", deadline_ms=2_000)
+        deferred = await snapshots(desk, memories=broken).take("d-1", deadline_ms=20_000)
         assert (deferred.outcome, deferred.deferrals) == (SnapshotOutcome.DEFERRED, number)
         assert desk.agent("bob") in (deferred.reason or "")
         assert broken.asked == 2 * number, "one retry"
         # Until the five minutes are over nothing is tried.
-        waits = await snapshots(desk, memories=broken).take("d-1", deadline_ms=2_000)
+        waits = await snapshots(desk, memories=broken).take("d-1", deadline_ms=20_000)
         assert (waits.outcome, waits.deferred_until) == (SnapshotOutcome.DEFERRED, deferred.deferred_until)
         desk.owner("UPDATE workflow.debate_state SET deferred_until = imem_now()")
 
     # Also where agents argue already, and were to begin anew.
     desk.owner("UPDATE workflow.debate_state SET state = 'level1'")
-    level3 = await snapshots(desk, memories=broken).take("d-1", deadline_ms=2_000)
+    level3 = await snapshots(desk, memories=broken).take("d-1", deadline_ms=20_000)
 
     assert level3.outcome is SnapshotOutcome.LEVEL3
-    assert (await snapshots(desk).take("d-1", deadline_ms=2_000)).outcome is SnapshotOutcome.LEVEL3
+    assert (await snapshots(desk).take("d-1", deadline_ms=20_000)).outcome is SnapshotOutcome.LEVEL3
     assert (await desk.record("bob")).durable, "no lock is left behind"
 
 
@@ -358,7 +358,7 @@ async def test_another_participant_that_cannot_be_flushed_is_left_out_and_that_i
     await desk.begin("cyd", "macro")
     broken = Broken(desk.working, {desk.agent("cyd")})
 
-    taken = await snapshots(desk, memories=broken).take("d-1", [desk.agent("cyd")], deadline_ms=2_000)
+    taken = await snapshots(desk, memories=broken).take("d-1", [desk.agent("cyd")], deadline_ms=20_000)
 
     assert taken.outcome is SnapshotOutcome.TAKEN
     assert [one.agent_id for one in taken.excluded] == [desk.agent("cyd")]
@@ -369,10 +369,10 @@ async def test_another_participant_that_cannot_be_flushed_is_left_out_and_that_i
 
 async def test_a_debate_that_was_put_off_opens_when_its_side_is_back(desk: Desk) -> None:
     await two(desk)
-    await snapshots(desk, memories=Broken(desk.working, {desk.agent("ann")})).take("d-1", deadline_ms=2_000)
+    await snapshots(desk, memories=Broken(desk.working, {desk.agent("ann")})).take("d-1", deadline_ms=20_000)
     desk.owner("UPDATE workflow.debate_state SET deferred_until = imem_now()")
 
-    taken = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
 
     assert (taken.outcome, taken.deferrals) == (SnapshotOutcome.TAKEN, 1)
 
@@ -383,7 +383,7 @@ async def test_a_lock_that_ran_out_keeps_nothing(desk: Desk) -> None:
     slow = Snapshots(desk.database, sync_of(desk), desk.durable, WriteLocks(desk.database, timedelta(0)))
 
     with pytest.raises(LeaseLost, match="ran out before the snapshot was taken"):
-        await slow.take("d-1", deadline_ms=2_000)
+        await slow.take("d-1", deadline_ms=20_000)
 
     assert await desk.rows("SELECT FROM workflow.memory_snapshot") == []
 
@@ -405,7 +405,7 @@ async def test_two_processes_that_open_one_debate_agree(desk: Desk) -> None:
 async def opened_once(desk: Desk) -> Any:
     while True:
         try:
-            return await snapshots(desk).take("d-1", deadline_ms=2_000)
+            return await snapshots(desk).take("d-1", deadline_ms=20_000)
         except (LeaseHeld, LeaseLost):
             continue
 

@@ -279,7 +279,7 @@ async def test_a_briefing_ends_by_its_deadline(local: LocalStack, settings: Sett
     """It says that the journal was away; closing does not wait for the server either."""
     async with Memory.open(settings) as memory:
         await memory.record_company(Company(ticker="MU"), deadline_ms=20_000)
-        before = await asyncio.gather(*(memory.brief("MU", deadline_ms=2000) for _ in range(SIZE)))
+        before = await asyncio.gather(*(memory.brief("MU", deadline_ms=30_000) for _ in range(SIZE)))
         assert all(one.history.quality is not Quality.UNAVAILABLE for one in before)
         with silent(local):
             async with within(500):
@@ -288,7 +288,7 @@ async def test_a_briefing_ends_by_its_deadline(local: LocalStack, settings: Sett
             assert briefing.took_ms < 500 + LATE_S * 1000
 
         began = time.monotonic()
-        while (await memory.brief("MU", deadline_ms=2000)).history.quality is Quality.UNAVAILABLE:
+        while (await memory.brief("MU", deadline_ms=30_000)).history.quality is Quality.UNAVAILABLE:
             assert time.monotonic() - began < 20
 
 

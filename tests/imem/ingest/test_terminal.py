@@ -201,7 +201,7 @@ def test_no_command_prints_what_a_terminal_would_obey(desk: Desk) -> None:
     echoing = [[*name.split(), *words] for name, words in ECHOING.items()]
 
     # Time enough on a busy machine: what is late is not printed.
-    said = run_all(desk.having(deadline_ms=2_000), plain + as_json + echoing)
+    said = run_all(desk.having(deadline_ms=30_000), plain + as_json + echoing)
 
     for words, streams in zip(plain + as_json + echoing, said, strict=True):
         assert unprintable("".join(streams)) == set(), words

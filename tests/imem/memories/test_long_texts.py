@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Final
 
+import psycopg
 import pytest
 
 from imem.langgraph import MemoryStore
@@ -124,6 +126,50 @@ async def test_parts_are_made_later(house: House, wheat: Places) -> None:
         "SELECT e.model_id, count(*) FROM recall.memory_part AS p JOIN embedding_model AS e USING (model) GROUP BY 1"
     )
     assert rows == [{"model_id": "newer", "count": many * (PARTS - 1)}]
+
+
+WAITING = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+
+@pytest.mark.parametrize("kept", ["memory", "item"])
+@pytest.mark.usefixtures("wheat")
+async def test_a_text_is_stored_again_while_its_vectors_are_made_anew(house: House, kept: str) -> None:
+    """The new version has the vectors of the new model, all of them, although the old one was read before."""
+    async with memory_of(house) as memory:
+        store = MemoryStore(memory, deadline_ms=MS)
+
+        async def put(title: str) -> None:
+            if kept == "memory":
+                await memory.remember(LONG, metadata={"title": title})
+            else:
+                await store.aput(("notes",), "plains", {"title": title, "text": LONG}, index=["text"])
+
+        await put("Minutes")
+        [row] = house.rows("SELECT id FROM recall.memory")
+        vector = f"[{','.join(['1'] + ['0'] * 15)}]"
+        async with await psycopg.AsyncConnection.connect(house.admin_url) as rival:
+            [(model,)] = await (await rival.execute("SELECT recall.text_model_v1('newer', 16, 0)")).fetchall()
+            await rival.commit()
+            made = [model, [row["id"]], [1], [vector], [f"[{','.join([vector] * (PARTS - 1))}]"], [None]]
+            await rival.execute(
+                "SELECT recall.set_vectors_v1(%s::smallint, %s, %s::integer[], %s::text[], %s::text[], %s::text[])",
+                made,
+            )
+            putting = asyncio.create_task(put("Report"))
+            async with asyncio.timeout(MS / 1000):
+                while not house.rows(WAITING):
+                    await asyncio.sleep(0.01)
+            await rival.commit()
+        await putting
+    rows = house.rows(
+        "SELECT m.version, m.model, vector_dims(m.vector) AS first, array_agg(vector_dims(p.vector)) AS others, "
+        "array_agg(DISTINCT p.model) AS models FROM recall.memory AS m JOIN recall.memory_part AS p USING (id, version) "
+        "GROUP BY 1, 2, 3 ORDER BY 1"
+    )
+    assert rows == [
+        {"version": version, "model": model, "first": 16, "others": [16] * (PARTS - 1), "models": [model]}
+        for version in (1, 2)
+    ]
 
 
 @pytest.mark.usefixtures("wheat")

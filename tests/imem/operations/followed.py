@@ -35,7 +35,7 @@ async def work(settings: Settings) -> None:
         applier = Applier(stores.database, stores.graph, Silent())
         await applier.drain()
         await applier.stop()
-        await memory.brief("company:MU", deadline_ms=2_000)
+        await memory.brief("company:MU", deadline_ms=30_000)
 
 
 def main() -> None:

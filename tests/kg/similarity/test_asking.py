@@ -166,7 +166,7 @@ async def test_a_question_whose_words_are_corrected_is_compared_as_what_it_asks(
 async def test_briefings_show_them(house: House, memory: Memory) -> None:
     await world(house)
     await house.update()
-    briefing = await memory.brief("A", deadline_ms=2000)
+    briefing = await memory.brief("A", deadline_ms=30_000)
     assert keys(briefing.similar_analyses) == keys(await memory.similar("A"))
     text = briefing.to_markdown()
     assert "## Similar analyses of other subjects" in text
@@ -311,7 +311,7 @@ async def answers(stack: Any, template: str, lines: list[dict[str, Any]], at: da
 
 async def near(memory: Memory, key: str, at: datetime) -> list[tuple[str, float]] | None:
     try:
-        section = await memory.similar(key, as_of=at, min_score=0.0, deadline_ms=2000)
+        section = await memory.similar(key, as_of=at, min_score=0.0, deadline_ms=30_000)
     except UnknownSubject:
         return None
     assert section.quality is Quality.EXACT, section.reason

@@ -65,7 +65,7 @@ async def test_a_silent_endpoint_holds_up_nobody_and_what_is_new_is_compared_aft
     house.owner("UPDATE delivery SET state = 'applied'")
     await house.update()
     before = await house.lists()
-    await memory.similar("C0", deadline_ms=2_000)
+    await memory.similar("C0", deadline_ms=30_000)
     in_time, while_silent, over = Punctual(), list[bool](), asyncio.Event()
 
     async def ask(nth: int) -> None:

@@ -87,7 +87,7 @@ async def test_of_many_equal_vectors_two_homes_choose_the_same(light_stack: Any,
             rows = await house.database.named("nearest", given, deadline=NEVER)
             found.append([row["candidate"] for row in rows])
             async with Memory.open(without_a_graph(light_stack.settings, house)) as memory:
-                section = await memory.similar("E40", as_of=day(1), min_score=0.0, deadline_ms=2000)
+                section = await memory.similar("E40", as_of=day(1), min_score=0.0, deadline_ms=30_000)
             # The newest of equals is shown first, of those that are kept: the first by name.
             assert {item.analysis.key for item in section.items} <= {key for key, _ in lists[-1]["e040"]}
     assert found[0] == [line["core"]["id"] for line in EQUALS if line["core"]["id"] != "e040"]
@@ -102,6 +102,6 @@ async def _similar(settings: Any) -> dict[str, list[tuple[str, float]]]:
         for nth in range(0, 24, 3):
             for as_of in (None, day(1) + timedelta(hours=1)):
                 subject = f"market:q{nth}" if nth % 4 == 0 else f"S{nth}"
-                section = await memory.similar(subject, as_of=as_of, min_score=0.0, deadline_ms=2000)
+                section = await memory.similar(subject, as_of=as_of, min_score=0.0, deadline_ms=30_000)
                 found[f"{subject} {as_of}"] = [(item.analysis.key, item.score) for item in section.items]
     return found

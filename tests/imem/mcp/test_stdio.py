@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from mcp_types import CallToolResult
 
 from imem.journal.settings import Role, Settings
 from imem.mcp.tools import TOOLS
+from tests import forking
 from tests.recall import facts
 from tests.recall.conftest import Desk, desk, empty, journal, world
 from tests.recall.test_existence import environment
@@ -28,6 +29,9 @@ from tests.recall.test_existence import environment
 __all__ = ["desk", "empty", "journal", "world"]
 
 IMEM_MCP = [sys.executable, "-W", "error", "-m", "imem", "mcp"]
+
+WAIT_S = 60.0
+"""How long to wait for the end of a server, in seconds."""
 
 CALLS: dict[str, dict[str, Any]] = {
     "brief": {"subject": "T0"},
@@ -66,8 +70,10 @@ def env_of(settings: Settings, actor: str = "kate", role: Role = Role.HUMAN_ADMI
 @asynccontextmanager
 async def client_of(env: dict[str, str], errors: Path, mode: str = "auto") -> AsyncIterator[Client]:
     """Start the server and speak to it; *errors* takes what it writes to standard error."""
+    program = str(forking.program(errors.parent))
+    strict = {**env, "PYTHONWARNINGS": "error"}
     with errors.open("a") as stderr:
-        server = stdio_client(StdioServerParameters(command=IMEM_MCP[0], args=IMEM_MCP[1:], env=env), errlog=stderr)
+        server = stdio_client(StdioServerParameters(command=program, args=["mcp"], env=strict), errlog=stderr)
         async with Client(server, mode=mode) as client:
             yield client
 
@@ -236,10 +242,10 @@ async def test_a_store_that_is_away_is_said_so(desk: Desk, tmp_path: Path) -> No
 # Ends
 
 
-def started(env: dict[str, str]) -> subprocess.Popen[bytes]:
+def started(env: dict[str, str], command: Sequence[str] = IMEM_MCP) -> subprocess.Popen[bytes]:
     kept = {name: text for name, text in os.environ.items() if not name.startswith("IMEM_")}
     return subprocess.Popen(
-        IMEM_MCP, env={**kept, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command, env={**kept, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
 
 
@@ -255,12 +261,14 @@ HELLO: dict[str, Any] = {
 }  # fmt: skip
 
 
-async def test_it_ends_with_its_client_or_when_told_and_says_nothing_else(desk: Desk) -> None:
+async def test_it_ends_with_its_client_or_when_told_and_says_nothing_else(desk: Desk, tmp_path: Path) -> None:
     """Standard output holds the protocol alone; a closed input, SIGTERM and SIGINT end it with 0, in mid call too."""
     env = {**env_of(desk.settings), "IMEM_LOG_LEVEL": "DEBUG"}
+    # A signal is for the program itself.
+    forked = [str(forking.program(tmp_path)), "mcp"]
 
     def life(end: str) -> tuple[int, list[bytes], bytes]:
-        with started(env) as process:
+        with started(env, IMEM_MCP if end.startswith("SIG") else forked) as process:
             return lived(process, end)
 
     def lived(process: subprocess.Popen[bytes], end: str) -> tuple[int, list[bytes], bytes]:
@@ -275,7 +283,7 @@ async def test_it_ends_with_its_client_or_when_told_and_says_nothing_else(desk: 
         if end == "unread":
             process.stdout.close()
             asked(process, "tools/list", 3)
-            code = process.wait(20)
+            code = process.wait(WAIT_S)
             assert process.stderr is not None
             return code, [first], process.stderr.read()
         if end == "in mid call":
@@ -283,12 +291,12 @@ async def test_it_ends_with_its_client_or_when_told_and_says_nothing_else(desk: 
         elif end != "closed":
             process.send_signal(signal.Signals[end])
         if end.startswith("SIG"):
-            process.wait(20)  # Its input is open still.
-        out, errors = process.communicate(timeout=20)
+            process.wait(WAIT_S)  # Its input is open still.
+        out, errors = process.communicate(timeout=WAIT_S)
         return process.returncode, [first, second, *out.splitlines()], errors
 
     for ends in (("closed", "SIGTERM", "unread"), ("SIGINT", "in mid call")):
-        lives = await asyncio.wait_for(asyncio.gather(*(asyncio.to_thread(life, end) for end in ends)), 60)
+        lives = await asyncio.wait_for(asyncio.gather(*(asyncio.to_thread(life, end) for end in ends)), 3 * WAIT_S)
         for code, lines, errors in lives:
             assert (code, b"Traceback" in errors) == (0, False), (ends, errors)
             assert [json.loads(line)["jsonrpc"] for line in lines] == ["2.0"] * len(lines)
@@ -310,7 +318,7 @@ async def test_a_cancelled_call_leaves_the_server_as_it_was(desk: Desk, tmp_path
 def test_without_a_stack_one_sentence_says_so(tmp_path: Path) -> None:
     """On standard error, with exit code 1; nothing is printed where the protocol would be."""
     process = started({"IMEM_HOME": str(tmp_path)})
-    out, errors = process.communicate(timeout=20)
+    out, errors = process.communicate(timeout=WAIT_S)
 
     assert (process.returncode, out) == (1, b"")
     assert errors.decode().splitlines() == [

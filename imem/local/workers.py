@@ -20,6 +20,12 @@ ROLES = ("applier", "celery", "beat")
 AGENTS = "agents"
 """Beside them, where there are programs of agents to run."""
 
+STOP_S = 3.0
+"""How long a process of pipelines may take to end, in seconds: one that is killed loses nothing, and begins again."""
+
+AGENTS_STOP_S = 10.0
+"""The same for the process that runs programs of agents."""
+
 TOP = Path(__file__).resolve().parent.parent.parent
 """Folder that the packages are imported from: the checkout's, or site-packages."""
 
@@ -53,7 +59,7 @@ class Worker:
             {**environment(settings), **told},
             stop_signal=signal.SIGTERM,
             death_signal=signal.SIGTERM,
-            timeout_s=10.0,
+            timeout_s=AGENTS_STOP_S if self.name == AGENTS else STOP_S,
         )
 
 

@@ -143,17 +143,36 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
             imem(env, "down", "--purge", "--yes")
 
 
-def _ordered() -> Iterator[ParameterSet]:
+def _that_run(*, last: bool) -> Iterator[ParameterSet]:
     found = pages()
-    for page in (*(page for page in found if page not in LAST), *(page for page in LAST if page in found)):
+    for page in (page for page in LAST if page in found) if last else (page for page in found if page not in LAST):
         if any(block.language in RUN and block.marker not in NOT_RUN for block in blocks(page)):
             # What starts a stack several times takes minutes, and what it rests on is tested by itself as well.
             yield pytest.param(page, marks=[pytest.mark.e2e] if page in STARTS else [], id=page)
 
 
-@pytest.mark.parametrize("page", list(_ordered()))
+@pytest.mark.parametrize("page", list(_that_run(last=False)))
 def test_page_runs_from_top_to_bottom(home: Home, page: str, tmp_path: Path) -> None:
     """Commands end as they should and print what is shown; programs run; files are what their names say."""
+    read(home, page, tmp_path)
+
+
+def test_what_the_demo_says_to_try_next_answers(home: Home, tmp_path: Path) -> None:
+    """Each command as it is printed; whoever typed a name that nobody knows would end with 1."""
+    home.up()
+    reader = Reader(tmp_path, dict(home.env))
+    for command, _ in demo.NEXT:
+        reader.types(command, 0, [], "demo")
+
+
+@pytest.mark.parametrize("page", list(_that_run(last=True)))
+def test_page_that_stops_the_stack_runs_from_top_to_bottom(home: Home, page: str, tmp_path: Path) -> None:
+    """As those before it."""
+    read(home, page, tmp_path)
+
+
+def read(home: Home, page: str, tmp_path: Path) -> None:
+    """Do what a page says."""
     home.up()
     reader = Reader(tmp_path, dict(home.env))
     (tmp_path / ".venv").symlink_to(BIN.parent)
@@ -215,14 +234,6 @@ def test_the_demo_names_what_the_examples_hold() -> None:
         with gzip.open(ROOT / "examples" / name / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
             held += file.read()
     assert [name for name in named if f'"{name}"' not in held] == []
-
-
-def test_what_the_demo_says_to_try_next_answers(home: Home, tmp_path: Path) -> None:
-    """Each command as it is printed; whoever typed a name that nobody knows would end with 1."""
-    home.up()
-    reader = Reader(tmp_path, dict(home.env))
-    for command, _ in demo.NEXT:
-        reader.types(command, 0, [], "demo")
 
 
 def test_output_is_compared_loosely_and_not_blindly() -> None:

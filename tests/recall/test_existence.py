@@ -85,7 +85,7 @@ READS: dict[str, Read] = {
 async def answered(read: Read, memory: Memory, n: str, **asked: Any) -> str:
     """Return an answer, or the refusal, in words, without the number."""
     try:
-        answer = await read(memory, n, {"deadline_ms": 2000, **asked})
+        answer = await read(memory, n, {"deadline_ms": 30_000, **asked})
     except BadInput as refusal:
         return f"{type(refusal).__name__} {refusal}".replace(n, "N")
     dumped = answer.model_dump(mode="json") if hasattr(answer, "model_dump") else answer
@@ -223,8 +223,9 @@ async def test_nothing_later_shows_where_a_store_is_away(far: Far, store: str) -
     await far.desk.know([facts.company("T9", 7), facts.analysis("a9", 7, subject_id="company:T9")])
     await whole(far.memory, "T9")
     far.stall(store)
-    later, never = [unexplained(await answered(READS["brief"], far.memory, n, as_of=at(T))) for n in "98"]
-    by_id = [unexplained(await answered(READS["brief by id"], far.memory, n, as_of=at(T))) for n in "98"]
+    asked: dict[str, Any] = {"as_of": at(T), "deadline_ms": 2_000}
+    later, never = [unexplained(await answered(READS["brief"], far.memory, n, **asked)) for n in "98"]
+    by_id = [unexplained(await answered(READS["brief by id"], far.memory, n, **asked)) for n in "98"]
     assert later == never
     assert by_id[0] == by_id[1]
     assert ("UnknownSubject" in later) is (store == "graph")
@@ -276,4 +277,4 @@ def environment(settings: Settings) -> dict[str, str]:
         for name, value in values.items()
         if value is not None
     }
-    return {**shown, "IMEM_ACTOR": settings.actor, "IMEM_ROLE": settings.role.value, "IMEM_DEADLINE_MS": "2000"}
+    return {**shown, "IMEM_ACTOR": settings.actor, "IMEM_ROLE": settings.role.value, "IMEM_DEADLINE_MS": "30000"}

@@ -120,7 +120,7 @@ async def graph_hash(graph: Graph, *, seen: Callable[[int], None] | None = None,
         after = ""
         while {"label": label} in used:
             rows = await _page(graph, info, after, page)
-            for row in rows:
+            for row in (row for row in rows if "properties" in row):
                 line = canonical_json([row["key"], *sorted(row["properties"], key=_name)])
                 labels.setdefault(label, _Tally()).add(line)
                 for type_, linked in _links(label, row):
@@ -135,9 +135,13 @@ async def graph_hash(graph: Graph, *, seen: Callable[[int], None] | None = None,
 
 
 async def _page(graph: Graph, info: KindInfo, after: str, limit: int) -> list[dict[str, Any]]:
-    parameters = {"after": after, "limit": limit, **_SHAPES[info.label]}
+    """Return the next nodes of a kind after a key, in their order; of one deleted meanwhile its key alone."""
+    deadline = Deadline.after_ms(PAGE_BUDGET_MS)
     text = cypher("hash_page").bind(TERMS, label=info.label, key=info.key)
-    return await graph.read_text("hash_page", text, parameters, deadline=Deadline.after_ms(PAGE_BUDGET_MS))
+    keys = await graph.read_text("hash_page", text, {"after": after, "limit": limit}, deadline=deadline)
+    wanted = {"ids": [row["id"] for row in keys], **_SHAPES[info.label]}
+    found = {row["id"]: row for row in await graph.read("hash_nodes", wanted, deadline=deadline)}
+    return [{**row, **found.get(row["id"], {})} for row in keys]
 
 
 def _name(pair: list[Any]) -> str:

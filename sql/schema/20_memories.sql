@@ -327,7 +327,7 @@ BEGIN
         SELECT m.id, m.version, m.%4$I::text, m.%5$I::text, m.ordinal, m.author, m.%7$I, coalesce(s.score, 0),
             CASE WHEN m.model = $11 THEN greatest(1 - (m.vector <=> $4), p.similarity) END,
             CASE WHEN m.model = $11 THEN greatest(1 - (coalesce(m.context_vector, m.vector) <=> $4), p.similarity) END,
-            u.by_words, u.by_meaning, u.by_context, CASE WHEN m.model = $11 AND p.similarity > 1 - (m.vector <=> $4) THEN p.part ELSE 0 END,
+            u.by_words, u.by_meaning, u.by_context, CASE WHEN m.model IS DISTINCT FROM $11 THEN 0 WHEN p.similarity > 1 - (m.vector <=> $4) THEN p.part ELSE 0 END,
             (SELECT count(*) FROM united AS w JOIN recall.%1$I AS o ON o.id = w.id AND o.version = w.version
              WHERE o.model IS NULL OR o.model IS DISTINCT FROM $11)
         FROM united AS u JOIN recall.%1$I AS m ON m.id = u.id AND m.version = u.version

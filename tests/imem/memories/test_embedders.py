@@ -122,6 +122,16 @@ async def test_a_model_changes_while_it_is_written(
     del places
 
 
+async def test_a_new_model_searches_before_it_wrote(house: House, ann: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is of it yet: all is found by its words, and the answer says that it is not whole."""
+    await ann.remember("old words of a topic", namespace="symbol/MU")
+    monkeypatch.setattr("imem.services.embedders.embedder_of", lambda _: Places(model_id="another", dimension=32))
+    async with memory_of(house, "bob") as bob:
+        found = await bob.memories.search("topic words")
+    assert [(item.content, item.similarity) for item in found.items] == [("old words of a topic", None)]
+    assert found.quality is Quality.PARTIAL
+
+
 async def test_a_new_model_refuses_a_text(house: House, ann: Memory, places: Places) -> None:
     """It has no vector then, neither of the new model nor of the old; all others are made, and the round ends."""
     for number in range(PAGE + 3):

@@ -74,7 +74,7 @@ class OverrideFigures:
         known, right: overrides whose outcome is known, and those of them that were right.
         outcome_accuracy: *right* by *known*; None without any.
         reasons: number by reason.
-        by_context: of settled claims, by dimension and value.
+        by_context: of settled questions, by dimension and value.
         reviews: why causes are to be reviewed.
         flag: whether what the agent wins goes to a person.
     """
@@ -104,7 +104,7 @@ def override_figures(
         facts: the overrides.
         counts: how many recommendations they overrode, of how many.
         months: counts of the last complete calendar months, the newest last.
-        by_context: counts of settled claims by dimension and value.
+        by_context: counts of settled questions by dimension and value.
     """
     known = [one.right for one in facts if one.right is not None]
     rate, contexts = counts.rate, by_context or {}

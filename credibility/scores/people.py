@@ -1,15 +1,17 @@
 """
 What people say about agents, as of a moment: overrides, pins, and corrections of biases that they approved.
 
-A recommendation is a finding of the agent in the domain. An override of a finding was right when the finding turned out
-wrong, one of a decision when its verdict is a failure; of an analysis that is not known.
+A recommendation is a question that the agent answered in the domain and that settled, or what a person overrode: what
+nothing settles and nobody overrode counts for nothing, however much of it an agent states. An override of a finding was
+right when the finding turned out wrong, one of a decision when its verdict is a failure; of an analysis that is not
+known.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
@@ -30,6 +32,9 @@ from imem.kg.kinds.enums import BiasKind, BiasStatus, DecisionOutcome
 
 Pair = tuple[str, str]
 """Agent and domain."""
+
+_Target = tuple[str, str]
+"""Kind and key of what was overridden."""
 
 KINDS: Final = ("HumanOverride", "CredibilityPin", "BiasCorrection")
 
@@ -154,16 +159,19 @@ async def _figures(
         "agents": [agent for agent, _ in pairs],
         "domains": [domain for _, domain in pairs],
         "since": until - TRAILING,
-        **at.limits,
+        "overridden": sorted(
+            {one.core["finding_id"] for of in counted.values() for _, one in of if one.core.get("finding_id")}
+        ),
+        "clock": at.clock.value,
+        "until": until,
     }
-    made: dict[Pair, dict[datetime, int]] = defaultdict(dict)
+    answered: dict[Pair, dict[datetime, _Answered]] = defaultdict(dict)
     for row in await database.named("recommendations", given, deadline=deadline):
-        made[pairs[row["n"] - 1]][row["month"].astimezone(UTC)] = row["recommendations"]
-    findings = sorted({one.core["finding_id"] for of in counted.values() for _, one in of if one.get("finding_id")})
-    given |= {"overridden": findings, "clock": at.clock.value, "until": until}
+        of_questions = {("Finding", key): ("Finding", keys[0]) for keys in row["overridden"] or () for key in keys}
+        answered[pairs[row["n"] - 1]][row["month"].astimezone(UTC)] = _Answered(row["recommendations"], of_questions)
     contexts: dict[Pair, dict[str, dict[str, OverrideRate]]] = defaultdict(lambda: defaultdict(dict))
     for row in await database.named("overridden_by_context", given, deadline=deadline):
-        rate = OverrideRate(row["overridden"], row["claims"])
+        rate = OverrideRate(row["overridden"], row["recommendations"])
         contexts[pairs[row["n"] - 1]][row["dimension"]][row["value"]] = rate
     edges = _month_edges(until)
     figures = {}
@@ -171,23 +179,38 @@ async def _figures(
         overridden = counted[pair]
         facts = [OverrideFact(one.core["reason"], right.get(_target(one.core))) for _, one in overridden]
         months = [
-            OverrideRate(_targets(one for moment, one in overridden if start <= moment < end), made[pair].get(start, 0))
+            _rate(
+                [one for moment, one in overridden if start <= moment < end], [answered[pair].get(start, _Answered())]
+            )
             for start, end in pairwise(edges)
         ]
-        total = OverrideRate(_targets(one for _, one in overridden), sum(made[pair].values()))
+        total = _rate([one for _, one in overridden], answered[pair].values())
         figures[pair] = override_figures(facts, total, months, contexts[pair])
     return figures
 
 
-def _target(core: Mapping[str, Any]) -> tuple[str, str]:
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """Questions answered that settled; for each overridden finding of them, the one that stands for its question."""
+
+    settled: int = 0
+    overridden: Mapping[_Target, _Target] = field(default_factory=dict)
+
+
+def _target(core: Mapping[str, Any]) -> _Target:
     """Return the kind and key of what was overridden."""
     names = {"Finding": "finding_id", "Analysis": "analysis_id", "Decision": "decision_id"}
     return next((kind, core[name]) for kind, name in names.items() if core.get(name) is not None)
 
 
-def _targets(records: Iterable[RecordAsOf]) -> int:
-    """Return how many recommendations were overridden, each once."""
-    return len({_target(record.core) for record in records})
+def _rate(overridden: Iterable[RecordAsOf], answered: Iterable[_Answered]) -> OverrideRate:
+    """Return how many recommendations people overrode, each once, of those that settled and these."""
+    settled, question = 0, dict[_Target, _Target]()
+    for one in answered:
+        settled += one.settled
+        question |= one.overridden
+    targets = {question.get(target, target) for target in (_target(record.core) for record in overridden)}
+    return OverrideRate(len(targets), settled + len(targets - set(question.values())))
 
 
 def _month_edges(until: datetime) -> list[datetime]:
@@ -199,12 +222,12 @@ def _month_edges(until: datetime) -> list[datetime]:
 
 async def _right(
     database: Database, records: Sequence[RecordAsOf], at: AsOf, deadline: Deadline
-) -> dict[tuple[str, str], bool]:
+) -> dict[_Target, bool]:
     """Return whether the override of each recommendation was right, where that is known."""
     targets = {_target(record.core) for record in records}
     findings = sorted(key for kind, key in targets if kind == "Finding")
     decisions = sorted(one for one in targets if one[0] == "Decision")
-    found: dict[tuple[str, str], bool] = {}
+    found: dict[_Target, bool] = {}
     if findings:
         scored = await scores_as_of(database, findings, at, deadline=deadline)
         found |= {("Finding", key): row["y"] == 0 for key, row in scored.items() if row["y"] is not None}

@@ -67,24 +67,31 @@ WHERE y.kind = ANY (%(kinds)s::text[]) AND y.grp = 'core' AND y.known_at <= %(kn
 ORDER BY y.kind, y.key
 
 -- recommendations --
--- Findings of an agent in a domain since a moment, by the calendar month, in UTC, in which they were known. n: which agent and domain.
-SELECT w.n, f.month, count(*)::integer AS recommendations
+-- Questions that an agent answered in a domain since a moment and that settled, by the calendar month, in UTC, of its first answer; and of
+-- the questions of which a finding is among those overridden, these findings. Only what settles counts: an agent states as many findings as
+-- it likes. n: which agent and domain.
+SELECT w.n, q.month, count(*)::integer AS recommendations, jsonb_agg(q.overridden) FILTER (WHERE q.overridden IS NOT NULL) AS overridden
 FROM unnest(%(agents)s::text[], %(domains)s::text[]) WITH ORDINALITY AS w (agent, domain, n)
 CROSS JOIN LATERAL (
-    SELECT date_trunc('month', min(e.known_at), 'UTC') AS month FROM event AS e
-    WHERE e.kind = 'record.Finding' AND e.payload -> 'core' ->> 'agent' = w.agent AND e.payload -> 'core' ->> 'domain' = w.domain
-      AND e.known_at > %(since)s AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
-    GROUP BY e.record_key
-) AS f
-GROUP BY w.n, f.month ORDER BY w.n, f.month
+    SELECT date_trunc('month', min(o.predicted_at), 'UTC') AS month,
+        jsonb_agg(o.finding_id ORDER BY o.finding_id COLLATE "C") FILTER (WHERE o.finding_id = ANY (%(overridden)s::text[])) AS overridden
+    FROM agent_outcome AS o
+    WHERE o.agent = w.agent AND o.domain = w.domain AND o.y IS NOT NULL AND o.predicted_at > %(since)s AND o.target_at > %(since)s
+      AND CASE WHEN %(clock)s = 'known'
+          THEN o.known_at <= %(until)s AND (o.superseded_known_at IS NULL OR o.superseded_known_at > %(until)s)
+          ELSE o.recorded_at <= %(until)s AND (o.superseded_recorded_at IS NULL OR o.superseded_recorded_at > %(until)s) END
+    GROUP BY o.subject_id, o.metric, o.target_at
+) AS q
+GROUP BY w.n, q.month ORDER BY w.n, q.month
 
 -- overridden_by_context --
--- Settled claims made since a moment by dimension and value of their context, and how many of them are among those overridden. n: which
--- agent and domain, from 1.
-SELECT w.n, d.dimension, d.value, count(*)::integer AS claims,
-    (count(*) FILTER (WHERE o.finding_id = ANY (%(overridden)s::text[])))::integer AS overridden
+-- The same questions by dimension and value of the context of an answer, and how many of them have an answer there that is among those
+-- overridden. n: which agent and domain, from 1.
+SELECT w.n, d.dimension, d.value, count(DISTINCT (o.subject_id, o.metric, o.target_at))::integer AS recommendations,
+    (count(DISTINCT (o.subject_id, o.metric, o.target_at)) FILTER (WHERE o.finding_id = ANY (%(overridden)s::text[])))::integer AS overridden
 FROM unnest(%(agents)s::text[], %(domains)s::text[]) WITH ORDINALITY AS w (agent, domain, n)
-JOIN agent_outcome AS o ON o.agent = w.agent AND o.domain = w.domain AND o.predicted_at > %(since)s AND o.target_at > %(since)s
+JOIN agent_outcome AS o ON o.agent = w.agent AND o.domain = w.domain AND o.y IS NOT NULL
+    AND o.predicted_at > %(since)s AND o.target_at > %(since)s
     AND CASE WHEN %(clock)s = 'known'
         THEN o.known_at <= %(until)s AND (o.superseded_known_at IS NULL OR o.superseded_known_at > %(until)s)
         ELSE o.recorded_at <= %(until)s AND (o.superseded_recorded_at IS NULL OR o.superseded_recorded_at > %(until)s) END

@@ -11,6 +11,8 @@ import psycopg
 import pytest
 
 from imem.credibility.reconcile import MISMATCH, reconcile
+from imem.credibility.scores.overrides import OverrideFigures, OverrideRate
+from imem.credibility.scores.reading import agent_scores
 from imem.credibility.track_record import TrackRecord, track_records
 from imem.ingest.recorder import prepare, record, refusal_of
 from imem.journal.actors import Actor
@@ -193,6 +195,45 @@ async def test_an_agent_lends_itself_no_name_that_others_are_measured_against(wo
     ]
     assert {row["lent_by"] for row in denied} == {None, PERSON.id}
     assert len(denied) == 9
+
+
+@pytest.mark.spec("AC-3", "CR-18")
+async def test_an_agent_does_not_state_its_overrides_away(world: World) -> None:
+    """What nothing settles but its own outcomes, abstentions and repetitions leave rate, flag and penalty."""
+    await season(world)
+    await world.settle()
+    overrides = [
+        {"record": "HumanOverride", "known_at": day(90).isoformat(), "core": {
+            **OVERRIDE, "id": f"x{n}", "agent": "ann", "finding_id": f"ann-{n}", "overridden_at": day(90).isoformat()}}
+        for n in range(1, 11)
+    ]  # fmt: skip
+    await world.say(*overrides)
+
+    async def score() -> tuple[OverrideFigures, float | None]:
+        (found,), _ = await agent_scores(
+            world.database, [("ann", "flu")], AsOf(day(200)), context=None, halflife_years=HALFLIFE,
+            deadline=Deadline.after_ms(30_000),
+        )  # fmt: skip
+        return found.people.overrides, found.designed.override_penalty
+
+    before = await score()
+    assert (before[0].counts, before[0].flag, before[1]) == (OverrideRate(10, 20), True, 0.7)
+    bare = {"id": "bare", "analysis_id": "a", "agent": "ann", "domain": "flu", "subject_id": "market:1"}
+    for n in range(40):
+        own, target = {"subject_id": f"market:own{n}"}, day(190)
+        for line in (
+            {"record": "Finding", "core": {**bare, "id": f"bare{n}", "statement": "It rises."}},
+            unstated(finding(f"half{n}", day(0), LATER, probability=0.5, **FIRST)),
+            unstated(finding(f"own{n}", day(0), LATER, probability=0.9, **own)),
+            unstated(outcome(f"own:ann/{n}", day(0), target, 1.0, **own)),
+        ):
+            assert await say(world, line, ANN) == "new"
+        # As a loaded history has them: no agent dates what it states.
+        await world.say(finding(f"later{n}", day(150), target, probability=0.9, **own))
+        await world.say(finding(f"again{n}", day(4), day(7), probability=0.2, **FIRST))
+    await world.settle()
+
+    assert await score() == before
 
 
 async def test_the_true_outcome_is_never_a_conflict(world: World) -> None:

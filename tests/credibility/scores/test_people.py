@@ -75,14 +75,18 @@ def override(key: str, at: float, **core: Any) -> dict[str, Any]:
 
 @pytest.mark.spec("CR-18")
 async def test_overrides_count_from_when_they_were_known(world: World) -> None:
-    """Of ten wrong claims eight are overridden: a rate, who was right, and the flag; before, there was none."""
+    """
+    Of ten wrong claims eight are overridden: a rate, who was right, and the flag; before, there was none.
+
+    Of what nothing settled only that which was overridden counts.
+    """
     await world.say(*claims(1, 11, right=False), *[override(f"f{week}", 7 * week - 1) for week in range(1, 9)])
     await world.settle()
 
     before, early, found = [await score(world, at) for at in (5, 16, 100)]
 
     assert before.people.overrides.rate is None
-    assert early.people.overrides.counts == OverrideRate(2, 3)
+    assert early.people.overrides.counts == OverrideRate(2, 2)
     assert (early.people.overrides.known, early.people.overrides.right) == (2, 2)
     overrides = found.people.overrides
     assert (overrides.counts, overrides.rate) == (OverrideRate(8, 10), 0.8)
@@ -112,6 +116,20 @@ async def test_an_override_of_a_decision_is_right_when_it_failed(world: World) -
     found = (await score(world, 40)).people.overrides
 
     assert (found.counts.overrides, found.known, found.right) == (4, 2, 1)
+
+
+async def test_a_question_is_one_recommendation(world: World) -> None:
+    """However often it was answered, abstained from and overridden; an open one counts when it is overridden."""
+    await world.say(*claims(1, 5, right=False))
+    for week in (1, 2):
+        again = {"subject_id": f"market:{week}", "probability": 0.8}
+        await world.say(finding(f"again{week}", day(7 * week - 4), day(7 * week), **again))
+    await world.say(*[finding(f"open{n}", day(3), day(900), probability=0.9, subject_id=f"market:{n}") for n in (8, 9)])
+    overridden = ("f1", "again1", "f2", "open8")
+    await world.say(*[override(key, 20) for key in overridden], override("d", 20, decision_id="d"))
+    await world.settle()
+
+    assert (await score(world, 40)).people.overrides.counts == OverrideRate(4, 6)
 
 
 async def test_withdrawn_overrides_do_not_count(world: World) -> None:

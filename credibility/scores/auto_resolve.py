@@ -56,7 +56,7 @@ class Contender:
     One side.
 
     Attributes:
-        n: observations; claims with one ``target_at`` count once.
+        n: observations in the context asked about; claims with one ``target_at`` count once.
         posterior, as_designed: its scores.
         override_flag: whether what it wins goes to a person.
         age: age of the scores; zero unless they are stale.

@@ -23,7 +23,7 @@ from imem.credibility.scores.designed import DesignedScore, FormulaVersion, desi
 from imem.credibility.scores.evidence import cells_of
 from imem.credibility.scores.overrides import OverrideFigures
 from imem.credibility.scores.people import NOTHING, Correction, PeopleFacts, people_facts
-from imem.credibility.scores.scope import SCOPE_MATCHES, Share, by_dimension, newest_resolved, scope_evidence
+from imem.credibility.scores.scope import SCOPE_MATCHES, Share, by_dimension, matching, newest_resolved, scope_evidence
 from imem.credibility.scores.trends import LinearTrend, RankTrend, WeekPoint, linear_trend, rank_trend
 from imem.credibility.scores.wilson import WilsonInterval, wilson
 from imem.credibility.track_record import TrackRecord, dated_records, scores_until
@@ -48,6 +48,7 @@ class AgentScore:
         confidence: by the observations: high from 50, medium from 10.
         posterior: the sound score, of the scope of the context asked about.
         weight, scope_weight: decayed observations in the domain, and of them in that scope.
+        scope_n: observations in that scope, not decayed; of one with rows in several contexts, their share.
         designed, simple: the as-designed score, comprehensive and simple.
         wilson: the interval of the base accuracy; None without outcomes.
         decayed_accuracy: the decayed mean over the domain; None without outcomes.
@@ -64,6 +65,7 @@ class AgentScore:
     posterior: Posterior
     weight: float
     scope_weight: float
+    scope_n: float
     designed: DesignedScore
     simple: DesignedScore
     wilson: WilsonInterval | None
@@ -80,7 +82,7 @@ class AgentScore:
         """Return the score as a side of a comparison, that of a pin in its place; *age*: of a stale one."""
         pin = self.people.pin
         return Contender(
-            n=self.record.n,
+            n=self.scope_n,
             posterior=ScoreEstimate(self.posterior.mean if pin is None else pin.score, self.posterior.half_width),
             as_designed=ScoreEstimate(
                 self.designed.score if pin is None else pin.score,
@@ -218,6 +220,7 @@ def _score(
         posterior=body,
         weight=weight,
         scope_weight=sums.weight,
+        scope_n=float(record.n) if context is None else matching(cells, context, SCOPE_MATCHES).observations,
         designed=designed,
         simple=simple,
         wilson=None if designed.base_accuracy is None else wilson(designed.base_accuracy, record.n),

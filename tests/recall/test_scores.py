@@ -163,6 +163,28 @@ async def test_records_decide(desk: Desk) -> None:
         await desk.memory.auto_resolve("ann", "ann", DOMAIN)
 
 
+@pytest.mark.spec("CR-11")
+async def test_records_decide_in_the_context_asked_about(desk: Desk) -> None:
+    """Observations decide where four of six dimensions match: fifteen of them, not fourteen; thirty others do not."""
+    places = [line for place in range(1, 5) for line in claim("ann", 3, place=place)]
+    await desk.know([*season("ann", [True] * 30), *season("bob", [False] * 30), *places])
+    weekly = {"metric_type": "binary", "time_horizon": "week"}
+    elsewhere = {**weekly, "sector": "Energy", "company_size": "small_cap", "growth_stage": "mature"}
+
+    async def asked(context: dict[str, str] | None, day: float = 220) -> tuple[bool, Reason]:
+        found = await desk.memory.auto_resolve(
+            "ann", "bob", DOMAIN, context=context, as_of=at(day), deadline_ms=ENOUGH_MS
+        )
+        return found.verdict["resolved"], found.verdict["reason"]
+
+    assert await asked(None) == await asked(weekly) == (True, Reason.DIFFERENTIAL)
+    assert await asked(elsewhere) == (False, Reason.INSUFFICIENT_SAMPLE)
+    assert await asked(weekly, 7 * 14 + 1) == (False, Reason.INSUFFICIENT_SAMPLE)
+    assert await asked(weekly, 7 * 15 + 1) == (True, Reason.DIFFERENTIAL)
+    [there] = (await desk.memory.credibility(["ann"], context=elsewhere, as_of=at(220), deadline_ms=ENOUGH_MS)).items
+    assert (there.record.n, there.scope_n) == (30, 0.0)
+
+
 async def test_the_same_question_in_a_context_is_another_question(desk: Desk) -> None:
     """Claims of another sector and size lie outside the scope and are the prior alone: the interval is wider."""
     await desk.know(season("ann", [True] * 15))

@@ -192,9 +192,12 @@ async def warn_if_late(conn: Connection, run: RegimeRun) -> None:
 async def _open(conn: Connection, *, retries: bool) -> RegimeRun:
     """Open another run if somebody recorded a reading, or indicators were missing; return the newest."""
     run = await newest_run(conn)
+    if not run.detected:
+        # What is recorded while its indicators are read may be newer than they are: it waits for a run of its own.
+        return run
     due = await next_due(conn, QUEUE, ("RegimeReading",), DUE_ROWS)
     await finish_due(conn, QUEUE, due)
-    cause = "reading" if due and run.detected else "stale" if retries and run.detected and run.retry_due else None
+    cause = "reading" if due else "stale" if retries and run.retry_due else None
     if cause is None:
         return run
     await execute(conn, "open_run", {"market": MARKET, "cause": cause})
@@ -264,9 +267,10 @@ def _reading(run: RegimeRun, found: DetectedRegime, given: Indicators, source: s
 async def _cache(conn: Connection, run: RegimeRun) -> int:
     """Cache the regime of a detected run, and make every score due; return how many."""
     await execute(conn, "cache_regime", {"run_id": run.run_id})
-    pairs = [f"{row['agent']}/{row['domain']}" for row in await rows(conn, "scored_pairs")]
-    # What an earlier run has not published, and what is due otherwise, this one publishes.
+    # What an earlier run has not published, and what is due otherwise, this one publishes: of a pair whose row is
+    # forgotten the score is there, so that it is read after that.
     await execute(conn, "clear_due_scores", {"queue": SCORES})
+    pairs = [f"{row['agent']}/{row['domain']}" for row in await rows(conn, "scored_pairs")]
     await make_due(conn, SCORES, DAILY, pairs, later=True)
     await execute(conn, "run_cached", {"run_id": run.run_id, "records": len(pairs)})
     return len(pairs)

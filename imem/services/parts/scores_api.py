@@ -102,8 +102,8 @@ class ScoresApi(ActorApi):
         Return whether the records of agents *a* and *b* in *domain* decide between them, on both bases.
 
         ``auto_resolution_basis`` of the settings says which verdict is in force. Records decide from fifteen
-        observations of each in *context*, when the scores differ by more than 0.25 and by more than both half-widths together; what
-        an agent wins whom people rightly override goes to a person.
+        observations of each in *context*, when the scores differ by more than 0.25 and by more than both half-widths
+        together; what an agent wins whom people rightly override goes to a person.
 
         Args:
             context: as in :meth:`credibility`.

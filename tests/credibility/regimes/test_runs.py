@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,12 +11,15 @@ import pytest
 
 from imem.alerts.store import Alerts
 from imem.credibility.publication import FALLEN, STALENESS, publish_scores
+from imem.credibility.regimes import runs as runs_module
 from imem.credibility.regimes.detect import Indicators
 from imem.credibility.regimes.providers import IndicatorProvider, IndicatorRow
 from imem.credibility.regimes.readings import MarketRegime, market_regime
 from imem.credibility.regimes.runs import LATE, advance
 from imem.journal.deadline import Deadline
 from imem.journal.errors import StoreUnavailable
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.rows import execute, rows
 from imem.kg.asof import AsOf, AsOfClock
 from imem.kg.kinds.enums import Regime
 
@@ -201,6 +204,30 @@ async def test_without_indicators_the_regime_stays_and_says_so(world: World) -> 
     assert await detected(world, Provider(STORM)) == {}
 
 
+async def test_a_reading_recorded_while_indicators_are_read_is_told(world: World) -> None:
+    """Another worker's round in between takes it for nothing: the run after the slow one is its own."""
+    hung, released = asyncio.Event(), asyncio.Event()
+
+    class Slow(Provider):
+        async def rows(self, *, deadline: Deadline) -> list[IndicatorRow]:
+            found = await super().rows(deadline=deadline)
+            hung.set()
+            await released.wait()
+            return found
+
+    first = asyncio.create_task(detected(world, Slow(BULL)))
+    await hung.wait()
+    await world.say(told("person", datetime.now(UTC), "HIGH_VOLATILITY"))
+    assert await detected(world, Provider(BULL)) == {}
+    released.set()
+    assert (await first)["regime"] == "BULL_HIGH_RATES"
+
+    done = await detected(world, Provider(BULL))
+    assert (done["cause"], done["regime"]) == ("reading", "HIGH_VOLATILITY")
+    assert await detected(world, Provider(BULL)) == {}
+    assert (await regime(world)).regime is Regime.HIGH_VOLATILITY
+
+
 async def test_without_a_provider_the_reading_of_a_person_is_the_regime(world: World) -> None:
     """None known is NORMAL, stale. What somebody records, corrects or takes back makes another run of the day."""
     done = await detected(world)
@@ -295,6 +322,30 @@ async def test_an_outcome_is_published_without_waiting_for_a_day(world: World) -
     assert (score["sample_size"], score["recent_accuracy"], score["decay_halflife_years"]) == (3, 2 / 3, 2.0)
     assert score["time_weighted_score"] == pytest.approx(2 / 3, abs=0.01)
     assert score["posterior_lower"] < score["posterior_mean"] < score["posterior_upper"]
+
+
+async def test_a_first_score_is_published_whenever_it_is_settled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also between the two looks that caching a regime takes: at what is due, and at what is scored."""
+
+    async def settled_after(conn: Connection, name: str, given: Mapping[str, Any] | None = None) -> list[Row]:
+        found = await rows(conn, name, given or {})
+        if name == "scored_pairs":
+            await outcomes(world, [True])
+        return found
+
+    async def settled_between(conn: Connection, name: str, given: Mapping[str, Any] | None = None) -> int:
+        done = await execute(conn, name, given or {})
+        if name == "clear_due_scores":
+            await outcomes(world, [True], agent="bob")
+        return done
+
+    monkeypatch.setattr(runs_module, "rows", settled_after)
+    monkeypatch.setattr(runs_module, "execute", settled_between)
+    await detected(world, Provider(BULL))
+    monkeypatch.undo()
+
+    await published(world)
+    assert {row["record_key"] for row in await scores(world)} == {"ann/flu", "bob/flu"}
 
 
 async def test_two_workers_publish_each_score_once(world: World) -> None:

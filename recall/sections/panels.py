@@ -87,7 +87,7 @@ class PanelAnswer(WeightItem):
         domain: the domain of its claim, whose record counts.
         finding: the claim's key.
         said: the probability, 1 or 0 for a vote, or the value.
-        said_at: when it could be known.
+        said_at: when the claim could first be known.
         moves: by how much its weight moves the pooled answer.
     """
 
@@ -155,12 +155,14 @@ async def load(request: RetrievalRequest) -> PanelsSection:
     found = await request.database.named("claims_of_subject", given, deadline=request.deadline)
     panels: dict[_Question, dict[str, Row]] = {}
     for row in found:
+        unit = unit_of(row["metric"], row["unit"])
+        answers = panels.setdefault(_Question(row["metric"], unit, row["period_start"], row["target_at"]), {})
+        # By when they were made: the newest claim of an agent is its answer, and one that takes no side takes it back.
         if _said(row) is not None:
-            unit = unit_of(row["metric"], row["unit"])
-            question = _Question(row["metric"], unit, row["period_start"], row["target_at"])
-            # By when they were made: the newest claim of an agent is its answer.
-            panels.setdefault(question, {})[row["agent"]] = row
-    questions = sorted(panels, key=lambda one: (one.target_at, *map(str, one)), reverse=True)
+            answers[row["agent"]] = row
+        elif row["direction"] == "neutral":
+            answers.pop(row["agent"], None)
+    questions = sorted(filter(panels.get, panels), key=lambda one: (one.target_at, *map(str, one)), reverse=True)
     of_each = [
         [TrackRecordKey(agent, row["domain"]) for agent, row in sorted(panels[question].items())]
         for question in questions

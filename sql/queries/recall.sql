@@ -90,18 +90,19 @@ WHERE h.subject_id = %(subject_id)s AND h.kind = 'Finding' AND h.grp = 'core'
 GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(limit)s
 
 -- claims_of_subject --
--- The claims on the questions about a subject that are answered last, as they stood, by when they were made: a statement that was known
--- at target_at or later does not count. total: how many questions there are. Parameters: subject_id, known_until, recorded_until,
+-- The claims on the questions about a subject that are answered last, as they stood, by when they were made, corrected or not: a statement
+-- that was known at target_at or later does not count. total: how many questions there are. Parameters: subject_id, known_until, recorded_until,
 -- limit (of questions).
 WITH claim AS MATERIALIZED (
     SELECT h.key, h.metric, h.target_at, dense_rank() OVER (ORDER BY h.target_at DESC, h.metric) AS nth,
         stood.core, stood.known_at, stood.order_key
     FROM record_head AS h
     CROSS JOIN LATERAL (
-        SELECT e.payload -> 'core' AS core, y.known_at, y.order_key
+        SELECT e.payload -> 'core' AS core, first_value(y.known_at) OVER made AS known_at, first_value(y.order_key) OVER made AS order_key
         FROM record_history AS y JOIN event AS e ON e.position = y.position
         WHERE y.kind = h.kind AND y.key = h.key AND y.grp IN ('core', 'correction') AND y.known_at < h.target_at
           AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+        WINDOW made AS (ORDER BY y.grp = 'correction', y.order_key)
         ORDER BY y.grp = 'correction' DESC, CASE WHEN y.grp = 'correction' THEN y.order_key END DESC, y.order_key LIMIT 1
     ) AS stood
     WHERE h.subject_id = %(subject_id)s AND h.kind = 'Finding' AND h.grp = 'core' AND h.metric IS NOT NULL

@@ -49,6 +49,39 @@ async def test_a_panel_holds_each_agents_newest_answer(desk: Desk) -> None:
     assert "the weights are equal" in text
 
 
+async def test_a_correction_of_an_older_claim_does_not_make_it_the_newest(desk: Desk) -> None:
+    """An answer is as old as its claim, also when a slip in it is corrected after a newer one was made."""
+    older = facts.finding("f0", 0, agent="agent0", probability=0.1)
+    newer = facts.finding("f4", 1, agent="agent0", probability=0.9)
+    await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), older, newer])
+    await desk.know([facts.corrected(older, 2, statement="It falls.")], "later")
+
+    [panel] = (await desk.memory.panel("T0", as_of=at(3), deadline_ms=30_000)).items
+
+    assert [(one.finding, one.said, one.said_at) for one in panel.answers] == [("f4", 0.9, at(1))]
+
+
+async def test_who_takes_no_side_has_no_vote(desk: Desk) -> None:
+    """A direction that is neutral takes the agent's older one back, and a newer one stands again."""
+    metric = {"metric": "return_5s", "probability": None}
+
+    def vote(key: str, number: float, direction: str, agent: str = "agent0") -> facts.Line:
+        line = facts.finding(key, number, agent=agent, direction=direction, **metric)
+        return {**line, "core": {name: value for name, value in line["core"].items() if value is not None}}
+
+    votes = [
+        vote("f0", 0, "positive"), vote("f4", 0.5, "negative", "agent1"), vote("f8", 1, "neutral"),
+        vote("f12", 1.5, "neutral", "agent1"), vote("f16", 2, "negative"),
+    ]  # fmt: skip
+    await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), *votes])
+
+    said = {}
+    for number in (0.5, 1, 1.5, 2):
+        panels = (await desk.memory.panel("T0", as_of=at(number), deadline_ms=30_000)).items
+        said[number] = [{one.agent: one.said for one in panel.answers} for panel in panels]
+    assert said == {0.5: [{"agent0": 1.0, "agent1": 0.0}], 1: [{"agent1": 0.0}], 1.5: [], 2: [{"agent0": 0.0}]}
+
+
 async def test_agents_see_panels_and_no_weights_by_name(desk: Desk) -> None:
     """The subject selects whose weights are shown; by name an agent has its own alone."""
     await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), facts.finding("f0", 1, agent="agent0")])

@@ -21,7 +21,7 @@ from imem.credibility.posterior import KAPPA
 from imem.credibility.scores import auto_resolve as rule
 from imem.credibility.scores.context import DIMENSIONS, ClaimContext
 from imem.credibility.scores.reading import AgentScore, BehindScore, agent_scores, claims_behind
-from imem.credibility.track_record import dated_pairs
+from imem.credibility.track_record import dated_pairs, moments_read
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, PostgresUnavailable
@@ -256,8 +256,9 @@ async def explanation(recall: Recall, request: ScoresRequest, *, limit: int, dea
     async def ask() -> ScoreExplanation:
         table = await _read_in_time(recall, request, deadline)
         (score,), at = table.items, AsOf(table.as_of, request.on)
+        until = min(moments_read(at, table.stale_since))
         claims, total = await claims_behind(
-            recall.database, score, at, context=request.context, limit=limit, deadline=deadline
+            recall.database, score, at, until, context=request.context, limit=limit, deadline=deadline
         )
         labels = {"quality": table.quality, "reason": table.reason, "mode": table.mode}
         return ScoreExplanation(

@@ -38,35 +38,47 @@ async def cells_of(
     """
     if not asked:
         return []
-    clock = asked[0][2].clock
     async with database.connection(deadline) as conn:
         waiting = (await rows(conn, "settled_horizon"))[0]["waiting_since"]
         moments = [moments_read(as_of, waiting) for _, _, as_of in asked]
-        found: dict[int, list[Row]] = defaultdict(list)
-        for row in await rows(
-            conn,
-            "cells_as_of",
-            {
-                "agents": [agent for agent, _, _ in asked],
-                "domains": [domain for _, domain, _ in asked],
-                "clock": clock.value,
-                "known_until": [known for known, _ in moments],
-                "recorded_until": [recorded for _, recorded in moments],
-            },
-        ):
-            found[row["n"]].append(row)
-        computed: dict[tuple[TrackRecordKey, float], list[CellStep]] = {}
-        answers = []
-        for number, ((agent, domain, _), moment) in enumerate(zip(asked, moments, strict=True), start=1):
-            kept = found[number]
-            halflife = (kept[0]["wanted_halflife_years"] if kept else None) or halflife_years
-            steps = [store.cell_step_of(row) for row in kept]
-            if any(row["halflife_years"] != halflife for row in kept):
-                pair = TrackRecordKey(agent, domain)
-                if (pair, halflife) not in computed:
-                    computed[pair, halflife] = await _computed(conn, pair, clock, halflife)
-                steps = _newest(computed[pair, halflife], min(moment))
-            answers.append([decayed(step, moment[0], halflife) for step in steps if step.cell.rows])
+        pairs = [TrackRecordKey(agent, domain) for agent, domain, _ in asked]
+        return await cells_read(conn, pairs, moments, asked[0][2].clock, halflife_years=halflife_years)
+
+
+async def cells_read(
+    conn: Connection,
+    pairs: Sequence[TrackRecordKey],
+    moments: Sequence[tuple[datetime, datetime]],
+    clock: AsOfClock,
+    *,
+    halflife_years: float,
+) -> list[list[ContextCell]]:
+    """
+    Return the cells as :func:`cells_of` does, of each pair at one of the *moments* that :func:`moments_read` returned.
+
+    Who reads more of the same moments gives them all the same: the scored horizon moves on between two looks at it.
+    """
+    given = {
+        "agents": [pair.agent for pair in pairs],
+        "domains": [pair.domain for pair in pairs],
+        "clock": clock.value,
+        "known_until": [known for known, _ in moments],
+        "recorded_until": [recorded for _, recorded in moments],
+    }
+    found: dict[int, list[Row]] = defaultdict(list)
+    for row in await rows(conn, "cells_as_of", given):
+        found[row["n"]].append(row)
+    computed: dict[tuple[TrackRecordKey, float], list[CellStep]] = {}
+    answers = []
+    for number, (pair, moment) in enumerate(zip(pairs, moments, strict=True), start=1):
+        kept = found[number]
+        halflife = (kept[0]["wanted_halflife_years"] if kept else None) or halflife_years
+        steps = [store.cell_step_of(row) for row in kept]
+        if any(row["halflife_years"] != halflife for row in kept):
+            if (pair, halflife) not in computed:
+                computed[pair, halflife] = await _computed(conn, pair, clock, halflife)
+            steps = _newest(computed[pair, halflife], min(moment))
+        answers.append([decayed(step, moment[0], halflife) for step in steps if step.cell.rows])
     return answers
 
 

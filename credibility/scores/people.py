@@ -24,7 +24,6 @@ from imem.credibility.scores.overrides import (
     OverrideRate,
     override_figures,
 )
-from imem.credibility.track_record import scores_as_of
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
 from imem.kg.asof import AsOf, RecordAsOf, dated
@@ -154,7 +153,7 @@ async def _figures(
     if not counted:
         return {}
     pairs = sorted(counted)
-    right = await _right(database, [one for of_pair in counted.values() for _, one in of_pair], at, deadline)
+    right = await _right(database, [one for of_pair in counted.values() for _, one in of_pair], at, until, deadline)
     given: dict[str, Any] = {
         "agents": [agent for agent, _ in pairs],
         "domains": [domain for _, domain in pairs],
@@ -221,7 +220,7 @@ def _month_edges(until: datetime) -> list[datetime]:
 
 
 async def _right(
-    database: Database, records: Sequence[RecordAsOf], at: AsOf, deadline: Deadline
+    database: Database, records: Sequence[RecordAsOf], at: AsOf, until: datetime, deadline: Deadline
 ) -> dict[_Target, bool]:
     """Return whether the override of each recommendation was right, where that is known."""
     targets = {_target(record.core) for record in records}
@@ -229,8 +228,9 @@ async def _right(
     decisions = sorted(one for one in targets if one[0] == "Decision")
     found: dict[_Target, bool] = {}
     if findings:
-        scored = await scores_as_of(database, findings, at, deadline=deadline)
-        found |= {("Finding", key): row["y"] == 0 for key, row in scored.items() if row["y"] is not None}
+        given = {"findings": findings, "clock": at.clock.value, "until": until}
+        scored = await database.named("scores_as_of", given, deadline=deadline)
+        found |= {("Finding", row["finding_id"]): row["y"] == 0 for row in scored if row["y"] is not None}
     if decisions:
         verdicts = (await dated(database, decisions, at, deadline=deadline)).records
         ends = (DecisionOutcome.SUCCESS, DecisionOutcome.FAILURE)

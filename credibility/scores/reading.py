@@ -20,13 +20,14 @@ from imem.credibility.scores.bias import corrected
 from imem.credibility.scores.calibration import BINS, Calibration, CalibrationBin, calibration
 from imem.credibility.scores.context import DIMENSIONS, ClaimContext, ContextCell, matches
 from imem.credibility.scores.designed import DesignedScore, FormulaVersion, designed_score
-from imem.credibility.scores.evidence import cells_of
+from imem.credibility.scores.evidence import cells_read
 from imem.credibility.scores.overrides import OverrideFigures
 from imem.credibility.scores.people import NOTHING, Correction, PeopleFacts, people_facts
 from imem.credibility.scores.scope import SCOPE_MATCHES, Share, by_dimension, matching, newest_resolved, scope_evidence
 from imem.credibility.scores.trends import LinearTrend, RankTrend, WeekPoint, linear_trend, rank_trend
 from imem.credibility.scores.wilson import WilsonInterval, wilson
-from imem.credibility.track_record import TrackRecord, dated_records, scores_until
+from imem.credibility.store import TrackRecordKey
+from imem.credibility.track_record import TrackRecord, dated_records, moments_read
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
@@ -160,7 +161,9 @@ async def agent_scores(
     """
     asked = [(agent, domain, at) for agent, domain in pairs]
     records, waiting = await dated_records(database, asked, halflife_years=halflife_years, deadline=deadline)
-    until = await scores_until(database, at, deadline=deadline)
+    # The horizon is read once: it moves on, and what is read of a later one would lie in the future of the rest.
+    moment = moments_read(at, waiting)
+    until = min(moment)
     given = {
         "agents": [agent for agent, _ in pairs],
         "domains": [domain for _, domain in pairs],
@@ -168,7 +171,7 @@ async def agent_scores(
         "until": until,
     }
     cells, weeks, bins, recent, said = await asyncio.gather(
-        cells_of(database, asked, halflife_years=halflife_years, deadline=deadline),
+        _cells(database, pairs, moment, at, halflife_years=halflife_years, deadline=deadline),
         database.named("weeks_of_scores", given, deadline=deadline),
         database.named("bins_of_scores", {**given, "bins": BINS}, deadline=deadline),
         database.named("recent_of_scores", given, deadline=deadline),
@@ -187,6 +190,22 @@ async def agent_scores(
         )
     ]  # fmt: skip
     return found, waiting
+
+
+async def _cells(
+    database: Database,
+    pairs: Sequence[tuple[str, str]],
+    moment: tuple[datetime, datetime],
+    at: AsOf,
+    *,
+    halflife_years: float,
+    deadline: Deadline,
+) -> list[list[ContextCell]]:
+    if not pairs:
+        return []
+    async with database.connection(deadline) as conn:
+        of = [TrackRecordKey(*pair) for pair in pairs]
+        return await cells_read(conn, of, [moment] * len(of), at.clock, halflife_years=halflife_years)
 
 
 def _score(
@@ -266,15 +285,25 @@ def _calibration(rows: Sequence[Row]) -> Calibration:
 
 
 async def claims_behind(
-    database: Database, score: AgentScore, at: AsOf, *, context: ClaimContext | None, limit: int, deadline: Deadline
+    database: Database,
+    score: AgentScore,
+    at: AsOf,
+    until: datetime,
+    *,
+    context: ClaimContext | None,
+    limit: int,
+    deadline: Deadline,
 ) -> tuple[list[BehindScore], int]:
     """
     Return the settled claims that a score rests on, the newest first, and how many there are.
 
+    Args:
+        until: the latest moment that counted for *score*, on the clock of *at*.
+
     Raises:
         PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
     """
-    until, record = await scores_until(database, at, deadline=deadline), score.record
+    record = score.record
     given = {"agent": record.agent, "domain": record.domain, "clock": at.clock.value, "until": until, "limit": limit}
     rows = await database.named("claims_behind_score", given, deadline=deadline)
     claims = []

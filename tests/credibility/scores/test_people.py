@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from imem.credibility.posterior import DecayedEvidence, decay, posterior
+from imem.credibility.scores import reading as reading_module
 from imem.credibility.scores.context import ClaimContext
 from imem.credibility.scores.overrides import OverrideRate
 from imem.credibility.scores.reading import AgentScore, BehindScore, CorrectedValue, agent_scores, claims_behind
+from imem.credibility.track_record import dated_records
 from imem.ingest.recorder import prepare, record
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
@@ -35,8 +37,9 @@ def day(number: float) -> datetime:
 async def explained(world: World, at: float, context: ClaimContext | None = None) -> list[BehindScore]:
     moment, due = AsOf(day(at)), Deadline.after_ms(30_000)
     found, _ = await claims_behind(
-        world.database, await score(world, at, context=context), moment, context=context, limit=50, deadline=due
-    )
+        world.database, await score(world, at, context=context), moment, moment.at, context=context, limit=50,
+        deadline=due,
+    )  # fmt: skip
     return found
 
 
@@ -184,6 +187,34 @@ BIAS = BiasCorrection(
 
 def decided(status: BiasStatus, at: float) -> dict[str, Group]:
     return {"state": BiasCorrection.State(status=status, decided_at=day(at))}
+
+
+async def test_a_score_is_of_one_moment_however_far_settlement_gets(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the recorded clock: outcomes that are settled while a score is read are in none of its numbers, or in all."""
+    await world.say(*claims(1, 4))
+    await world.settle()
+    for key in ("x", "y"):
+        await world.say(finding(f"f{key}", day(50), day(60), probability=0.9, subject_id=f"market:{key}"))
+        line = outcome(f"o{key}", day(60), day(60), 0.0, subject_id=f"market:{key}")
+        await world.say({name: value for name, value in line.items() if name != "known_at"})
+
+    async def settled_after(*given: Any, **more: Any) -> Any:
+        found = await dated_records(*given, **more)
+        await world.settle()
+        return found
+
+    monkeypatch.setattr(reading_module, "dated_records", settled_after)
+    at, due = AsOf(datetime.now(UTC), AsOfClock.RECORDED), Deadline.after_ms(30_000)
+
+    async def read_score() -> tuple[int, float, float | None]:
+        (found,), _ = await agent_scores(
+            world.database, [("ann", "flu")], at, context=None, halflife_years=HALFLIFE, deadline=due
+        )
+        return found.record.n, found.contexts["metric_type"]["binary"].observations, found.recent_accuracy
+
+    assert [await read_score() for _ in range(2)] == [(3, 3, 1.0), (4, 4, 0.75)]
 
 
 @pytest.mark.spec("CR-19")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -13,7 +14,7 @@ TOLERANCE: Final = 1e-9
 
 class Indicators(NamedTuple):
     """
-    Indicators of a market; None where one is missing, or too old to tell.
+    Indicators of a market; None where one is missing, or too old to tell; what is no finite number is missing too.
 
     Attributes:
         sp500_return_12m: return of the S&P 500 over the trailing twelve months, not the year to date; a fraction.
@@ -65,9 +66,10 @@ def detect(given: Indicators, previous: Regime | None) -> DetectedRegime:
         given: the indicators; with one missing the regime is the previous one, stale.
         previous: None where none is known, which counts as NORMAL.
     """
-    if given.sp500_return_12m is None or given.fed_funds is None or given.vix is None:
+    stated = [one for one in given if one is not None and math.isfinite(one)]
+    if len(stated) < len(given):
         return DetectedRegime(previous or Regime.NORMAL, stale=True)
     for regime, holds in _RULES:
-        if holds(given.sp500_return_12m, given.fed_funds, given.vix):
+        if holds(*stated):
             return DetectedRegime(regime, stale=False)
     return DetectedRegime(Regime.NORMAL, stale=False)

@@ -90,7 +90,7 @@ def indicators_at(rows: Iterable[IndicatorRow], at: datetime) -> Indicators:
     newest: dict[str, tuple[datetime, float]] = {}
     for row in rows:
         for name, value in row.values._asdict().items():
-            if value is None or not at - MOST_AGE[name] <= row.known_at <= at:
+            if value is None or not math.isfinite(value) or not at - MOST_AGE[name] <= row.known_at <= at:
                 continue
             if name not in newest or newest[name][0] <= row.known_at:
                 newest[name] = (row.known_at, value)

@@ -115,7 +115,8 @@ def _verdict(a: Contender, b: Contender, basis: Basis) -> Verdict:
     differential = threshold = None
     if own is not None and other is not None:
         differential = abs(own - other)
-        threshold = max(LEAST_DIFFERENTIAL, own_width + other_width)
+        # In this order it is NaN if a width is: below, conditions to decide hold for numbers alone.
+        threshold = max(own_width + other_width, LEAST_DIFFERENTIAL)
 
     def escalated(reason: Reason) -> Verdict:
         return Verdict(
@@ -124,11 +125,11 @@ def _verdict(a: Contender, b: Contender, basis: Basis) -> Verdict:
 
     if max(a.age, b.age) > STALE_AFTER:
         return escalated(Reason.STALE)
-    if min(a.n, b.n) < LEAST_OBSERVATIONS - TOLERANCE:
+    if not all(one.n >= LEAST_OBSERVATIONS - TOLERANCE for one in (a, b)):
         return escalated(Reason.INSUFFICIENT_SAMPLE)
     if own is None or other is None or differential is None or threshold is None:
         return escalated(Reason.MISSING_SCORE)
-    if differential <= threshold + TOLERANCE:
+    if not differential > threshold + TOLERANCE:
         return escalated(Reason.INSUFFICIENT_DIFFERENTIAL)
     if (a if own > other else b).override_flag:
         return escalated(Reason.OVERRIDE_FLAG)

@@ -214,6 +214,12 @@ class BiasCorrection(
     proposed_at: Moment
     state: State | None = None
 
+    @model_validator(mode="after")
+    def _corrects(self) -> Self:
+        if self.kind is BiasKind.RELATIVE and not self.bias > -1.0:
+            raise refuse("bias", "must be above -1 where it is relative: a value is divided by 1 + bias.")
+        return self
+
 
 class DataContradiction(Kind, occurred="timestamp", tags=(Tag("subject", "subject_id"),)):
     """Two sources that state different values of one thing."""

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from imem.cli import app
 from imem.journal.settings import Role
+from imem.kg.kinds.fields import NAME_CHARS
 from imem.terminal.intervals import WIDTH, IntervalRow, interval_lines
 from tests.recall.conftest import Desk
 from tests.recall.test_existence import environment
@@ -90,6 +91,20 @@ async def test_a_person_pins_unpins_and_overrides(desk: Desk, run: Run, monkeypa
     monkeypatch.setenv("IMEM_ACTOR", "ann")
     done = await asyncio.to_thread(run, app, ["credibility", "pin", "ann", DOMAIN, "0.9", "--reason", "I am good."])
     assert type(done.exception).__name__ == "PermissionDenied"
+
+
+async def test_the_longest_names_can_be_pinned_and_overridden(desk: Desk, run: Run) -> None:
+    """An id has no room for both: it is short, and still one of its own each time."""
+    name, domain = "n" * NAME_CHARS, "d" * NAME_CHARS
+    words = ["credibility", "override", name, domain, "--reason", "other", "--finding", "f", "--json"]
+
+    pinned = json.loads(await asked(run, "credibility", "pin", name, domain, "0.3", "--reason", "A review.", "--json"))
+    ids = {json.loads(await asked(run, *words))["id"] for _ in range(2)}
+    await asked(run, "credibility", "unpin", pinned["id"], "--reason", "It is over.")
+
+    assert len(ids) == 2
+    people = (await desk.memory.credibility([name], [domain], deadline_ms=ENOUGH_MS)).items[0].people
+    assert (people.overrides.counts.overrides, people.pin) == (1, None)
 
 
 async def test_everything_is_recomputed_at_once(desk: Desk, run: Run) -> None:

@@ -18,6 +18,7 @@ from imem.terminal.intervals import IntervalRow, interval_lines, write_svg
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
+    from datetime import datetime
 
     from imem.credibility.reconcile import ReconciliationReport
     from imem.credibility.scores.people import PeopleFacts
@@ -186,7 +187,7 @@ def pin(
     from imem.kg.model import CredibilityPin  # noqa: PLC0415 - a command imports what it needs
 
     now = SystemClock().now()
-    key = f"pin:{name}/{domain}/{now:%Y%m%dT%H%M%S%f}"
+    key = _key("pin", name, domain, now)
     made = _made(
         CredibilityPin, id=key, agent=name, domain=domain, score=score, reason=reason, pinned_at=now,
         until=None if end is None else until(end),
@@ -225,12 +226,22 @@ def override(
     from imem.kg.model import HumanOverride  # noqa: PLC0415 - as above
 
     now = SystemClock().now()
-    key = f"override:{name}/{domain}/{now:%Y%m%dT%H%M%S%f}"
+    key = _key("override", name, domain, now)
     made = _made(
         HumanOverride, id=key, agent=name, domain=domain, finding_id=finding, analysis_id=analysis,
         decision_id=decision, reason=reason, rationale=rationale, overridden_at=now,
     )  # fmt: skip
     _record(made, key, as_json=as_json)
+
+
+def _key(kind: str, name: str, domain: str, now: datetime) -> str:
+    """Return an id that says what it is of, and when; of long names, which would not fit, a digest."""
+    from imem.journal.postgres.rows import id_of  # noqa: PLC0415 - as above
+    from imem.kg.kinds.fields import KEY_CHARS  # noqa: PLC0415 - as above
+
+    at = f"{now:%Y%m%dT%H%M%S%f}"
+    key = f"{kind}:{name}/{domain}/{at}"
+    return key if len(key) <= KEY_CHARS else f"{kind}:{id_of(name, domain)}/{at}"
 
 
 def _made(model: type[Kind], **values: Any) -> Kind:

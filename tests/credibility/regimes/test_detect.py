@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from math import inf, nan
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from imem.credibility.regimes.detect import DetectedRegime, Indicators, detect
+from imem.credibility.regimes.providers import IndicatorRow, indicators_at
 from imem.kg.kinds.enums import Regime
 
 pytestmark = pytest.mark.spec("CR-7")
@@ -67,3 +71,14 @@ def test_a_missing_indicator_keeps_the_regime_and_says_so(missing: str) -> None:
     given = Indicators(0.2, 1.0, 40.0)._replace(**{missing: None})
     assert detect(given, Regime.BEAR_LOW_RATES) == DetectedRegime(Regime.BEAR_LOW_RATES, stale=True)
     assert detect(given, None) == DetectedRegime(Regime.NORMAL, stale=True)
+
+
+@pytest.mark.spec("CR-8")
+@pytest.mark.parametrize("wrong", [nan, inf, -inf])
+@pytest.mark.parametrize("name", Indicators._fields)
+def test_what_is_no_number_is_missing(name: str, wrong: float) -> None:
+    given = Indicators(0.2, 5.0, 12.0)._replace(**{name: wrong})
+    row = IndicatorRow(datetime(2024, 6, 1, tzinfo=UTC), given)
+
+    assert detect(given, Regime.BEAR_LOW_RATES) == DetectedRegime(Regime.BEAR_LOW_RATES, stale=True)
+    assert getattr(indicators_at([row], row.known_at), name) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from math import isfinite, nan
 from typing import Literal
 
 import numpy as np
@@ -82,6 +83,20 @@ def test_more_than_the_threshold_decides(gap: float, *, decides: bool) -> None:
 
     assert found.threshold == pytest.approx(0.4)
     assert found.resolved is decides
+
+
+@pytest.mark.spec("CR-11", "CR-12")
+@pytest.mark.parametrize(
+    "other",
+    [side(nan), side(0.2, nan), side(0.2, n=nan), side(0.2, designed=nan), side(nan, nan, designed=nan, n=nan)],
+    ids=["score", "half-width", "n", "designed", "all"],
+)  # fmt: skip
+def test_what_is_no_number_decides_nothing(other: Contender) -> None:
+    sides = (side(0.9, designed=0.9), other)
+    for found in (auto_resolve(*sides), auto_resolve(*sides[::-1])):
+        wrong = [one for one in found[1:] if not isfinite(sum(getattr(other, one.basis)) + other.n)]
+        assert wrong
+        assert not any(one.resolved for one in wrong)
 
 
 estimates = st.builds(ScoreEstimate, st.none() | st.floats(0, 1), st.floats(0, 0.5))

@@ -240,6 +240,17 @@ async def test_a_correction_stands_while_a_person_approves_it(world: World) -> N
     assert (await score(world, 100)).record == before.record
 
 
+def test_a_relative_bias_leaves_a_value_its_sign() -> None:
+    """A value is divided by 1 + bias, so that -1 and below are refused by the field's name; absolute ones are not."""
+    given = BIAS.model_dump(exclude_none=True)
+    for bias in (-1.0, -2.0):
+        with pytest.raises(BadInput, match=r"bias.*above -1") as refused:
+            BiasCorrection(**{**given, "bias": bias})
+        assert refused.value.field.endswith("bias")
+        assert BiasCorrection(**{**given, "bias": bias, "kind": BiasKind.ABSOLUTE}).bias == bias
+    assert BiasCorrection(**{**given, "bias": -0.5}).bias == -0.5
+
+
 def prices(count: int) -> list[dict[str, Any]]:
     """Return prices claimed twenty days before, a fifth too high, of a company whose sector is known."""
     profile = {"profile": {"name": "Micron", "sector": "Technology"}}

@@ -29,7 +29,7 @@ def credibility_of(score: AgentScore, at: datetime) -> AgentCredibility:
         score: as of *at*, of the whole domain.
         at: the moment to which ages were counted.
     """
-    record, overrides, trend = score.record, score.people.overrides, score.trend
+    record, overrides, trend, designed = score.record, score.people.overrides, score.trend, score.designed
     regimes = score.contexts.get("regime", {})
     contexts = {name: values for name, values in score.contexts.items() if name != "regime"}
     corrections = {one.id: one for one in score.people.corrections}
@@ -37,8 +37,14 @@ def credibility_of(score: AgentScore, at: datetime) -> AgentCredibility:
         agent_id=record.agent,
         domain=record.domain,
         score=AgentCredibility.Score(
-            overall_score=_share(score.designed.score),
-            formula_version=score.designed.formula_version.value,
+            overall_score=_share(designed.score),
+            base_accuracy=_share(designed.base_accuracy),
+            base_accuracy_lower=None if score.wilson is None else score.wilson.lower,
+            base_accuracy_upper=None if score.wilson is None else score.wilson.upper,
+            temporal_weight=_share(designed.temporal_weight),
+            regime_adjustment=_share(designed.regime_adjustment),
+            trend_adjusted=_share(designed.trend_adjusted),
+            formula_version=designed.formula_version.value,
             sample_size=record.n,
             recent_accuracy=score.recent_accuracy,
             time_weighted_score=_share(score.decayed_accuracy),

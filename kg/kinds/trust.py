@@ -49,7 +49,17 @@ class AgentCredibility(Kind, governed="credibility", tags=(Tag("agent", "agent_i
     class Score(Group):
         """The numbers of the track record."""
 
-        overall_score: Prob | None = None
+        overall_score: Prob | None = Field(
+            None,
+            description="Product of base_accuracy, temporal_weight, regime_adjustment, trend_adjusted and "
+            "override_credibility_penalty.",
+        )
+        base_accuracy: Prob | None = Field(None, description="Mean over the domain.")
+        base_accuracy_lower: Prob | None = Field(None, description="Lower end of Wilson's interval of it.")
+        base_accuracy_upper: Prob | None = Field(None, description="Its upper end.")
+        temporal_weight: Prob | None = Field(None, description="Decay by the age of the newest outcome.")
+        regime_adjustment: Prob | None = Field(None, description="Mean in the regime of the run, blended.")
+        trend_adjusted: Prob | None = Field(None, description="Latest weekly accuracy, drawn toward its trend.")
         sample_size: Integer
         recent_accuracy: Prob | None = Field(None, description="Mean of the last ten observations.")
         time_weighted_score: Prob | None = None

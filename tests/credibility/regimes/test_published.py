@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from math import prod
 from typing import Any
 
 import orjson
@@ -11,6 +12,7 @@ import pytest
 
 from imem.credibility.publication import ACTOR, publish_scores
 from imem.credibility.scores.reading import AgentScore, agent_scores
+from imem.credibility.scores.wilson import wilson
 from imem.journal.deadline import Deadline
 from imem.journal.statements import sql
 from imem.kg.asof import AsOf, dated
@@ -124,6 +126,30 @@ async def test_all_of_a_score_is_published(world: World) -> None:
     assert "regime_credibility" not in said
 
 
+@pytest.mark.spec("CR-3")
+async def test_the_stored_factors_multiply_to_the_stored_score(world: World) -> None:
+    """Of what was published alone: a product of five, none of which is 1, with the interval of the first."""
+    await two_regimes(world)
+    now = datetime.now(UTC)
+    await outcomes(world, [number % 4 > 0 for number in range(60)], first=now - timedelta(days=200))
+    overridden = [f"ann-{now - timedelta(days=200 - number):%Y%m%d%H%M%S}" for number in range(20)]
+    await world.say(*[override(key, now - timedelta(days=1)) for key in overridden])
+    await detected(world, Provider(BULL))
+    await published(world)
+
+    ((_, said),) = await told(world)
+    factors = [
+        said[name]
+        for name in (
+            "base_accuracy", "temporal_weight", "regime_adjustment", "trend_adjusted", "override_credibility_penalty",
+        )
+    ]  # fmt: skip
+    assert said["overall_score"] == pytest.approx(prod(factors), abs=1e-9)
+    assert all(0.0 < factor < 1.0 for factor in factors)
+    interval = wilson(said["base_accuracy"], said["sample_size"])
+    assert (said["base_accuracy_lower"], said["base_accuracy_upper"]) == (interval.lower, interval.upper)
+
+
 @pytest.mark.spec("CR-20")
 async def test_without_outcomes_there_is_no_product(world: World) -> None:
     """Nor a trend; the posterior of an agent that always abstained is Jeffreys'."""
@@ -135,6 +161,7 @@ async def test_without_outcomes_there_is_no_product(world: World) -> None:
 
     ((_, said),) = await told(world)
     assert not {"overall_score", "trend_slope", "time_weighted_score", "context_dimensions"} & said.keys()
+    assert not {"base_accuracy", "base_accuracy_lower", "base_accuracy_upper", "trend_adjusted"} & said.keys()
     assert (said["sample_size"], said["override_credibility_penalty"]) == (0, 1.0)
     assert said["posterior_mean"] == pytest.approx(0.5)
 

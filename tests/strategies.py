@@ -157,7 +157,7 @@ def cores_of(draw: st.DrawFn, kind: str, *, full: bool | None = None) -> Values:
 
 
 def _as_people_state(draw: st.DrawFn, kind: str, core: Values) -> None:
-    """Name one thing that was overridden; let a pin end after it begins."""
+    """Name one thing that was overridden; let a pin end after it begins; leave a corrected value its sign."""
     if kind == "HumanOverride":
         names = ("finding_id", "analysis_id", "decision_id")
         for name in names:
@@ -168,6 +168,8 @@ def _as_people_state(draw: st.DrawFn, kind: str, core: Values) -> None:
         core["pinned_at"], core["until"] = sorted((core["pinned_at"], core["until"]), key=fields.parse_moment)
         if fields.parse_moment(core["pinned_at"]) == fields.parse_moment(core["until"]):
             del core["until"]
+    elif kind == "BiasCorrection":
+        core["bias"] = abs(core["bias"])
 
 
 def _as_asked(core: Values) -> None:

@@ -200,7 +200,8 @@ async def _falls(conn: Connection, scores: Mapping[TrackRecordKey, tuple[TrackRe
         for matter, pair in matters.items()
         if scores[pair][0].n > 0 and scores[pair][0].mean - scores[pair][1].record.mean > FALL + 1e-9
     }
-    open_now = {row["about"] for row in await rows(conn, "open_alerts_among", {"abouts": sorted(matters)})}
+    among = {"kind": FALLEN, "abouts": sorted(matters)}
+    open_now = {row["about"] for row in await rows(conn, "open_alerts_among", among)}
     for matter in sorted(open_now - fallen.keys()):
         await close_alerts(conn, matter)
     new = sorted(fallen.keys() - open_now)
@@ -228,7 +229,9 @@ async def _staleness(conn: Connection, run: RegimeRun) -> None:
     about = id_of("regime staleness", run.run_id)
     if run.published:
         await close_alerts(conn, about)
-    elif run.staleness_s > STALE_S and not await rows(conn, "open_alert_about", {"about": about}):
+    elif run.staleness_s > STALE_S and not await rows(
+        conn, "open_alerts_among", {"kind": STALENESS, "abouts": [about]}
+    ):
         reason = f"After {run.staleness_s:.0f} s not all scores are published under the regime of the day."
         payload = {"run": str(run.run_id), "reason": reason}
         alert = NewAlert(alert_id=new_id(), kind=STALENESS, severity=Severity.MEDIUM, about=about, payload=payload)

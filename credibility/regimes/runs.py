@@ -177,7 +177,7 @@ async def warn_if_late(conn: Connection, run: RegimeRun) -> None:
     if run.age_s <= LATE_S:
         return
     await rows(conn, "lock_alerts_about", {"about": run.run_id})
-    if await rows(conn, "open_alert_about", {"about": run.run_id}):
+    if await rows(conn, "open_alerts_among", {"kind": LATE, "abouts": [run.run_id]}):
         return
     reason = (
         f"The regime of {MARKET} was not detected within {LATE_S:.0f} s. Scores are published when it is; those of the "

@@ -19,8 +19,8 @@ ON CONFLICT (name, store) DO UPDATE SET
 SELECT alert_id FROM workflow.alert WHERE about = %(about)s AND closed_at IS NULL LIMIT 1
 
 -- open_alerts_among --
--- Which of the given matters an open alert is about.
-SELECT DISTINCT about FROM workflow.alert WHERE about = ANY (%(abouts)s::uuid[]) AND closed_at IS NULL
+-- Which of the given matters an open alert of a kind is about. Alerts of another kind count for nothing: anybody may raise one.
+SELECT DISTINCT about FROM workflow.alert WHERE about = ANY (%(abouts)s::uuid[]) AND kind = %(kind)s AND closed_at IS NULL
 
 -- lock_alerts_about --
 -- Serialises decisions about the alerts on one matter, until the end of the transaction.

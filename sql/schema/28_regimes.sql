@@ -40,3 +40,23 @@ CREATE TABLE regime_cache (
     expires_at timestamptz NOT NULL
 );
 COMMENT ON TABLE regime_cache IS 'The regime that scores are published under: that of one run, for a day.';
+
+-- An open alert keeps another about the same from being raised: who could forge one would silence it.
+CREATE FUNCTION workflow.alert_guard() RETURNS trigger
+LANGUAGE plpgsql SET search_path = public, pg_temp
+AS $$
+BEGIN
+    -- The session's user counts: within functions with the owner's rights the current user is the owner.
+    IF NOT has_table_privilege(session_user, 'public.agent_outcome', 'INSERT') AND (
+        TG_OP = 'INSERT' OR (NEW.alert_id, NEW.kind, NEW.about) IS DISTINCT FROM (OLD.alert_id, OLD.kind, OLD.about)
+        OR OLD.closed_at IS NOT NULL AND NEW.closed_at IS NULL)
+    THEN
+        RAISE EXCEPTION 'only the credibility pipeline raises %', NEW.kind USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER alert_guard BEFORE INSERT OR UPDATE ON workflow.alert
+    FOR EACH ROW WHEN (NEW.kind IN ('CREDIBILITY_FALL', 'REGIME_LATE', 'REGIME_STALENESS'))
+    EXECUTE FUNCTION workflow.alert_guard();

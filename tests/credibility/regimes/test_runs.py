@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from imem.alerts.store import Alerts
@@ -19,7 +20,7 @@ from imem.credibility.regimes.runs import LATE, advance
 from imem.journal.deadline import Deadline
 from imem.journal.errors import StoreUnavailable
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.rows import execute, rows
+from imem.journal.postgres.rows import execute, id_of, rows
 from imem.kg.asof import AsOf, AsOfClock
 from imem.kg.kinds.enums import Regime
 
@@ -385,6 +386,40 @@ async def test_a_fall_raises_one_alert_until_it_is_over(world: World) -> None:
     await outcomes(world, [True] * 60, first=now - timedelta(days=2), step=step)
     await published(world)
     assert await alerts(world) == []
+
+
+@pytest.mark.spec("AC-3")
+async def test_no_agent_silences_the_alert_about_its_fall(world: World) -> None:
+    """With the application's password: none of that kind is forged or opened again, and no other kind stands for it."""
+    now = datetime.now(UTC)
+    await outcomes(world, [True] * 20, first=now - timedelta(days=40))
+    await detected(world, Provider(BULL))
+    await published(world)
+    about = id_of("credibility fall", "ann", "flu")
+    insert = (
+        "INSERT INTO workflow.alert (alert_id, kind, severity, about, payload, requires_ack, raised_at, counts_from)"
+        " VALUES (gen_random_uuid(), %s, 'NORMAL', %s, '{}', false, now(), now())"
+    )
+    with psycopg.connect(world.url, autocommit=True) as conn:
+        conn.execute(insert, ("OTHER", about))
+        for statement, given in (
+            (insert, (FALLEN, about)),
+            ("SELECT workflow.raise_alert_v1(gen_random_uuid(), %s, 'NORMAL', NULL, NULL, %s, '{}')", (FALLEN, about)),
+            ("UPDATE workflow.alert SET kind = %s WHERE about = %s", (FALLEN, about)),
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f"pipeline raises {FALLEN}"):
+                conn.execute(statement, given)
+    await outcomes(world, [False] * 30, first=now - timedelta(days=5), step=timedelta(hours=3))
+
+    assert (await published(world))["fallen"] == 1
+    assert (FALLEN, "HIGH") in await alerts(world)
+    with psycopg.connect(world.url, autocommit=True) as conn:
+        conn.execute("UPDATE workflow.alert SET closed_at = now(), next_due_at = NULL WHERE about = %s", (about,))
+        for change in ("closed_at = NULL", "about = gen_random_uuid()"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f"pipeline raises {FALLEN}"):
+                conn.execute(f"UPDATE workflow.alert SET {change} WHERE kind = %s", (FALLEN,))
+    await outcomes(world, [False], first=now - timedelta(hours=3))
+    assert (await published(world))["fallen"] == 1
 
 
 async def test_scores_that_stay_stale_raise_an_alert(world: World) -> None:

@@ -18,8 +18,9 @@ statements of one clock, in order, into a timeline.
 - The reference is the mean probability of the baseline agents that claimed, each by the mean of its own claims. What an
   agent stated itself before it was a baseline does not count: who states it could know that others will be measured
   against it.
-- The loss of the peers is the mean loss of the other agents that were scored on the question, each by the mean of its
-  own claims.
+- The loss of the peers is the mean loss of the other agents' answers in the same stage of the question
+  (:func:`stage_of`): who answers when nearly all is known is not compared with those who answered weeks before. The
+  answer of an agent in a stage is its newest claim in it; its older ones have no peers, so that repetition counts once.
 - The context of a claim is what could be known when it was made: of the subject the effective statement, of the regime
   of the market the latest reading that was not withdrawn. What was recorded later of that changes the context from then
   on, on the recorded clock alone.
@@ -323,29 +324,50 @@ def references(
     return _combine([*(one.times for one in kinds.values()), *(one.times for one in forecasts)], mean)
 
 
-def losses(
+class _Answer(NamedTuple):
+    """A claim of an agent with its loss; the newest is greatest."""
+
+    predicted_at: datetime
+    finding_id: str
+    loss: float
+
+
+def peer_losses(
     metric: Metric,
+    target_at: datetime,
     made: Mapping[str, Timeline[Claim]],
     settled: Timeline[tuple[OutcomeValue, datetime]],
     scope: QuestionScope,
 ) -> Timeline[Mapping[str, float]]:
-    """Return the loss of each agent with a claim of *scope* at each moment, the mean of its claims."""
+    """Return at each moment the loss of the peers by finding, of the claims of *scope* that have one."""
 
     def found(moment: datetime) -> dict[str, float] | None:
         answer = settled.at(moment)
         if answer is None:
             return None
-        actual, squares = answer[0].actual, defaultdict(list)
-        for steps in made.values():
+        newest: dict[int, dict[str, _Answer]] = defaultdict(dict)
+        for finding, steps in made.items():
             claim = steps.at(moment)
-            judged = judge(metric, claim, actual) if claim is not None and claim.scope == scope else None
-            if claim is not None and judged is not None:
-                error = signed_error(metric, judged, actual)
-                if error is not None:
-                    squares[claim.agent].append(error * error)
-        return {agent: fmean(squares[agent]) for agent in sorted(squares)}
+            judged = judge(metric, claim, answer[0].actual) if claim is not None and claim.scope == scope else None
+            error = None if judged is None else signed_error(metric, judged, answer[0].actual)
+            if claim is not None and error is not None:
+                of_stage = newest[stage_of(claim.predicted_at, target_at)]
+                one = _Answer(claim.predicted_at, finding, error * error)
+                of_stage[claim.agent] = max(one, of_stage.get(claim.agent, one))
+        return {
+            own.finding_id: fmean(other.loss for name, other in sorted(of_stage.items()) if name != agent)
+            for of_stage in newest.values()
+            for agent, own in of_stage.items()
+            if len(of_stage) > 1
+        }
 
     return _combine([settled.times, *(steps.times for steps in made.values())], found)
+
+
+def stage_of(predicted_at: datetime, target_at: datetime) -> int:
+    """Return the stage of a question in which a claim was made: within one the time to go differs less than twofold."""
+    # By seconds in powers of two, whose bounds lie beside whole hours, days and weeks.
+    return int((target_at - predicted_at).total_seconds()).bit_length()
 
 
 class RegimeReadings:
@@ -440,7 +462,7 @@ def _spans(
     made = {finding: claims(statements, target_at, clock) for finding, statements in question.findings.items()}
     compared = metric.kind == "binary" and question.profiles
     reference = {scope: references(question, made, clock, scope) for scope in settled} if compared else {}
-    peers = {scope: losses(metric, made, settled[scope], scope) for scope in settled}
+    peers = {scope: peer_losses(metric, target_at, made, settled[scope], scope) for scope in settled}
     changing = [one.times for parts in (settled, reference, peers) for one in parts.values()]
     baselines = {agent: fold_statements(statements, clock, latest) for agent, statements in question.profiles.items()}
     found = {}
@@ -448,20 +470,21 @@ def _spans(
     context = cache(partial(contexts, question, metric, clock=clock))
     for finding, claim in made.items():
 
-        def content(moment: datetime, claim: Timeline[Claim] = claim) -> ScoreContent | None:
+        def content(
+            moment: datetime, finding: str = finding, claim: Timeline[Claim] = claim
+        ) -> ScoreContent | None:
             said = claim.at(moment)
             answer = settled[said.scope].at(moment) if said is not None and said.scope in settled else None
             if said is None or answer is None:
                 return None
             own = said.agent in baselines and baselines[said.agent].at(moment)
             against = reference.get(said.scope)
-            others = [loss for agent, loss in (peers[said.scope].at(moment) or {}).items() if agent != said.agent]
             return _content(
                 metric,
                 said,
                 answer,
                 reference=None if own or against is None else against.at(moment),
-                peer_loss=fmean(others) if others else None,
+                peer_loss=(peers[said.scope].at(moment) or {}).get(finding),
                 context=context(said.predicted_at).at(moment) or ClaimContext(),
             )
 
@@ -488,7 +511,7 @@ def _content(
     error = signed_error(metric, judged, actual)
     return ScoreContent(
         outcome_id, vintage, claim.agent, claim.domain, claim.predicted_at, judged.stated, actual, judged.happened,
-        judged.y, judged.brier, judged.log_score, reference, error, None if error is None else peer_loss, context,
+        judged.y, judged.brier, judged.log_score, reference, error, peer_loss, context,
         max(since, claim.predicted_at),
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
@@ -124,9 +125,23 @@ def modelled(question: Question, finding: str, clock: AsOfClock, at: datetime) -
     reference = fmean(fmean(found) for found in given_by.values()) if given_by else None
     if is_baseline(FINDINGS[finding]):
         reference = None
+
+    def peer_loss(finding: str) -> float | None:
+        made = {}
+        for key in question.findings:
+            forecast = probability(key)
+            if forecast is not None and forecast != 0.5:
+                predicted = min(one.known_at for one in visible(question.findings[key], clock, at) if not one.corrects)
+                stage = math.floor(math.log2((day(TARGET) - predicted).total_seconds()))
+                made[key] = (stage, predicted, key, FINDINGS[key], (forecast - answer.actual) ** 2)
+        newest = {(stage, agent): (key, loss) for stage, _, key, agent, loss in sorted(made.values())}
+        [mine] = [place for place, (key, _) in newest.items() if key == finding] or [None]
+        others = [loss for (stage, agent), (_, loss) in newest.items() if mine and stage == mine[0] and agent != mine[1]]
+        return fmean(others) if others else None
+
     y = None if said == 0.5 else int((said > 0.5) == (answer.actual == 1.0))
     error = None if y is None else (said - answer.actual) ** 2
-    return answer.outcome_id, answer.vintage, said, answer.actual, y, error, reference
+    return answer.outcome_id, answer.vintage, said, answer.actual, y, error, reference, peer_loss(finding)
 
 
 def covers(span: ValidityInterval | None, at: datetime) -> bool:
@@ -145,7 +160,7 @@ def shown(score: ScoreVersion) -> tuple[Any, ...]:
     content = score.content
     return (
         content.outcome_id, content.vintage, content.stated, content.actual, content.y, content.brier,
-        content.reference,
+        content.reference, content.peer_loss,
     )  # fmt: skip
 
 

@@ -134,3 +134,31 @@ async def test_many_days_and_panels_in_one_call(world: World) -> None:
     assert found[1][1][0][1].weight == pytest.approx(0.5)
     assert found[1][0][0][1].observations == 0
     assert await weights_as_of(world.database, [], moments, deadline=Deadline.after_ms(30_000)) == ([], None)
+
+
+async def test_answers_are_compared_with_those_of_the_same_stage(world: World) -> None:
+    """Who answers in the last minute is not beside who answered a month before, and who repeats itself counts once."""
+    lines = []
+    for number in range(3):
+        target, subject = day(40 + number), {"subject_id": f"market:late{number}"}
+        early = {"ann": 0.8, "cid": 0.6}
+        lines += [
+            finding(f"early{number}/{name}", target - timedelta(days=30), target, agent=name, probability=one, **subject)
+            for name, one in early.items()
+        ]
+        # Of one stage the newest counts: what ann says first is replaced.
+        first = target - timedelta(days=31)
+        lines.append(finding(f"first{number}/ann", first, target, agent="ann", probability=0.1, **subject))
+        for place in range(20):
+            late = target - timedelta(seconds=60 - place)
+            key = f"late{number}-{place}/bob"
+            lines.append(finding(key, late, target, agent="bob", probability=0.99, **subject))
+        lines.append(outcome(f"late{number}", target + timedelta(hours=1), target, 1.0, **subject))
+    await world.say(*lines)
+    await world.settle()
+    found = {one.agent: one for one in await weights(world, AsOf(day(50)))}
+    assert [found[name].observations for name in ("ann", "bob", "cid")] == [3, 0, 3]
+    assert found["ann"].weight > found["bob"].weight > found["cid"].weight
+    assert (found["ann"].loss, found["ann"].peer_loss) == (pytest.approx(0.04), pytest.approx(0.16))
+    rows = await world.rows("SELECT DISTINCT rows FROM observation_step WHERE agent IN ('ann', 'cid')")
+    assert [row["rows"] for row in rows] == [1]

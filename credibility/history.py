@@ -470,9 +470,7 @@ def _spans(
     context = cache(partial(contexts, question, metric, clock=clock))
     for finding, claim in made.items():
 
-        def content(
-            moment: datetime, finding: str = finding, claim: Timeline[Claim] = claim
-        ) -> ScoreContent | None:
+        def content(moment: datetime, finding: str = finding, claim: Timeline[Claim] = claim) -> ScoreContent | None:
             said = claim.at(moment)
             answer = settled[said.scope].at(moment) if said is not None and said.scope in settled else None
             if said is None or answer is None:

@@ -36,7 +36,7 @@ from imem.credibility.scores.people import KINDS as SAID
 from imem.credibility.scores.published import credibility_of
 from imem.credibility.scores.reading import AgentScore, agent_scores
 from imem.credibility.store import TrackRecordKey
-from imem.credibility.track_record import ENOUGH, TrackRecord, dated_records
+from imem.credibility.track_record import ENOUGH_OBSERVATIONS, TrackRecord, dated_records
 from imem.jobs.due import DueRow, finish_due, halving, next_due, set_due_aside
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
@@ -217,7 +217,7 @@ async def _falls(conn: Connection, scores: Mapping[TrackRecordKey, tuple[TrackRe
             "observations": after.n, "reason": reason,
         }  # fmt: skip
         # On little evidence one outcome moves a score as far.
-        severity = Severity.HIGH if after.n >= ENOUGH else Severity.NORMAL
+        severity = Severity.HIGH if after.n >= ENOUGH_OBSERVATIONS else Severity.NORMAL
         alert = NewAlert(alert_id=new_id(), kind=FALLEN, severity=severity, about=matter, payload=payload)
         await raise_alert(conn, alert)
     return len(new)

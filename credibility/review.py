@@ -21,7 +21,7 @@ from imem.credibility.scores.bias import BiasProposal, ValueClaim, corrected, pr
 from imem.credibility.scores.overrides import REVIEW_CONTEXT_OUTCOMES
 from imem.credibility.scores.reading import AgentScore, agent_scores
 from imem.credibility.scores.wilson import wilson
-from imem.credibility.track_record import ENOUGH, track_pairs
+from imem.credibility.track_record import ENOUGH_OBSERVATIONS, track_pairs
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
@@ -123,7 +123,7 @@ def _worse(score: AgentScore) -> Iterator[Place]:
     overall = score.designed.overall_accuracy
     for dimension, values in score.contexts.items():
         for value, of in values.items():
-            if overall is None or of.accuracy is None or of.observations < ENOUGH:
+            if overall is None or of.accuracy is None or of.observations < ENOUGH_OBSERVATIONS:
                 continue
             if wilson(min(of.accuracy, 1.0), of.observations).upper < overall:
                 text = f"{_place(score, dimension, value)}: {of.accuracy:.0%} of {of.observations:.0f} right"

@@ -265,8 +265,9 @@ async def resumable(
     members: dict[datetime, dict[str, ObservationClaim]] = defaultdict(dict)
     for row in observed:
         members[row["target_at"]][row["finding_id"]] = ObservationClaim(
-            row["y"], row["happened"], row["brier"], row["reference"], _context(row), row["error"], row["peer_loss"]
-        )
+            row["y"], row["happened"], row["brier"], row["reference"], _context(row), row["error"], row["peer_loss"],
+            (row["target_at"] - row["predicted_at"]).total_seconds(),
+        )  # fmt: skip
     touched = {_context(row) for row in observed} | {score.context for score in changed if score.y is not None}
     names = {"contexts": sorted(name_of_context(context) for context in touched)}
     cells = [cell_step_of(row) for row in await rows(conn, "cells_before", {**where, **names})] if touched else []

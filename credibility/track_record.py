@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from imem.credibility import store
 from imem.credibility.posterior import DecayedEvidence, Posterior, decay, posteriors, years_between
@@ -28,7 +28,7 @@ from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import rows
 from imem.kg.asof import AsOf, AsOfClock
 
-ENOUGH = 15
+ENOUGH_OBSERVATIONS: Final = 15
 """Observations below which there is little evidence (credibility-and-contradictions, section 2)."""
 
 BASELINE = "baseline"
@@ -36,7 +36,7 @@ BASELINE = "baseline"
 Reference = Literal["baselines", "own base rate"]
 
 EvidenceLevel = Literal["none", "little", "enough"]
-"""No observation, fewer than :data:`ENOUGH`, or as many."""
+"""No observation, fewer than :data:`ENOUGH_OBSERVATIONS`, or as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class TrackRecord:
         """Level of evidence, by the number of observations."""
         if self.n == 0:
             return "none"
-        return "little" if self.n < ENOUGH else "enough"
+        return "little" if self.n < ENOUGH_OBSERVATIONS else "enough"
 
 
 @dataclass(frozen=True, slots=True)

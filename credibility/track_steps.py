@@ -125,13 +125,15 @@ class PeerComparison(NamedTuple):
 
     Attributes:
         rows: how many.
-        loss, peer_loss, error: means over them of the loss, that of the others, and the signed error; zero without any.
+        loss, peer_loss, error, ahead: means over them of the loss, that of the others, the signed error, and the
+            seconds from the claim to ``target_at``; zero without any.
     """
 
     rows: int = 0
     loss: float = 0.0
     peer_loss: float = 0.0
     error: float = 0.0
+    ahead: float = 0.0
 
 
 class ObservationStep(NamedTuple):
@@ -162,6 +164,7 @@ class ObservationClaim(NamedTuple):
         reference: mean probability of the baselines; None without any.
         context: the context of the claim.
         error, peer_loss: its signed error, and the loss of the others on the question; None without others.
+        ahead: seconds from the claim to ``target_at``.
     """
 
     y: int
@@ -171,6 +174,7 @@ class ObservationClaim(NamedTuple):
     context: ClaimContext = ClaimContext()
     error: float | None = None
     peer_loss: float | None = None
+    ahead: float = 0.0
 
 
 class SweepStart(NamedTuple):
@@ -444,8 +448,9 @@ class _Sweep:
             one = self.observations[score.target_at] = _Observation(min(score.target_at, at), {})
         if begins:
             one.members[score.finding_id] = ObservationClaim(
-                score.y, score.happened, score.brier, score.reference, score.context, score.error, score.peer_loss
-            )
+                score.y, score.happened, score.brier, score.reference, score.context, score.error, score.peer_loss,
+                (score.target_at - score.predicted_at).total_seconds(),
+            )  # fmt: skip
             self.cells.resolved(at, score.context, score.first_known_at)
         else:
             del one.members[score.finding_id]
@@ -520,8 +525,8 @@ def _shares(one: _Observation) -> dict[ClaimContext, CellShare]:
 
 def _compared(one: _Observation) -> dict[ClaimContext, PeerComparison]:
     """Return the comparison with others by context; means are exact, so that the order of claims does not matter."""
-    found: dict[ClaimContext, list[tuple[float, float, float]]] = defaultdict(list)
+    found: dict[ClaimContext, list[tuple[float, ...]]] = defaultdict(list)
     for member in one.members.values():
         if member.error is not None and member.peer_loss is not None:
-            found[member.context].append((member.error * member.error, member.peer_loss, member.error))
+            found[member.context].append((member.error * member.error, member.peer_loss, member.error, member.ahead))
     return {context: PeerComparison(len(rows), *map(fmean, zip(*rows, strict=True))) for context, rows in found.items()}

@@ -20,7 +20,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
-from imem.credibility.scores.context import ClaimContext
 from imem.journal.actors import Actor
 from imem.journal.arguments import checks_arguments, checks_call
 from imem.journal.deadline import Deadline
@@ -343,7 +342,7 @@ class Memory(
         self,
         agents: Sequence[str],
         domain: str,
-        context: ClaimContext | None = None,
+        context: Mapping[str, str | None] | None = None,
         *,
         as_of: datetime | Sequence[datetime] | None = None,
         clock: str = "known",
@@ -358,15 +357,16 @@ class Memory(
             found = await memory.weights(["macro", "options", "news"], "rates", as_of=days)
             shares = found.at(days[0])
 
-        They follow from what was known by then: from the loss of each on questions that others answered too. Where an
-        agent did not answer, divide the weights of the others by their sum.
+        They follow from what was known by then: from the loss of each on questions that others answered too, at about
+        the same time. Where an agent did not answer, divide the weights of the others by their sum.
 
         Args:
-            context: of the questions; observations of other contexts count half. None: of any.
+            context: values of the questions by dimension, as for :meth:`credibility`; observations that share fewer
+                than four of the six count half. None: of any.
             as_of: one moment or many; None for now.
 
         Raises:
-            BadInput: no agent is named, or agents times moments are more than 100,000.
+            BadInput: no agent is named, agents times moments are more than 100,000, or a dimension is unknown.
             PermissionDenied: an agent reads its own alone; :meth:`panel` shows the weights of those who answered.
         """
         moments = [as_of] if isinstance(as_of, datetime) else as_of

@@ -116,6 +116,21 @@ class ScoresRequest:
     on: AsOfClock
 
 
+def parse_context(context: Mapping[str, str | None] | ClaimContext | None) -> ClaimContext | None:
+    """
+    Return a context from its values by dimension; None stays None.
+
+    Raises:
+        BadInput: a dimension is unknown.
+    """
+    if context is None or isinstance(context, ClaimContext):
+        return context
+    unknown = sorted(set(context) - set(DIMENSIONS))
+    if unknown:
+        raise BadInput("context", f"{unknown[0]!r} is none of {', '.join(DIMENSIONS)}.")
+    return ClaimContext(**context)
+
+
 def request_of(
     agents: Sequence[str] | None,
     domains: Sequence[str] | None,
@@ -132,13 +147,8 @@ def request_of(
     """
     if agents is not None and domains is not None and len(agents) * len(domains) > MOST_SCORES:
         raise BadInput("agents", f"times domains must be at most {MOST_SCORES:,}.")
-    if context is not None and not isinstance(context, ClaimContext):
-        unknown = sorted(set(context) - set(DIMENSIONS))
-        if unknown:
-            raise BadInput("context", f"{unknown[0]!r} is none of {', '.join(DIMENSIONS)}.")
-        context = ClaimContext(**context)
     whom, where = (None if names is None else tuple(dict.fromkeys(names)) for names in (agents, domains))
-    return ScoresRequest(whom, where, context, *parse_as_of(as_of, clock))
+    return ScoresRequest(whom, where, parse_context(context), *parse_as_of(as_of, clock))
 
 
 @reports_lateness

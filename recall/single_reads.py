@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 import neo4j.time
 
 from imem.credibility.panels.evidence import weights_as_of
-from imem.credibility.scores.context import ClaimContext
 from imem.credibility.store import TrackRecordKey
 from imem.credibility.track_record import dated_pairs, dated_records, track_pairs, track_records
 from imem.journal.actors import Action, Resource, ResourceType
@@ -40,6 +39,7 @@ from imem.recall.model import (
     WeightsTable,
 )
 from imem.recall.retrievers import Limits, RetrievalRequest, record
+from imem.recall.scores import parse_context
 from imem.recall.section_registry import DATED_QUERIES
 from imem.recall.sections import similar_analyses
 from imem.recall.sections.panels import weight_item
@@ -283,7 +283,7 @@ async def weights(
     recall: Recall,
     agents: Sequence[str],
     domain: str,
-    context: ClaimContext | None,
+    context: Mapping[str, str | None] | None,
     *,
     as_of: Sequence[datetime] | None,
     clock: str,
@@ -293,10 +293,11 @@ async def weights(
     Return the weights of *agents* as one panel in *domain*, as of each moment, in one statement.
 
     Raises:
-        BadInput: no agent is named, or agents times moments are more than :data:`MOST_WEIGHTS`.
+        BadInput: no agent is named, agents times moments are more than :data:`MOST_WEIGHTS`, or a dimension of the
+            context is unknown.
         PermissionDenied: an agent reads its own record alone; a panel shows the weights of those who answered.
     """
-    named = list(dict.fromkeys(agents))
+    named, of_questions = list(dict.fromkeys(agents)), parse_context(context)
     if not named:
         raise BadInput("agents", "must name at least one.")
     _, on = parse_as_of(None, clock)
@@ -308,7 +309,9 @@ async def weights(
 
     async def ask() -> WeightsTable:
         panel = [TrackRecordKey(agent, domain) for agent in named]
-        found, waiting = await weights_as_of(recall.database, [panel], moments, contexts=[context], deadline=deadline)
+        found, waiting = await weights_as_of(
+            recall.database, [panel], moments, contexts=[of_questions], deadline=deadline
+        )
         items = [
             DatedWeight(as_of=moment.at, **weight_item(one).model_dump())
             for moment, by_context in zip(moments, found[0], strict=True)

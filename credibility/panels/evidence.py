@@ -73,7 +73,7 @@ def _columns(found: Row) -> Observations:
     columns = {name: column or [] for name, column in found.items()}
     kinds = {name: place for place, name in enumerate(dict.fromkeys(columns["context"]))}
     pair = np.array(columns["n"], dtype=np.intp) - 1
-    values = np.array([columns[name] for name in ("rows", "loss", "peer_loss", "error")], dtype=float).T
+    values = np.array([columns[name] for name in ("rows", "loss", "peer_loss", "error", "ahead")], dtype=float).T
     at, target_at = (np.array(columns[name], dtype=float) for name in ("at", "target_at"))
     context = np.array([kinds[name] for name in columns["context"]], dtype=np.intp)
     return Observations(pair, at, target_at, context, [context_named(name) for name in kinds], values)

@@ -2,13 +2,16 @@
 Weights of agents from their records on common questions, and pooled answers (docs/explanation/panels.md). Pure.
 
 The loss of a claim is its squared error (:func:`imem.credibility.settlement.signed_error`), and it counts against the
-mean loss of the other agents on the same question: a span of easy questions gives no one an advantage. Claims with one
-``target_at`` are one observation. Within it, the part of the loss that all claims of the agent share, the square of
-their mean error, is one draw, whatever their number; the rest tells which questions the agent told apart. Both parts
-are averaged with age and shrunk towards zero, the shared part much more. The weight is the exponential of minus what
-remains, so that it grows smoothly with evidence and is the equal weight without any.
+mean loss of the other agents that answered the same question at about the same time
+(:func:`imem.credibility.history.stage_of`): a span of easy questions, or an answer given when nearly all is known,
+gives no one an advantage. Claims with one ``target_at`` are one observation; it counts if another agent of the panel has
+it too. Within it, the part of the loss that all claims of the agent share, the square of their mean error, is one draw,
+whatever their number; the rest tells which questions the agent told apart. Both parts are averaged with age and shrunk
+towards zero, the shared part much more. The weight is the exponential of minus what remains, within a range that grows
+with the number of observations (:data:`RANGE_PRIOR`): without any it is the equal weight.
 
-Agents whose losses and errors agree in observation after observation share one weight: a copy adds nothing.
+Agents whose losses and errors agree in observation after observation share one weight, of which who answers first has
+more: a copy adds nothing.
 """
 
 from __future__ import annotations
@@ -36,6 +39,9 @@ OWN_PRIOR: Final = 16.0
 SHARED_PRIOR: Final = 208.0
 """Observations without an advantage that are added to each part: shrinkage towards the equal weight."""
 
+RANGE_PRIOR: Final = 4.0
+"""With W observations, no agent weighs more than 1 + W / 4 times what another does for its losses, however large."""
+
 PRIOR_LOSS: Final = 0.25
 """Typical loss before any evidence: that of a probability of one half."""
 
@@ -46,8 +52,11 @@ OUT_OF_CONTEXT: Final = 0.5
 COPY_DISTANCE: Final = 0.1
 """Share of two agents' own variation by which their records must at least differ to count as two."""
 
-COPY_PRIOR: Final = 2.0
-"""Observations by which similarity is shrunk towards the panel's usual one: a new name is as similar as others are."""
+COPY_PRIOR: Final = 4.0
+"""Common observations at which half of the similarity found counts, the rest being the panel's usual one."""
+
+MATCH: Final = 0.5
+"""Similarity from which agents are named as copies, and share by who answers first."""
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -62,7 +71,7 @@ class Observations:
         agent: indices of agents.
         at: since when each is valid, in seconds since 1970, as is *target_at*.
         context: indices of *contexts*.
-        values: by observation its rows, loss, peer loss and error; see
+        values: by observation its rows, loss, peer loss, error and seconds ahead; see
             :class:`imem.credibility.track_steps.PeerComparison`.
     """
 
@@ -81,7 +90,7 @@ class AgentWeight(NamedTuple):
     Attributes:
         agent: its name.
         weight: its share; those of a panel sum to 1.
-        observations: observations with questions that others answered too.
+        observations: those with questions that others of the panel answered too.
         loss, peer_loss: decayed mean loss, and that of the others on the same questions; None without observations.
         bias: decayed mean signed error; None without observations.
         advantage: what it saves of the typical loss after shrinkage, as a fraction; above zero is better.
@@ -162,9 +171,16 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats)
     Return the weights.
 
     Args:
-        weight: by agent and observation; zero where it has none, as in *rows* and *means* (loss, peer loss, error).
+        weight: by agent and observation; zero where it has none, as in *rows* and *means*.
+        means: loss, peer loss, error and seconds ahead.
     """
+    if not agents:
+        return []
     there = rows > 0
+    if len(agents) > 1:
+        # What no other of the panel has is beside agents outside of it, whose number and skill are no merit of one in it.
+        there &= there.sum(axis=0) > 1
+        weight = np.where(there, weight, 0.0)
     loss, peer_loss, error = means[..., 0], means[..., 1], means[..., 2]
     # What one claim alone shares is no more than its own error: it is taken out as far as there are several.
     shared = np.where(there, (1.0 - 1.0 / np.maximum(rows, 1.0)) * error * error, 0.0)
@@ -184,13 +200,19 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats)
         variance += (weight**2 * np.where(there, part - mean[:, None], 0.0) ** 2).sum(axis=1) / (weights + prior) ** 2
     advantage = saved / typical
     alike = _similarity(weight, np.stack([loss, error], axis=2), there)
-    raw = np.exp(SHARPNESS * (advantage - advantage.max(initial=0.0))) / alike.sum(axis=1)
+    wanted = SHARPNESS * advantage
+    wanted -= np.logaddexp.reduce(wanted) - math.log(len(agents))
+    # Half of the range lies above the equal weight, half below; the curve has slope 1 at the equal weight and no corner.
+    reach = np.log1p(weights / RANGE_PRIOR) / 2.0
+    bounded = np.tanh(wanted / np.maximum(reach, 1e-12))
+    raw = np.exp(reach * bounded) / _voices(alike, weight, means[..., 3], there)
     shares = raw / raw.sum()
+    spread = SHARPNESS * np.sqrt(variance) / typical * (1.0 - bounded**2)
     found = []
     for place, agent in enumerate(agents):
         seen = weights[place] > 0
         means_of = (weight[place] @ means[place] / weights[place]).tolist() if seen else (None, None, None)
-        same = tuple(agents[int(other)] for other in np.flatnonzero(alike[place] >= 0.5) if other != place)
+        same = tuple(agents[int(other)] for other in np.flatnonzero(alike[place] >= MATCH) if other != place)
         found.append(
             AgentWeight(
                 agent,
@@ -200,7 +222,7 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats)
                 means_of[1],
                 means_of[2],
                 advantage=float(advantage[place]),
-                spread=SHARPNESS * math.sqrt(variance[place]) / float(typical),
+                spread=float(spread[place]),
                 shared_with=same,
             )
         )
@@ -224,12 +246,31 @@ def _similarity(weight: Floats, points: Floats, there: NDArray[np.bool_]) -> Flo
     spread = (ours * size) @ theirs + ours @ size.T
     common = ours @ theirs
     nearness = np.maximum(0.0, 1.0 - np.maximum(distance, 0.0) / (COPY_DISTANCE * np.maximum(spread, 1e-12))) ** 2
-    known = common / (common + COPY_PRIOR)
+    known = common**2 / (common**2 + COPY_PRIOR**2)
     np.fill_diagonal(known, 0.0)
     usual = float((known * nearness).sum() / max(known.sum(), 1e-12))
     alike: Floats = known * nearness + (1.0 - known) * usual
     np.fill_diagonal(alike, 1.0)
     return alike
+
+
+def _voices(alike: Floats, weight: Floats, ahead: Floats, there: NDArray[np.bool_]) -> Floats:
+    """
+    Return by how many the weight of each agent is divided: itself, and those that it matches.
+
+    Two copies divide one weight by how often each was first, smoothed by :data:`COPY_PRIOR`. Agents that are less alike
+    than :data:`MATCH` do not: to answer later than others is no fault.
+    """
+    parts = alike.copy()
+    for one in np.flatnonzero((alike >= MATCH).sum(axis=1) > 1):
+        others = np.flatnonzero(alike[one] >= MATCH)
+        common = np.where(there[one] & there[others], weight[one] * weight[others], 0.0) ** 0.5
+        earlier = (common * (ahead[one] > ahead[others])).sum(axis=1)
+        later = (common * (ahead[one] < ahead[others])).sum(axis=1)
+        certain = (alike[one, others] - MATCH) / (1.0 - MATCH)
+        parts[one, others] *= ((later + COPY_PRIOR) / (earlier + COPY_PRIOR)) ** certain
+    found: Floats = parts.sum(axis=1)
+    return found
 
 
 # Pools

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-ENOUGH: Final = 50
+ENOUGH_TO_RECALIBRATE: Final = 50
 """Observations from which the factor is applied."""
 
 BINS: Final = 10
@@ -57,7 +57,7 @@ def calibration(bins: Sequence[CalibrationBin], observations: int) -> Calibratio
         return Calibration(observations, 0, None, None, None, applied=False, bins=())
     stated, realised = (sum(sums) / claims for sums in ((b.stated for b in bins), (b.happened for b in bins)))
     factor = realised / stated if stated > 0.0 else None
-    applied = factor is not None and observations >= ENOUGH
+    applied = factor is not None and observations >= ENOUGH_TO_RECALIBRATE
     return Calibration(
         observations, claims, stated, realised, factor, applied, tuple(sorted(bins, key=lambda one: one.bin))
     )

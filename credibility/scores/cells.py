@@ -38,7 +38,7 @@ class CellShare(NamedTuple):
     of: int
 
 
-NO_SHARE = CellShare(0, 0, 1)
+NO_CLAIMS = CellShare(0, 0, 1)
 
 
 def shares_of(rows: Iterable[tuple[ClaimContext, int]]) -> dict[ClaimContext, CellShare]:
@@ -124,7 +124,7 @@ class RunningCells:
     ) -> None:
         """Replace the shares of an observation, whose weight at *at* is given."""
         for context in before.keys() | now.keys():
-            had, has = before.get(context, NO_SHARE), now.get(context, NO_SHARE)
+            had, has = before.get(context, NO_CLAIMS), now.get(context, NO_CLAIMS)
             if had != has:
                 self._at(at, context).change(weight, had, has)
 

@@ -16,7 +16,7 @@ from imem.kg.kinds.fields import JSON_BYTES
 from imem.kg.kinds.trust import AgentCredibility
 
 ROOM: Final = JSON_BYTES - 512
-"""Bytes of a property for what is told by name; the rest is for what holds it together."""
+"""Bytes of a property for its entries; the rest is for the braces and commas around them."""
 
 T = TypeVar("T")
 
@@ -48,22 +48,23 @@ def credibility_of(score: AgentScore, at: datetime) -> AgentCredibility:
             sample_size=record.n,
             recent_accuracy=score.recent_accuracy,
             time_weighted_score=_share(score.decayed_accuracy),
-            bias_corrections=_told({"all": corrections}, lambda one: one.n, _correction).get("all"),
+            bias_corrections=_within_room({"all": corrections}, lambda one: one.n, _correction).get("all"),
             last_updated=at,
             decay_halflife_years=record.halflife_years,
             last_decay_calculation=at,
-            regime_credibility=_told({"all": regimes}, _observations, _accuracy).get("all"),
+            regime_credibility=_within_room({"all": regimes}, _observations, _accuracy).get("all"),
             trend_slope=trend.slope,
             trend_direction=trend.direction,
             trend_strength=_share(trend.r_squared),
             extrapolated_6mo=trend.extrapolated,
             trend_last_calculated=at,
             override_rate=overrides.rate,
-            override_rate_by_context=_told(overrides.by_context, lambda one: one.recommendations, _overridden) or None,
+            override_rate_by_context=_within_room(overrides.by_context, lambda one: one.recommendations, _overridden)
+            or None,
             override_outcome_accuracy=overrides.outcome_accuracy,
             override_reasons=overrides.reasons or None,
             override_credibility_penalty=override_penalty(overrides.rate),
-            context_dimensions=_told(contexts, _observations, _accuracy) or None,
+            context_dimensions=_within_room(contexts, _observations, _accuracy) or None,
             decayed_weight=score.weight,
             decayed_weight_sq=record.weight**2 / record.effective_n if record.effective_n > 0.0 else 0.0,
             posterior_mean=score.posterior.mean,
@@ -78,7 +79,7 @@ def _share(value: float | None) -> float | None:
     return None if value is None else min(max(value, 0.0), 1.0)
 
 
-def _told(
+def _within_room(
     parts: Mapping[str, Mapping[str, T]], evidence: Callable[[T], float], form: Callable[[T], dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """Return *parts* as JSON types; what has the least evidence is left out where a property has no room for all."""
@@ -86,11 +87,11 @@ def _told(
     found: dict[str, dict[str, Any]] = {}
     left = ROOM
     for name, value, of in sorted(flat, key=lambda one: (-evidence(one[2]), one[0], one[1])):
-        told = form(of)
-        left -= len(canonical_json({value: told}))
+        entry = form(of)
+        left -= len(canonical_json({value: entry}))
         if left < 0:
             break
-        found.setdefault(name, {})[value] = told
+        found.setdefault(name, {})[value] = entry
     return found
 
 
@@ -107,5 +108,5 @@ def _overridden(of: OverrideRate) -> dict[str, Any]:
 
 
 def _correction(of: Correction) -> dict[str, Any]:
-    told = {"metric": of.metric, "sector": of.sector, "regime": of.regime, "bias": of.bias, "n": of.n}
-    return {"kind": of.kind.value, **{name: value for name, value in told.items() if value is not None}}
+    entry = {"metric": of.metric, "sector": of.sector, "regime": of.regime, "bias": of.bias, "n": of.n}
+    return {"kind": of.kind.value, **{name: value for name, value in entry.items() if value is not None}}

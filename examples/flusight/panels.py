@@ -3,17 +3,19 @@ Whose forecast counts: a season of panels, weighted by record beside equal weigh
 
 Each week the agents' forecasts are pooled with equal weights and with those that :mod:`imem.credibility.panels` gives
 them by what was published until then; both pools are scored against the last revision. The attacks add an agent: one
-that copies the best, one that floods a single week, one that answers only easy questions, and a new name.
+that copies the best, one that floods a single week, one that answers only easy questions, a new name, and one that
+answers when nearly all is known.
 
-Run it with ``python examples/flusight/panels.py [--data DIR] [--season S] [--pictures DIR]``: it prints the table by
-week and the attacks' effect, and writes the pictures of docs/explanation/panels.md.
+Run it with ``python examples/flusight/panels.py [--data DIR] [--season S] [--methods] [--pictures DIR]``: it prints the
+table by week and the attacks' effect, with ``--methods`` other ways to pool, and writes the pictures of
+docs/explanation/panels.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -32,7 +34,11 @@ from examples.flusight.convert import HERE, Question, read_forecasts, read_quest
 from imem.credibility.panels.pooling import Evidence, Observations
 from imem.credibility.scores.context import ClaimContext
 
-ATTACKS: Final = ("a copy of the best", "floods one week", "easy questions alone", "a new name")
+ATTACKS: Final = ("a copy of the best", "floods one week", "easy questions alone", "a new name", "answers last")
+COPIED: Final = "the best, copied"
+LATE_S: Final = 60.0
+"""Seconds by which a copy comes after what it copies, and before the end at which who answers last does."""
+
 RESAMPLES: Final = 4000
 FLOOD_WEEK: Final = 10
 """The week of the season in which the flood is answered."""
@@ -46,12 +52,14 @@ class Season:
     Questions with the agents' probabilities, one row each; NaN where an agent did not answer.
 
     Attributes:
+        ahead: seconds from each answer to the moment that the question is about; of the same shape.
         first: index of the first question of the season that is evaluated; those before are earlier seasons.
     """
 
     agents: list[str]
     questions: list[Question]
     stated: Floats
+    ahead: Floats
     first: int
 
     @cached_property
@@ -104,19 +112,30 @@ def read_season(data: Path, season: str) -> Season:
     for number, question in enumerate(questions):
         for one in forecasts.get(question.key, ()):
             stated[number, places[one.agent]] = float(one.p_up)
-    return Season(agents, questions, stated, sum(row["season"] < season for row in rows))
+    lead = np.array([(question.target_at - question.asked_at).total_seconds() for question in questions])
+    ahead = np.repeat(lead[:, None], len(agents), axis=1)
+    return Season(agents, questions, stated, ahead, sum(row["season"] < season for row in rows))
 
 
-def weights(season: Season, at: datetime, panel: NDArray[np.bool_]) -> dict[str, float]:
-    """Return the weights of a panel by what the memory knows at a moment: losses beside the others', by target week."""
+def observed(season: Season, at: datetime, panel: NDArray[np.bool_]) -> Floats:
+    """
+    Return what is known of a panel at a moment, by agent and target week, as the memory keeps it.
+
+    Columns: the agent's place in the panel, the week, questions, loss, loss of the others, error, seconds ahead. Losses
+    are compared within a stage of the question (:func:`imem.credibility.history.stage_of`).
+    """
     answers = season.answers(at)
     known = ~np.isnan(answers)
     targets, error = season.targets[known], season.stated[known] - answers[known, None]
-    there = ~np.isnan(error)
+    ahead, there = season.ahead[known], ~np.isnan(error)
     loss = np.where(there, error * error, 0.0)
-    count, total = there.sum(axis=1, keepdims=True), loss.sum(axis=1, keepdims=True)
-    peers = (total - loss) / np.maximum(count - 1, 1)
-    compared = there & (count > 1)
+    stage = np.floor(np.log2(np.maximum(ahead, 1.0)))
+    peers, compared = np.zeros_like(loss), np.zeros_like(there)
+    for one in np.unique(stage):
+        of_stage = there & (stage == one)
+        count, total = of_stage.sum(axis=1, keepdims=True), (loss * of_stage).sum(axis=1, keepdims=True)
+        peers = np.where(of_stage, (total - loss) / np.maximum(count - 1, 1), peers)
+        compared |= of_stage & (count > 1)
     places = np.flatnonzero(panel)
     found = []
     for target in np.unique(targets):
@@ -124,14 +143,19 @@ def weights(season: Season, at: datetime, panel: NDArray[np.bool_]) -> dict[str,
         for number, place in enumerate(places):
             own = compared[week, place]
             if own.any():
-                means = (one[week, place][own].mean() for one in (loss, peers, error))
+                means = (one[week, place][own].mean() for one in (loss, peers, error, ahead))
                 found.append((number, target, own.sum(), *means))
-    columns = np.array(found, dtype=float).reshape(-1, 6)
-    ours, of_any = columns[:, 0].astype(np.intp), np.zeros(len(found), dtype=np.intp)
-    since = np.full(len(found), at.timestamp())
-    observed = Observations(ours, since, columns[:, 1], of_any, [ClaimContext()], columns[:, 2:])
-    agents = [season.agents[place] for place in places]
-    return {one.agent: one.weight for one in Evidence(agents, observed).weights(at)}
+    return np.array(found, dtype=float).reshape(-1, 7)
+
+
+def weights(season: Season, at: datetime, panel: NDArray[np.bool_]) -> dict[str, float]:
+    """Return the weights of a panel by what the memory knows at a moment."""
+    columns = observed(season, at, panel)
+    ours, of_any = columns[:, 0].astype(np.intp), np.zeros(len(columns), dtype=np.intp)
+    since = np.full(len(columns), at.timestamp())
+    found = Observations(ours, since, columns[:, 1], of_any, [ClaimContext()], columns[:, 2:])
+    agents = [season.agents[place] for place in np.flatnonzero(panel)]
+    return {one.agent: one.weight for one in Evidence(agents, found).weights(at)}
 
 
 class Week(NamedTuple):
@@ -150,7 +174,23 @@ class Week(NamedTuple):
     weighted: float
 
 
-def weeks(season: Season) -> list[Week]:
+Pooling = Callable[[Season, datetime, Floats], Floats]
+"""From the season, a moment and the answers to some questions, by agent and NaN without one: the pooled answers."""
+
+
+def by_record(season: Season, at: datetime, stated: Floats) -> Floats:
+    """Return the mean by the weights of the memory."""
+    return mean(stated, weights(season, at, np.asarray((~np.isnan(stated)).any(axis=0))), season.agents)
+
+
+def mean(stated: Floats, shares: Mapping[str, float], agents: Sequence[str]) -> Floats:
+    """Return the mean of those who answered, by *shares*."""
+    weight = np.where(np.isnan(stated), 0.0, [shares.get(agent, 0.0) for agent in agents])
+    found: Floats = (np.nan_to_num(stated) * weight).sum(axis=1) / weight.sum(axis=1)
+    return found
+
+
+def weeks(season: Season, pooled: Pooling = by_record) -> list[Week]:
     """Return every round of the season; a round answered by a single agent is no panel."""
     found = []
     for at, places in season.rounds():
@@ -158,16 +198,43 @@ def weeks(season: Season) -> list[Week]:
         if not len(asked):
             continue
         stated = season.stated[asked]
-        there = ~np.isnan(stated)
-        answered = there.any(axis=0)
-        shares = weights(season, at, answered)
-        weight = np.where(there, [shares.get(agent, 0.0) for agent in season.agents], 0.0)
         final = np.array([season.final(place) for place in asked])
-        pools = (there / there.sum(axis=1, keepdims=True), weight / weight.sum(axis=1, keepdims=True))
-        answers = np.where(there, stated, 0.0)
-        equal, weighted = (float((((answers * pool).sum(axis=1) - final) ** 2).mean()) for pool in pools)
+        pools = (np.nanmean(stated, axis=1), pooled(season, at, stated))
+        equal, weighted = (float(((pool - final) ** 2).mean()) for pool in pools)
         found.append(Week(at, len(asked), equal, weighted))
     return found
+
+
+def refused(season: Season) -> dict[str, list[Week]]:
+    """Return the rounds of the season by other ways to pool."""
+
+    def hedge(rate: float) -> Pooling:
+        def pooled(season: Season, at: datetime, stated: Floats) -> Floats:
+            panel = np.asarray((~np.isnan(stated)).any(axis=0))
+            columns = observed(season, at, panel)
+            saved = np.bincount(columns[:, 0].astype(np.intp), columns[:, 4] - columns[:, 3], int(panel.sum()))
+            names = [season.agents[place] for place in np.flatnonzero(panel)]
+            shares = dict(zip(names, np.exp(rate * (saved - saved.max())).tolist(), strict=True))
+            return mean(stated, shares, season.agents)
+
+        return pooled
+
+    def log_odds(sharper: float) -> Pooling:
+        def pooled(_: Season, __: datetime, stated: Floats) -> Floats:
+            inside = np.clip(stated, 0.01, 0.99)
+            found: Floats = 1.0 / (1.0 + np.exp(-sharper * np.nanmean(np.log(inside / (1.0 - inside)), axis=1)))
+            return found
+
+        return pooled
+
+    methods: dict[str, Pooling] = {
+        "exponential weights (Hedge) of the whole error, rate 1": hedge(1.0),
+        "the same, rate 4": hedge(4.0),
+        "median": lambda _, __, stated: np.nanmedian(stated, axis=1),
+        "mean of log odds": log_odds(1.0),
+        "the same, half as extreme again": log_odds(1.5),
+    }
+    return {name: weeks(season, pooled) for name, pooled in methods.items()}
 
 
 def difference(found: Sequence[Week]) -> tuple[float, float, float]:
@@ -184,12 +251,11 @@ def difference(found: Sequence[Week]) -> tuple[float, float, float]:
 def attacked(season: Season, attack: str) -> Season:
     """Return the season with one more agent, ``attacker``."""
     rounds, stated = season.rounds(), season.stated
-    answered = np.asarray((~np.isnan(stated[rounds[-1][1]])).any(axis=0))
-    shares = weights(season, rounds[-1][0], answered)
-    best = max(shares, key=lambda agent: shares[agent])
     column = np.full(len(stated), np.nan)
+    ahead = season.ahead[:, 0].copy()
     if attack == ATTACKS[0]:
-        column = stated[:, season.agents.index(best)].copy()
+        column = stated[:, season.agents.index(best(season))].copy()
+        ahead -= LATE_S
     elif attack == ATTACKS[1]:
         target = season.questions[rounds[FLOOD_WEEK][1][0]].target_at
         for place, question in enumerate(season.questions):
@@ -198,20 +264,43 @@ def attacked(season: Season, attack: str) -> Season:
     elif attack == ATTACKS[2]:
         field = np.nanmean(stated, axis=1)
         column = np.where((field < 0.05) | (field > 0.95), np.round(field), np.nan)
-    else:
+    elif attack == ATTACKS[3]:
         column[rounds[-1][1]] = 0.5
-    return Season([*season.agents, "attacker"], season.questions, np.column_stack([stated, column]), season.first)
+    else:
+        column = np.array([one.vintages[-1].up if one.vintages else np.nan for one in season.questions])
+        ahead = np.full(len(stated), LATE_S)
+    return Season(
+        [*season.agents, "attacker"],
+        season.questions,
+        np.column_stack([stated, column]),
+        np.column_stack([season.ahead, ahead]),
+        season.first,
+    )
 
 
-def by_week(season: Season) -> list[float]:
-    """Return the weight of the last agent relative to the equal one, among all who answered in a round so far."""
+def best(season: Season) -> str:
+    """Return the agent that weighs most in the last round of the season."""
+    at, places = season.rounds()[-1]
+    shares = weights(season, at, np.asarray((~np.isnan(season.stated[places])).any(axis=0)))
+    return max(shares, key=lambda agent: shares[agent])
+
+
+def by_week(season: Season, agent: str = "attacker") -> list[float]:
+    """Return the weight of an agent relative to the equal one, among all who answered in a round so far."""
     found = []
+    place = season.agents.index(agent)
     so_far = np.zeros(len(season.agents), dtype=bool)
-    so_far[-1] = True
+    so_far[[place, -1]] = True
     for at, places in season.rounds():
         so_far |= (~np.isnan(season.stated[places])).any(axis=0)
-        found.append(weights(season, at, so_far)[season.agents[-1]] * int(so_far.sum()))
+        found.append(weights(season, at, so_far)[agent] * int(so_far.sum()))
     return found
+
+
+def by_attack(season: Season) -> dict[str, list[float]]:
+    """Return the weight of each attacker by week, and that of the agent that the first of them copies."""
+    found = {attack: by_week(attacked(season, attack)) for attack in ATTACKS}
+    return {**found, COPIED: by_week(attacked(season, ATTACKS[0]), best(season))}
 
 
 # Pictures
@@ -238,6 +327,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=HERE / "source", help="folder with the source's CSV files")
     parser.add_argument("--season", default="2024-25")
     parser.add_argument("--pictures", type=Path, help="folder to write the pictures to")
+    parser.add_argument("--methods", action="store_true", help="score other ways to pool as well")
     arguments = parser.parse_args()
     season = read_season(arguments.data, arguments.season)
     found = weeks(season)
@@ -250,8 +340,14 @@ def main() -> None:
         f"By record {change:+.2%} [{lower:+.2%}, {upper:+.2%}], better in {better} of {len(found)} weeks.",
         "",
     ]
-    series = {attack: by_week(attacked(season, attack)) for attack in ATTACKS}
-    shown += [f"{attack}: {values[-1]:.2f} times the equal weight at the end." for attack, values in series.items()]
+    series = by_attack(season)
+    shown += [f"{name}: {values[-1]:.2f} times the equal weight at the end." for name, values in series.items()]
+    shown.append(f"the best, alone: {by_week(season, best(season))[-1]:.2f} times.")
+    if arguments.methods:
+        shown += ["", "| method | difference from equal weights |", "|---|---|"]
+        for name, scores in refused(season).items():
+            change, lower, upper = difference(scores)
+            shown.append(f"| {name} | {change:+.1%} [{lower:+.1%}, {upper:+.1%}] |")
     sys.stdout.write("\n".join(shown) + "\n")
     if arguments.pictures is not None:
         for name, text in pictures(found, series).items():

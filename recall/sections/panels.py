@@ -1,8 +1,9 @@
-"""Panels: what several agents said about one question, pooled with equal weights and by their records."""
+"""Panels: several agents' answers to one question, pooled with equal weights and by their records."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
@@ -13,6 +14,7 @@ from imem.credibility.panels.evidence import weights_as_of
 from imem.credibility.panels.pooling import AgentWeight, Pool, pooled, pooled_value
 from imem.credibility.settlement import SIGNS
 from imem.credibility.store import TrackRecordKey
+from imem.credibility.track_record import ENOUGH_OBSERVATIONS
 from imem.journal.arguments import checks_arguments
 from imem.journal.postgres.connection import Row
 from imem.kg.kinds.metrics import metric_of, unit_of
@@ -24,9 +26,6 @@ from imem.recall.sections.spec import SectionSpec
 
 WORTH: Final = 0.96
 FADING: Final = 0.6
-
-ENOUGH: Final = 15
-"""Observations of the best known agent below which a panel has little evidence."""
 
 MOVERS: Final = 3
 """Most agents named as those that move the weighted answer."""
@@ -43,7 +42,7 @@ class WeightItem(AnswerModel):
 
     Attributes:
         weight: its share; those of a panel sum to 1.
-        observations: observations with questions that others answered too; claims with one ``target_at`` are one.
+        observations: those with questions that others of the panel answered too; claims with one ``target_at`` are one.
         loss, peer_loss: decayed mean squared error, and that of the others on the same questions.
         bias: decayed mean signed error: of a probability in its unit, of a value relative.
         advantage: what it saves of the typical loss after shrinkage, as a fraction; above zero is better.
@@ -84,17 +83,17 @@ class PanelAnswer(WeightItem):
     The newest answer of one agent.
 
     Attributes:
-        domain: the domain of its claim, whose record counts.
+        domain: the domain of its claim.
         finding: the claim's key.
-        said: the probability, 1 or 0 for a vote, or the value.
-        said_at: when the claim could first be known.
+        answer: the probability, 1 or 0 for a vote, or the value.
+        answered_at: when the claim could first be known.
         moves: by how much its weight moves the pooled answer.
     """
 
     domain: str
     finding: str
-    said: float
-    said_at: datetime
+    answer: float
+    answered_at: datetime
     moves: float
 
 
@@ -112,9 +111,10 @@ class PanelItem(AnswerModel):
 
     Attributes:
         metric, unit, period_start, target_at: the question about the subject.
+        domain: that of most of the answers, of several the first by name; in it the records of all agents count.
         kind: ``probability``, ``votes`` (the share that says up) or ``value``.
         equal, weighted: the pooled answers: means, and of values medians.
-        evidence: ``none`` if no agent has an observation, ``little`` below fifteen, else ``enough``.
+        evidence: of the best known agent: ``none`` without an observation, ``little`` below fifteen, else ``enough``.
         answers: by weight, greatest first.
     """
 
@@ -122,6 +122,7 @@ class PanelItem(AnswerModel):
     unit: str | None = None
     period_start: datetime | None = None
     target_at: datetime
+    domain: str
     kind: Kind
     equal: PooledAnswer
     weighted: PooledAnswer
@@ -138,7 +139,9 @@ class PanelsSection(BriefingSection):
 # Retrieval
 
 
-class _Question(NamedTuple):
+class Question(NamedTuple):
+    """What is asked about a subject: the metric with its unit and period, and when it is true."""
+
     metric: str
     unit: str | None
     period_start: datetime | None
@@ -153,18 +156,18 @@ async def load(request: RetrievalRequest) -> PanelsSection:
     """
     given = {"subject_id": request.subject_id, "limit": request.limits.panels, **request.at.limits}
     found = await request.database.named("claims_of_subject", given, deadline=request.deadline)
-    panels: dict[_Question, dict[str, Row]] = {}
+    panels: dict[Question, dict[str, Row]] = {}
     for row in found:
         unit = unit_of(row["metric"], row["unit"])
-        answers = panels.setdefault(_Question(row["metric"], unit, row["period_start"], row["target_at"]), {})
+        answers = panels.setdefault(Question(row["metric"], unit, row["period_start"], row["target_at"]), {})
         # By when they were made: the newest claim of an agent is its answer, and one that takes no side takes it back.
-        if _said(row) is not None:
+        if _answer(row) is not None:
             answers[row["agent"]] = row
         elif row["direction"] == "neutral":
             answers.pop(row["agent"], None)
     questions = sorted(filter(panels.get, panels), key=lambda one: (one.target_at, *map(str, one)), reverse=True)
     of_each = [
-        [TrackRecordKey(agent, row["domain"]) for agent, row in sorted(panels[question].items())]
+        [TrackRecordKey(agent, domain_of(panels[question].values())) for agent in sorted(panels[question])]
         for question in questions
     ]
     weights, waiting = await weights_as_of(request.database, of_each, [request.at], deadline=request.deadline)
@@ -178,39 +181,45 @@ async def load(request: RetrievalRequest) -> PanelsSection:
     return section
 
 
-def _said(claim: Row) -> float | None:
-    """Return what a claim said as a number; None if it took no side."""
+def domain_of(claims: Iterable[Row]) -> str:
+    """Return the domain of most of the agents' answers: no agent chooses which of its records counts."""
+    counts = Counter(str(claim["domain"]) for claim in claims)
+    return min(counts, key=lambda domain: (-counts[domain], domain))
+
+
+def _answer(claim: Row) -> float | None:
+    """Return the answer of a claim as a number; None if it took no side."""
     metric = metric_of(claim["metric"])
     match metric.kind if metric is not None else None:
         case "binary":
-            said: float | None = claim["probability"]
+            answer: float | None = claim["probability"]
         case "value":
-            said = claim["value"]
+            answer = claim["value"]
         case _:
             sign = SIGNS.get(claim["direction"] or "", 0.0)
-            said = None if sign == 0.0 else (sign + 1.0) / 2.0
-    return said
+            answer = None if sign == 0.0 else (sign + 1.0) / 2.0
+    return answer
 
 
 _KINDS: Final[Mapping[str, Kind]] = {"binary": "probability", "direction": "votes", "value": "value"}
 
 
-def panel_of(question: _Question, claims: Mapping[str, Row], weights: Sequence[AgentWeight]) -> PanelItem:
+def panel_of(question: Question, claims: Mapping[str, Row], weights: Sequence[AgentWeight]) -> PanelItem:
     """Return the panel of the agents' *claims* on a question."""
     metric = metric_of(question.metric)
     kind = _KINDS[metric.kind if metric is not None else "binary"]
-    said = {agent: value for agent, claim in claims.items() if (value := _said(claim)) is not None}
+    given = {agent: value for agent, claim in claims.items() if (value := _answer(claim)) is not None}
     by_agent = {one.agent: one for one in weights}
     pool = pooled_value if kind == "value" else pooled
-    equal, weighted = pool(said), pool(said, by_agent)
+    equal, weighted = pool(given), pool(given, by_agent)
     answers = [
         PanelAnswer(
             **weight_item(one).model_dump(),
             domain=claims[one.agent]["domain"],
             finding=claims[one.agent]["key"],
-            said=said[one.agent],
-            said_at=claims[one.agent]["said_at"],
-            moves=(one.weight - 1.0 / len(said)) * (said[one.agent] - equal.value),
+            answer=given[one.agent],
+            answered_at=claims[one.agent]["said_at"],
+            moves=(one.weight - 1.0 / len(given)) * (given[one.agent] - equal.value),
         )
         for one in sorted(weights, key=lambda one: (-one.weight, one.agent))
     ]
@@ -220,10 +229,11 @@ def panel_of(question: _Question, claims: Mapping[str, Row], weights: Sequence[A
         unit=question.unit,
         period_start=question.period_start,
         target_at=question.target_at,
+        domain=domain_of(claims.values()),
         kind=kind,
         equal=_shown(equal),
         weighted=_shown(weighted),
-        evidence="none" if most == 0 else "little" if most < ENOUGH else "enough",
+        evidence="none" if most == 0 else "little" if most < ENOUGH_OBSERVATIONS else "enough",
         answers=answers,
     )
 
@@ -243,14 +253,15 @@ def weight_item(one: AgentWeight) -> WeightItem:
 def reason_of(one: AgentWeight) -> str:
     """Return why an agent has its weight."""
     if one.loss is None or one.peer_loss is None:
-        return "no outcome yet on a question that others answered too"
-    little = ", little evidence" if one.observations < ENOUGH else ""
+        return "no outcome yet on a question that others of the panel answered too"
+    little = ", little evidence" if one.observations < ENOUGH_OBSERVATIONS else ""
     found = (
         f"squared error {one.loss:.3f} beside {one.peer_loss:.3f} of the others on the same questions, "
-        f"in {one.observations} observations{little}"
+        f"in {one.observations} {'observation' if one.observations == 1 else 'observations'}{little}"
     )
     if one.shared_with:
-        found += f"; it matches {', '.join(map(label, one.shared_with))}, and they share one weight"
+        matched = ", ".join(map(label, one.shared_with))
+        found += f"; it matches {matched}, and they share one weight, of which who answers first has more"
     return found
 
 
@@ -281,16 +292,17 @@ def panel_text(item: PanelItem) -> str:
     count = f"{len(item.answers)} agents" if len(item.answers) != 1 else "1 agent"
     lines = [f"- {topic.text}, {count}: {what} {_pool_text(item, item.equal)} with equal weights."]
     if item.evidence == "none":
-        lines.append(
-            "  By record: no agent has one yet on questions that others answered too, so the weights are equal."
-        )
+        none = "no agent has one yet on questions that others of the panel answered too"
+        lines.append(f"  By record: {none}, so the weights are equal.")
         return "\n".join(lines)
-    little = "; little evidence, so near the equal weights" if item.evidence == "little" else ""
+    times = sorted(one.weight * len(item.answers) for one in item.answers)
+    range_text = f"{times[0]:.2f} to {times[-1]:.2f} times the equal one"
+    little = f"; little evidence, so the weights are {range_text}" if item.evidence == "little" else ""
     lines.append(f"  By record: {_pool_text(item, item.weighted)}{little}.")
     movers = sorted(item.answers, key=lambda one: (-abs(one.moves), one.agent))[:MOVERS]
     scale = abs(item.equal.value) if item.kind == "value" else 1.0
     named = [
-        f"{label(one.agent)} ({_value(item, one.said)}, {one.weight * len(item.answers):.2f} times the equal weight)"
+        f"{label(one.agent)} ({_value(item, one.answer)}, {one.weight * len(item.answers):.2f} times the equal weight)"
         for one in movers
         if abs(one.moves) >= SELDOM * scale
     ]
@@ -303,8 +315,8 @@ def panel_lines(item: PanelItem) -> list[str]:
     """Return a panel with every answer and the reason of its weight."""
     lines = [panel_text(item), ""]
     for one in item.answers:
-        said = f"{when(one.said_at)} {label(one.agent)}: {_value(item, one.said)}"
-        lines.append(f"  {said}, weight {one.weight:.3f}; {one.reason}.")
+        answer = f"{when(one.answered_at)} {label(one.agent)}: {_value(item, one.answer)}"
+        lines.append(f"  {answer}, weight {one.weight:.3f}; {one.reason}.")
     return lines
 
 

@@ -89,10 +89,12 @@ WITH new AS MATERIALIZED (
     LEFT JOIN old AS o ON o.at = n.at AND o.target_at = n.target_at AND o.context = n.context
     WHERE o IS DISTINCT FROM n
     ON CONFLICT (agent, domain, clock, at, target_at, context) DO UPDATE SET
-        rows = excluded.rows, loss = excluded.loss, peer_loss = excluded.peer_loss, error = excluded.error
+        rows = excluded.rows, loss = excluded.loss, peer_loss = excluded.peer_loss, error = excluded.error,
+        ahead = excluded.ahead
 )
 SELECT count(*) AS steps, coalesce(bool_or(n.at IS NULL OR o.at IS NULL OR n.rows <> o.rows), false) AS missing,
-    coalesce(max(greatest(abs(n.loss - o.loss), abs(n.peer_loss - o.peer_loss), abs(n.error - o.error))), 0) AS deviation
+    coalesce(max(greatest(abs(n.loss - o.loss), abs(n.peer_loss - o.peer_loss), abs(n.error - o.error),
+        abs(n.ahead - o.ahead))), 0) AS deviation
 FROM old AS o FULL JOIN new AS n ON n.at = o.at AND n.target_at = o.target_at AND n.context = o.context
 WHERE o IS DISTINCT FROM n
 
@@ -101,7 +103,8 @@ WHERE o IS DISTINCT FROM n
 -- as one row of arrays, which is read faster than rows. n: which agent and domain; at and target_at in seconds since 1970.
 SELECT array_agg(s.n) AS n, array_agg(extract(epoch FROM s.at)::float8) AS at,
     array_agg(extract(epoch FROM s.target_at)::float8) AS target_at, array_agg(s.context) AS context, array_agg(s.rows) AS rows,
-    array_agg(s.loss) AS loss, array_agg(s.peer_loss) AS peer_loss, array_agg(s.error) AS error
+    array_agg(s.loss) AS loss, array_agg(s.peer_loss) AS peer_loss, array_agg(s.error) AS error,
+    array_agg(s.ahead) AS ahead
 FROM (
     SELECT w.n, o.* FROM unnest(%(agents)s::text[], %(domains)s::text[]) WITH ORDINALITY AS w (agent, domain, n)
     JOIN observation_step AS o ON o.agent = w.agent AND o.domain = w.domain AND o.clock = %(clock)s

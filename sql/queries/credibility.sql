@@ -292,7 +292,7 @@ ORDER BY at DESC LIMIT 1
 -- observations_before --
 -- Claims with the given target_at whose score was valid right before another moment on one clock; early: one was scored before
 -- its target_at.
-SELECT o.target_at, o.finding_id, o.y, o.happened, o.brier, o.reference,
+SELECT o.target_at, o.finding_id, o.predicted_at, o.y, o.happened, o.brier, o.reference,
     o.error, o.peer_loss, o.sector, o.metric_type, o.time_horizon, o.company_size, o.growth_stage, o.regime,
     CASE WHEN %(clock)s = 'known' THEN o.known_at ELSE o.recorded_at END < o.target_at AS early
 FROM agent_outcome AS o

@@ -57,7 +57,7 @@ COMMENT ON COLUMN agent_outcome.happened IS 'Of a binary metric, whether it happ
 COMMENT ON COLUMN agent_outcome.y IS 'Whether the claim was right; NULL when it abstained.';
 COMMENT ON COLUMN agent_outcome.reference IS 'Of a binary metric, the mean probability that the baseline agents gave; NULL without any.';
 COMMENT ON COLUMN agent_outcome.error IS 'Signed error, -1 to 1, whose square is the loss; NULL when it abstained.';
-COMMENT ON COLUMN agent_outcome.peer_loss IS 'Mean loss of the other agents on the same question; NULL without any.';
+COMMENT ON COLUMN agent_outcome.peer_loss IS 'Mean loss of the other agents in the same stage of the question; NULL without any, or if its agent has a newer claim there.';
 COMMENT ON COLUMN agent_outcome.sector IS 'With the next five the context of the claim: what was known of its subject, its metric and the market when it was made.';
 COMMENT ON COLUMN agent_outcome.first_known_at IS 'When the claim could first be scored at all, by any vintage.';
 COMMENT ON COLUMN agent_outcome.scored_at IS 'When the pipeline wrote the row; no part of its content.';
@@ -137,10 +137,12 @@ CREATE TABLE observation_step (
     loss      double precision NOT NULL,
     peer_loss double precision NOT NULL,
     error     double precision NOT NULL,
+    ahead     double precision NOT NULL,
     PRIMARY KEY (agent, domain, clock, at, target_at, context)
 );
 COMMENT ON TABLE observation_step IS 'One observation of an agent beside the other agents on the same questions, after each change, by clock and context.';
-COMMENT ON COLUMN observation_step.rows IS 'Its scored claims on questions that others answered too: loss, peer_loss and error are means over them.';
+COMMENT ON COLUMN observation_step.rows IS 'Its scored claims on questions that others answered too: loss, peer_loss, error and ahead are means over them.';
+COMMENT ON COLUMN observation_step.ahead IS 'Seconds from the claim to target_at.';
 
 CREATE TABLE track_due (
     agent         text NOT NULL,

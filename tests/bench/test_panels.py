@@ -34,7 +34,7 @@ DATA = "IMEM_BENCH_FLUSIGHT"
 PEERS = "UPDATE agent_outcome SET error = stated - happened, peer_loss = 0.2 RETURNING 1"
 
 BARE = """
-SELECT agent, at, target_at, context, rows, loss, peer_loss, error FROM observation_step
+SELECT agent, at, target_at, context, rows, loss, peer_loss, error, ahead FROM observation_step
 WHERE agent = ANY (%(agents)s::text[]) AND domain = 'domain-0' AND clock = 'known' ORDER BY agent, at
 """
 

@@ -78,7 +78,8 @@ COPIES = (
     """,
     """
     INSERT INTO observation_step
-    SELECT 'agent-' || a, 'domain-' || d, s.clock, s.at, s.target_at, s.context, s.rows, s.loss, s.peer_loss, s.error
+    SELECT 'agent-' || a, 'domain-' || d, s.clock, s.at, s.target_at, s.context, s.rows, s.loss, s.peer_loss, s.error,
+        s.ahead
     FROM generate_series(1, %(agents)s) AS a, generate_series(1, %(domains)s) AS d, observation_step AS s
     WHERE s.agent = 'agent-1' AND s.domain = 'domain-1' ON CONFLICT DO NOTHING
     """,

@@ -95,6 +95,19 @@ def stands(found: list[DatedStatement[Any]]) -> DatedStatement[Any] | None:
     return corrections[-1] if corrections else cores[0] if cores else None
 
 
+def modelled_peers(claims: dict[str, tuple[Any, datetime]], finding: str, actual: float) -> float | None:
+    """Return the mean loss of the others' newest claims that were made with as long to go, by powers of two."""
+
+    def stage(key: str) -> int:
+        return math.floor(math.log2((day(TARGET) - claims[key][1]).total_seconds()))
+
+    newest = {(stage(key), FINDINGS[key]): key for key in sorted(claims, key=lambda key: (claims[key][1], key))}
+    others = [
+        key for place, key in newest.items() if finding in claims and place[0] == stage(finding) and key != finding
+    ]
+    return fmean((claims[key][0] - actual) ** 2 for key in others) if others and finding in newest.values() else None
+
+
 def modelled(question: Question, finding: str, clock: AsOfClock, at: datetime) -> tuple[Any, ...] | None:
     seen = {key: visible(found, clock, at) for key, found in question.outcomes.items()}
     there = [(one.value.vintage, one.order_key, key, one.value) for key in seen if (one := stands(seen[key]))]
@@ -109,6 +122,9 @@ def modelled(question: Question, finding: str, clock: AsOfClock, at: datetime) -
             return None
         said = stands([one for one in made if not one.corrects or one.known_at < day(TARGET)])
         return None if said is None else said.value.probability
+
+    def made_at(key: str) -> datetime:
+        return min(one.known_at for one in visible(question.findings[key], clock, at) if not one.corrects)
 
     def is_baseline(agent: str) -> bool:
         described = sorted(visible(question.profiles.get(agent, []), clock, at), key=lambda one: one.order_key)
@@ -125,23 +141,26 @@ def modelled(question: Question, finding: str, clock: AsOfClock, at: datetime) -
     reference = fmean(fmean(found) for found in given_by.values()) if given_by else None
     if is_baseline(FINDINGS[finding]):
         reference = None
-
-    def peer_loss(finding: str) -> float | None:
-        made = {}
-        for key in question.findings:
-            forecast = probability(key)
-            if forecast is not None and forecast != 0.5:
-                predicted = min(one.known_at for one in visible(question.findings[key], clock, at) if not one.corrects)
-                stage = math.floor(math.log2((day(TARGET) - predicted).total_seconds()))
-                made[key] = (stage, predicted, key, FINDINGS[key], (forecast - answer.actual) ** 2)
-        newest = {(stage, agent): (key, loss) for stage, _, key, agent, loss in sorted(made.values())}
-        [mine] = [place for place, (key, _) in newest.items() if key == finding] or [None]
-        others = [loss for (stage, agent), (_, loss) in newest.items() if mine and stage == mine[0] and agent != mine[1]]
-        return fmean(others) if others else None
-
     y = None if said == 0.5 else int((said > 0.5) == (answer.actual == 1.0))
     error = None if y is None else (said - answer.actual) ** 2
-    return answer.outcome_id, answer.vintage, said, answer.actual, y, error, reference, peer_loss(finding)
+    return (
+        answer.outcome_id,
+        answer.vintage,
+        said,
+        answer.actual,
+        y,
+        error,
+        reference,
+        modelled_peers(
+            {
+                key: (stated, made_at(key))
+                for key in question.findings
+                if (stated := probability(key)) not in {None, 0.5}
+            },
+            finding,
+            answer.actual,
+        ),
+    )
 
 
 def covers(span: ValidityInterval | None, at: datetime) -> bool:

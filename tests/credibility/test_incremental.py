@@ -56,8 +56,9 @@ def start_at(stored: RecordSteps, scores: list[ScoredClaim], clock: AsOfClock, p
         one = span_of(score, clock)
         if one is not None and score.y is not None and one.start <= step.at and (one.end is None or one.end > step.at):
             member = ObservationClaim(
-                score.y, score.happened, score.brier, score.reference, score.context, score.error, score.peer_loss
-            )
+                score.y, score.happened, score.brier, score.reference, score.context, score.error, score.peer_loss,
+                (score.target_at - score.predicted_at).total_seconds(),
+            )  # fmt: skip
             observations.setdefault(score.target_at, {})[score.finding_id] = member
     rates = {
         score.finding_id: base_rate(scores, clock, score.finding_id) for score in scores if score.brier is not None

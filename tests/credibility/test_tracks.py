@@ -166,6 +166,7 @@ def test_observations_are_what_stands(scores: list[ScoredClaim]) -> None:
                     fmean(error**2 for error in errors),
                     fmean(one.peer_loss or 0.0 for one in claims),
                     fmean(errors),
+                    fmean((one.target_at - one.predicted_at).total_seconds() for one in claims),
                 )
                 assert newest[key] == (len(claims), *means)
 

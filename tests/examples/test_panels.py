@@ -30,17 +30,36 @@ def test_each_week_is_pooled_both_ways(season: panels.Season) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attack", "most"), [*zip(panels.ATTACKS, (0.9, 1.3, 1.1, 1.0), strict=True)], ids=panels.ATTACKS
+    ("attack", "most"), [*zip(panels.ATTACKS, (0.4, 1.15, 1.05, 1.0, 1.0), strict=True)], ids=panels.ATTACKS
 )
 def test_an_attack_gains_little(season: panels.Season, attack: str, most: float) -> None:
     """At the end of the season the attacker's weight is below a bound, in equal weights."""
     assert panels.by_week(panels.attacked(season, attack))[-1] <= most
 
 
+def test_what_is_copied_keeps_its_weight(season: panels.Season) -> None:
+    """The copy comes a minute later: of the weight that both share it has little."""
+    alone, copied = panels.by_week(season, panels.best(season)), panels.by_attack(season)[panels.COPIED]
+    assert copied[-1] > 0.85 * alone[-1]
+
+
+def test_who_answers_last_gains_nothing(season: panels.Season) -> None:
+    """Right answers to every question, in the last minute, are beside nobody's: the weight stays the equal one."""
+    assert max(panels.by_week(panels.attacked(season, "answers last"))) <= 1.0
+
+
+def test_other_methods_are_scored_on_the_same_weeks(season: panels.Season) -> None:
+    """Each has every week, with the same equal weights beside it, and pools otherwise."""
+    found = panels.refused(season)
+    for scored in found.values():
+        assert [week.equal for week in scored] == [week.equal for week in panels.weeks(season)]
+        assert [week.weighted for week in scored] != [week.equal for week in scored]
+
+
 def test_pictures_show_every_week(season: panels.Season) -> None:
     """Both pools, and each attack, have a line with as many points as the season has weeks."""
     found = [panels.Week(at, 24, 0.2, 0.1) for at, _ in season.rounds()]
-    drawn = panels.pictures(found, {attack: [1.0] * len(found) for attack in panels.ATTACKS})
-    for name, lines in (("panels-weeks.svg", 2), ("panels-attacks.svg", 4)):
+    drawn = panels.pictures(found, {name: [1.0] * len(found) for name in (*panels.ATTACKS, panels.COPIED)})
+    for name, lines in (("panels-weeks.svg", 2), ("panels-attacks.svg", 6)):
         points = re.findall('polyline points="([^"]+)"', drawn[name])
         assert [len(one.split()) for one in points] == [28] * lines

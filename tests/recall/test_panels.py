@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from imem.journal.errors import BadInput, PermissionDenied
 from imem.journal.settings import Role
 from imem.recall.answers import Quality
+from imem.recall.sections.panels import domain_of, panel_text
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import day
@@ -27,14 +29,14 @@ async def test_a_panel_holds_each_agents_newest_answer(desk: Desk) -> None:
     await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), first, other, newer])
     corrections = [facts.corrected(other, 2, probability=0.3), facts.corrected(newer, 3.5, probability=0.01)]
     await desk.know(corrections, "later")
-    said = {}
+    answered = {}
     for number in (0, 1, 1.5, 2, 4):
         [panel] = (await desk.memory.panel("T0", as_of=at(number), deadline_ms=30_000)).items
-        said[number] = {one.agent: one.said for one in panel.answers}
+        answered[number] = {one.agent: one.answer for one in panel.answers}
         assert (panel.kind, panel.evidence) == ("probability", "none")
         assert panel.weighted == panel.equal
         assert sum(one.weight for one in panel.answers) == pytest.approx(1.0)
-    assert said == {
+    assert answered == {
         0: {"agent0": 0.9},
         1: {"agent0": 0.9, "agent1": 0.5},
         1.5: {"agent0": 0.7, "agent1": 0.5},
@@ -58,7 +60,7 @@ async def test_a_correction_of_an_older_claim_does_not_make_it_the_newest(desk: 
 
     [panel] = (await desk.memory.panel("T0", as_of=at(3), deadline_ms=30_000)).items
 
-    assert [(one.finding, one.said, one.said_at) for one in panel.answers] == [("f4", 0.9, at(1))]
+    assert [(one.finding, one.answer, one.answered_at) for one in panel.answers] == [("f4", 0.9, at(1))]
 
 
 async def test_who_takes_no_side_has_no_vote(desk: Desk) -> None:
@@ -78,8 +80,45 @@ async def test_who_takes_no_side_has_no_vote(desk: Desk) -> None:
     said = {}
     for number in (0.5, 1, 1.5, 2):
         panels = (await desk.memory.panel("T0", as_of=at(number), deadline_ms=30_000)).items
-        said[number] = [{one.agent: one.said for one in panel.answers} for panel in panels]
+        said[number] = [{one.agent: one.answer for one in panel.answers} for panel in panels]
     assert said == {0.5: [{"agent0": 1.0, "agent1": 0.0}], 1: [{"agent1": 0.0}], 1.5: [], 2: [{"agent0": 0.0}]}
+
+
+@pytest.mark.parametrize("domain", ["up_or_down", "a_new_one"])
+async def test_no_agent_chooses_the_record_that_counts(desk: Desk, domain: str) -> None:
+    """Who was wrong and answers in a domain of its own weighs by the domain of the others, as if it had not."""
+    before = [
+        facts.finding(f"f{number}", 0, agent=f"agent{place}", probability=probability)
+        for place, (number, probability) in enumerate(((1, 0.1), (5, 0.3), (9, 0.9)))
+    ]
+    asked = [
+        facts.finding("f0", 1, agent="agent0", probability=0.4),
+        facts.finding("f4", 1, agent="agent1", probability=0.3),
+        facts.finding("f8", 1, agent="agent2", probability=0.9, domain=domain),
+    ]
+    first = [facts.company("T0", 0), facts.company("T1", 0), facts.analysis("a0", 0), facts.analysis("a1", 0)]
+    await desk.know([*first, *before, *asked, facts.outcome("o1", 3)])
+    [panel] = (await desk.memory.panel("T0", as_of=at(4), deadline_ms=30_000)).items
+    assert (panel.domain, panel.evidence) == ("up_or_down", "little")
+    weights = {one.agent: (one.weight, one.observations) for one in panel.answers}
+    assert [observations for _, observations in weights.values()] == [1, 1, 1]
+    assert 0.8 / 3 < weights["agent2"][0] < 1 / 3 < weights["agent0"][0] < 1.25 / 3
+    text = panel_text(panel)
+    assert re.search(r"little evidence, so the weights are 0\.\d+ to 1\.\d+ times the equal one", text)
+    assert "in 1 observation, little evidence" in panel.answers[0].reason
+
+
+def test_of_domains_as_frequent_the_first_by_name_counts() -> None:
+    assert domain_of([{"domain": "b"}, {"domain": "a"}]) == "a"
+    assert domain_of([{"domain": "b"}, {"domain": "a"}, {"domain": "b"}]) == "b"
+
+
+async def test_a_context_is_given_by_dimension(desk: Desk) -> None:
+    """As for scores: values by dimension, and a name that is none is refused."""
+    table = await desk.memory.weights(["agent0", "agent1"], "up_or_down", {"metric_type": "binary"})
+    assert [one.weight for one in table.items] == [0.5, 0.5]
+    with pytest.raises(BadInput, match="context"):
+        await desk.memory.weights(["agent0"], "up_or_down", {"planet": "mars"})
 
 
 async def test_agents_see_panels_and_no_weights_by_name(desk: Desk) -> None:
@@ -96,4 +135,4 @@ async def test_agents_see_panels_and_no_weights_by_name(desk: Desk) -> None:
         await desk.memory.weights([f"agent{number}" for number in range(2_000)], "up_or_down", as_of=[at(1)] * 51)
     table = await desk.memory.weights(["agent0", "nobody"], "up_or_down", as_of=[at(1), at(2)])
     assert table.at(at(2)) == {"agent0": 0.5, "nobody": 0.5}
-    assert {one.reason for one in table.items} == {"no outcome yet on a question that others answered too"}
+    assert {one.reason for one in table.items} == {"no outcome yet on a question that others of the panel answered too"}

@@ -143,7 +143,9 @@ async def test_answers_are_compared_with_those_of_the_same_stage(world: World) -
         target, subject = day(40 + number), {"subject_id": f"market:late{number}"}
         early = {"ann": 0.8, "cid": 0.6}
         lines += [
-            finding(f"early{number}/{name}", target - timedelta(days=30), target, agent=name, probability=one, **subject)
+            finding(
+                f"early{number}/{name}", target - timedelta(days=30), target, agent=name, probability=one, **subject
+            )
             for name, one in early.items()
         ]
         # Of one stage the newest counts: what ann says first is replaced.
@@ -159,6 +161,7 @@ async def test_answers_are_compared_with_those_of_the_same_stage(world: World) -
     found = {one.agent: one for one in await weights(world, AsOf(day(50)))}
     assert [found[name].observations for name in ("ann", "bob", "cid")] == [3, 0, 3]
     assert found["ann"].weight > found["bob"].weight > found["cid"].weight
-    assert (found["ann"].loss, found["ann"].peer_loss) == (pytest.approx(0.04), pytest.approx(0.16))
+    assert found["ann"].loss == pytest.approx(0.04)
+    assert found["ann"].peer_loss == pytest.approx(0.16)
     rows = await world.rows("SELECT DISTINCT rows FROM observation_step WHERE agent IN ('ann', 'cid')")
     assert [row["rows"] for row in rows] == [1]

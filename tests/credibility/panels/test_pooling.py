@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ class Row(NamedTuple):
     loss: float
     peer_loss: float
     error: float
+    ahead: float = 3600.0
 
 
 def evidence(agents: Sequence[str], rows: Sequence[Row]) -> Evidence:
@@ -48,7 +49,7 @@ def evidence(agents: Sequence[str], rows: Sequence[Row]) -> Evidence:
         target_at=np.array([one.target_at for one in rows], dtype=float),
         context=np.array([contexts.index(one.context) for one in rows], dtype=np.intp),
         contexts=contexts,
-        values=np.array([one[4:] for one in rows], dtype=float).reshape(-1, 4),
+        values=np.array([one[4:] for one in rows], dtype=float).reshape(-1, 5),
     )
     return Evidence(agents, observed)
 
@@ -108,6 +109,48 @@ def test_grows_smoothly_with_evidence(weeks: int) -> None:
         for count in (weeks - 1, weeks)
     )
     assert before < after < before + 0.05
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(2, 6), st.integers(1, 14), st.data())
+def test_thin_evidence_stays_near_the_equal_weights(agents: int, weeks: int, data: st.DataObject) -> None:
+    """Whatever the losses: after one observation a quarter above or below, after three about a factor of two."""
+    numbers = st.floats(0.0, 1.0)
+    rows = [
+        row(agent, week, data.draw(numbers), data.draw(numbers), rows=data.draw(st.integers(1, 30)), error=error)
+        for agent in range(agents)
+        for week in range(weeks)
+        for error in [data.draw(st.floats(-1.0, 1.0))]
+    ]
+    times = [one * agents for one in weights(agents, rows)]
+    most = {1: 1.3, 2: 1.7, 3: 2.1}.get(weeks, agents)
+    assert max(times) <= most
+    assert min(times) >= 1.0 / most if weeks <= 3 else min(times) > 0.0
+
+
+@pytest.mark.parametrize("rows", [1, 10])
+def test_a_wide_gap_moves_weights_no_faster_than_its_observations(rows: int) -> None:
+    """Losses of 0.01 and 0.64: the ratio of the weights stays within 1 + n / 4, and comes near it."""
+    for weeks in (1, 3, 5, 10, 14):
+        apart = [
+            one
+            for week in range(weeks)
+            for one in (row(0, week, 0.01, 0.64, rows=rows, error=0.0), row(1, week, 0.64, 0.01, rows=rows, error=0.0))
+        ]
+        first, second = weights(2, apart)
+        assert 1.0 + weeks / 6 < first / second <= 1.0 + weeks / 4
+
+
+def test_what_no_other_of_the_panel_has_says_nothing() -> None:
+    """Where bad agents outside of the panel answer too, to be alone there is no advantage over the others in it."""
+    both = [row(agent, week, 0.16, 0.5, error=0.4 * agent) for agent in (0, 1) for week in range(10)]
+    alone = [row(0, week, 0.16, 0.98) for week in range(10, 20)]
+    found = evidence(["ann", "bob"], [*both, *alone]).weights(NOW)
+    without = evidence(["ann", "bob"], both).weights(NOW)
+    assert [one.weight for one in found] == pytest.approx([one.weight for one in without])
+    assert found[0].observations == 10
+    # Alone in a panel, an agent shows all of its record.
+    assert evidence(["ann"], alone).weights(NOW)[0].observations == 10
 
 
 @given(LOSSES, st.floats(0.01, 0.5))
@@ -178,6 +221,32 @@ def test_a_copy_shares_the_weight_of_what_it_copies() -> None:
         assert both < 1.15 * alone[0]
         assert found[4].shared_with == ("agent0",)
     assert not any(one.shared_with for one in evidence(["a", "b", "c", "d"], season(4)).weights(NOW))
+
+
+def test_the_later_of_two_copies_bears_the_sharing() -> None:
+    """What is copied keeps its weight, the copy has little; where both are first as often, they share alike."""
+    alone = weights(4, season(4))[0]
+
+    def both(behind: Callable[[int], float]) -> tuple[float, float]:
+        copy = [
+            one._replace(agent=4, ahead=one.ahead - behind(place))
+            for place, one in enumerate(one for one in season(4) if one.agent == 0)
+        ]
+        found = weights(5, [*season(4), *copy])
+        return found[0], found[4]
+
+    copied, copy = both(lambda _: 60.0)
+    assert copied > 0.8 * alone
+    assert copy < 0.25 * copied
+    assert both(lambda _: -60.0) == (pytest.approx(copy), pytest.approx(copied))
+    first, second = both(lambda place: 60.0 if place % 2 else -60.0)
+    assert first == pytest.approx(second, rel=0.1)
+
+
+def test_to_answer_late_is_no_fault_of_who_is_no_copy() -> None:
+    """Times count between copies alone."""
+    late = [one._replace(ahead=60.0) if one.agent == 0 else one for one in season(4)]
+    assert weights(4, late) == pytest.approx(weights(4, season(4)))
 
 
 def test_a_flood_of_one_day_is_one_observation() -> None:

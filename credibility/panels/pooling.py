@@ -4,11 +4,11 @@ Weights of agents from their records on common questions, and pooled answers (do
 The loss of a claim is its squared error (:func:`imem.credibility.settlement.signed_error`), and it counts against the
 mean loss of the other agents that answered the same question at about the same time
 (:func:`imem.credibility.history.stage_of`): a span of easy questions, or an answer given when nearly all is known,
-gives no one an advantage. Claims with one ``target_at`` are one observation; it counts if another agent of the panel has
-it too. Within it, the part of the loss that all claims of the agent share, the square of their mean error, is one draw,
-whatever their number; the rest tells which questions the agent told apart. Both parts are averaged with age and shrunk
-towards zero, the shared part much more. The weight is the exponential of minus what remains, within a range that grows
-with the number of observations (:data:`RANGE_PRIOR`): without any it is the equal weight.
+gives no one an advantage. Claims with one ``target_at`` are one observation; it counts if another agent of the panel
+has it too. Within it, the part of the loss that all claims of the agent share, the square of their mean error, is one
+draw, whatever their number; the rest tells which questions the agent told apart. Both parts are averaged with age and
+shrunk towards zero, the shared part much more. The weight is the exponential of minus what remains, within a range
+that grows with the number of observations (:data:`RANGE_PRIOR`): without any it is the equal weight.
 
 Agents whose losses and errors agree in observation after observation share one weight, of which who answers first has
 more: a copy adds nothing.
@@ -178,7 +178,7 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats)
         return []
     there = rows > 0
     if len(agents) > 1:
-        # What no other of the panel has is beside agents outside of it, whose number and skill are no merit of one in it.
+        # What no other of the panel has is beside agents outside of it, whose skill is no merit of one in it.
         there &= there.sum(axis=0) > 1
         weight = np.where(there, weight, 0.0)
     loss, peer_loss, error = means[..., 0], means[..., 1], means[..., 2]
@@ -202,7 +202,7 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats)
     alike = _similarity(weight, np.stack([loss, error], axis=2), there)
     wanted = SHARPNESS * advantage
     wanted -= np.logaddexp.reduce(wanted) - math.log(len(agents))
-    # Half of the range lies above the equal weight, half below; the curve has slope 1 at the equal weight and no corner.
+    # Half of the range lies above the equal weight, half below; the curve has slope 1 there and no corner.
     reach = np.log1p(weights / RANGE_PRIOR) / 2.0
     bounded = np.tanh(wanted / np.maximum(reach, 1e-12))
     raw = np.exp(reach * bounded) / _voices(alike, weight, means[..., 3], there)

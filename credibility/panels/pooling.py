@@ -155,14 +155,15 @@ class Evidence:
             return np.bincount(place, column, shape[0] * shape[1]).reshape(shape).astype(np.float64, copy=False)
 
         total, part = summed(values[:, 0]), summed(counted)
-        means = np.stack([summed(counted * column) for column in values[:, 1:].T], axis=2)
-        means /= np.maximum(part, 1e-12)[..., None]
-        targets = self._targets
+        # Of many moments most are before most observations.
+        counts = total.any(axis=0)
+        if since is not None:
+            counts &= self._targets > since.timestamp()
+        total, part, targets = total[:, counts], part[:, counts], self._targets[counts]
+        means = np.stack([summed(counted * column)[:, counts] for column in values[:, 1:].T])
+        means /= np.maximum(part, 1e-12)
         age = np.maximum(moment - targets, 0.0) / SECONDS_IN_YEAR
         weight = 0.5 ** (age / HALFLIFE_YEARS) * part / np.maximum(total, 1.0)
-        if since is not None:
-            counts = targets > since.timestamp()
-            weight, total, means = weight[:, counts], total[:, counts], means[:, counts]
         return _weights(self.agents, weight, total, means)
 
 
@@ -172,7 +173,7 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats)
 
     Args:
         weight: by agent and observation; zero where it has none, as in *rows* and *means*.
-        means: loss, peer loss, error and seconds ahead.
+        means: loss, peer loss, error and seconds ahead, each by agent and observation.
     """
     if not agents:
         return []
@@ -181,7 +182,7 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats)
         # What no other of the panel has is beside agents outside of it, whose skill is no merit of one in it.
         there &= there.sum(axis=0) > 1
         weight = np.where(there, weight, 0.0)
-    loss, peer_loss, error = means[..., 0], means[..., 1], means[..., 2]
+    loss, peer_loss, error, ahead = means
     # What one claim alone shares is no more than its own error: it is taken out as far as there are several.
     shared = np.where(there, (1.0 - 1.0 / np.maximum(rows, 1.0)) * error * error, 0.0)
     # The others' shared part on the same questions: of their loss, as large a share as in the panel's.
@@ -199,19 +200,19 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats)
         saved -= mean
         variance += (weight**2 * np.where(there, part - mean[:, None], 0.0) ** 2).sum(axis=1) / (weights + prior) ** 2
     advantage = saved / typical
-    alike = _similarity(weight, np.stack([loss, error], axis=2), there)
+    alike = _similarity(weight, np.stack([loss, error]), there)
     wanted = SHARPNESS * advantage
     wanted -= np.logaddexp.reduce(wanted) - math.log(len(agents))
     # Half of the range lies above the equal weight, half below; the curve has slope 1 there and no corner.
     reach = np.log1p(weights / RANGE_PRIOR) / 2.0
     bounded = np.tanh(wanted / np.maximum(reach, 1e-12))
-    raw = np.exp(reach * bounded) / _voices(alike, weight, means[..., 3], there)
+    raw = np.exp(reach * bounded) / _voices(alike, weight, ahead, there)
     shares = raw / raw.sum()
     spread = SHARPNESS * np.sqrt(variance) / typical * (1.0 - bounded**2)
     found = []
     for place, agent in enumerate(agents):
         seen = weights[place] > 0
-        means_of = (weight[place] @ means[place] / weights[place]).tolist() if seen else (None, None, None)
+        means_of = (means[:, place] @ weight[place] / weights[place]).tolist() if seen else (None, None, None)
         same = tuple(agents[int(other)] for other in np.flatnonzero(alike[place] >= MATCH) if other != place)
         found.append(
             AgentWeight(
@@ -235,14 +236,13 @@ def _similarity(weight: Floats, points: Floats, there: NDArray[np.bool_]) -> Flo
 
     The distance is compared with how far both lie from the panel's mean, so that to agree with all is no match.
     """
-    count = np.maximum(there.sum(axis=0), 1)[:, None]
-    apart = np.where(there[..., None], points - (points * there[..., None]).sum(axis=0) / count, 0.0)
-    ours, theirs = weight * there, there.T.astype(float)
-    points, size = points * there[..., None], (apart**2).sum(axis=2)
+    points = points * there
+    apart = (points - points.sum(axis=1, keepdims=True) / np.maximum(there.sum(axis=0), 1)) * there
+    ours, theirs, size = weight * there, there.T.astype(float), (apart**2).sum(axis=0)
     # Sums over common observations, of squares of differences multiplied out, so that they are products of matrices.
-    squares = (points**2).sum(axis=2)
+    squares = (points**2).sum(axis=0)
     distance = (ours * squares) @ theirs + ours @ squares.T
-    distance -= 2.0 * sum((ours * one) @ one.T for one in np.moveaxis(points, 2, 0))
+    distance -= 2.0 * sum((ours * one) @ one.T for one in points)
     spread = (ours * size) @ theirs + ours @ size.T
     common = ours @ theirs
     nearness = np.maximum(0.0, 1.0 - np.maximum(distance, 0.0) / (COPY_DISTANCE * np.maximum(spread, 1e-12))) ** 2

@@ -95,6 +95,7 @@ class Load:
         published, durable: items whose publishing, and whose push, was acknowledged, by agent.
         refused: calls that ended with an error.
         over: ends the work.
+        more: set whenever another item is durable.
         in_time: every call against its deadline.
     """
 
@@ -102,6 +103,7 @@ class Load:
     durable: set[UUID] = field(default_factory=set)
     refused: int = 0
     over: asyncio.Event = field(default_factory=asyncio.Event)
+    more: asyncio.Event = field(default_factory=asyncio.Event)
     in_time: Punctual = field(default_factory=Punctual)
 
     async def work(self, desk: Desk, name: str, memory: WorkingMemory) -> None:
@@ -115,9 +117,8 @@ class Load:
 
     async def pushed(self) -> None:
         """Wait until more is durable than now."""
-        before = len(self.durable)
-        while len(self.durable) == before:
-            await asyncio.sleep(0.02)
+        self.more.clear()
+        await self.more.wait()
 
     async def _publish(self, desk: Desk, name: str, memory: WorkingMemory, nth: int) -> None:
         finding = desk.finding(name, id=f"{name}-{nth}", importance=0.9)
@@ -127,6 +128,7 @@ class Load:
         for one in await sync.push(who, holder=memory, deadline=Deadline.after_ms(BUDGET_MS)):
             assert one.state is PushState.DURABLE
             self.durable.add(one.item)
+            self.more.set()
 
     async def _timed(self, call: Any) -> None:
         with self.in_time.within(BUDGET_MS / 1000):

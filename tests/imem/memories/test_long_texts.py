@@ -16,6 +16,7 @@ from imem.recall.memories.parts import PART_CHARS, split
 from imem.recall.memories.pipelines import PAGE
 from tests.imem.memories.conftest import Places, make_vectors, memory_of
 from tests.imem.memory.conftest import House
+from tests.waiting import until
 
 PADDING: Final = (
     "The committee then heard the usual reports of its members, and thanked them for their work. " * 9
@@ -156,15 +157,17 @@ async def test_a_text_is_stored_again_while_its_vectors_are_made_anew(house: Hou
                 made,
             )
             putting = asyncio.create_task(put("Report"))
-            async with asyncio.timeout(MS / 1000):
-                while not house.rows(WAITING):
-                    await asyncio.sleep(0.01)
+
+            async def waits() -> bool:
+                return bool(house.rows(WAITING))
+
+            await until(waits)
             await rival.commit()
         await putting
     rows = house.rows(
         "SELECT m.version, m.model, vector_dims(m.vector) AS first, array_agg(vector_dims(p.vector)) AS others, "
-        "array_agg(DISTINCT p.model) AS models FROM recall.memory AS m JOIN recall.memory_part AS p USING (id, version) "
-        "GROUP BY 1, 2, 3 ORDER BY 1"
+        "array_agg(DISTINCT p.model) AS models "
+        "FROM recall.memory AS m JOIN recall.memory_part AS p USING (id, version) GROUP BY 1, 2, 3 ORDER BY 1"
     )
     assert rows == [
         {"version": version, "model": model, "first": 16, "others": [16] * (PARTS - 1), "models": [model]}

@@ -36,7 +36,15 @@ _SECRET_BYTES = 16
 """Least length of a secret that signs."""
 
 TEST_VARIABLES = frozenset(
-    {"IMEM_TEST_STACK", "IMEM_TEST_NEO4J", "IMEM_TEST_VALKEY", "IMEM_CHAOS", "IMEM_BENCH_SCALE", "IMEM_LOCOMO"}
+    {
+        "IMEM_TEST_STACK",
+        "IMEM_TEST_NEO4J",
+        "IMEM_TEST_VALKEY",
+        "IMEM_CHAOS",
+        "IMEM_BENCH_SCALE",
+        "IMEM_BENCH_SCORES",
+        "IMEM_LOCOMO",
+    }
 )
 """Variables of the test suite, which share the prefix and are no settings."""
 

@@ -105,7 +105,7 @@ async def test_a_pause_waits_for_the_durable_server(own: World, memories: tuple[
     await own.release(await own.begin("a-1"))
     memories[1].kill()
 
-    assert await order(own, ms=500) == "PAUSING"
+    assert await order(own, ms=3_000) == "PAUSING"
     row = await own.pause_row("a-1")
     assert (row["step"], row["last_trouble"]) == (3, "The durable Valkey cannot be reached.")
     for _ in range(7):

@@ -30,7 +30,7 @@ async def test_an_agent_at_work_is_waited_for_until_it_stops(world: World) -> No
     """PAUSING while it runs; once it gives its lease up at a safe point, the next round ends the pause."""
     lease = await world.begin("a-1")
 
-    result = await order(world, ms=600)
+    result = await order(world, ms=3_000)
     assert result.status == "PAUSING"
     assert (await world.pause_row("a-1"))["step"] == 1
     await world.manager.round(deadline=soon())
@@ -48,7 +48,7 @@ async def test_an_agent_at_work_is_waited_for_until_it_stops(world: World) -> No
 async def test_an_agent_that_does_not_stop_is_fenced_off(world: World) -> None:
     """When its 60 s are over it is a straggler: neither store takes anything from it any more."""
     lease = await world.begin("a-1")
-    await order(world, ms=200)
+    await order(world, ms=2_000)
     before = await world.memory(lease)
 
     await world.later(timedelta(seconds=61))
@@ -305,7 +305,7 @@ async def test_a_durable_snapshot_that_is_not_what_was_put_there_is_never_paused
 
     kept = world.stores.snapshots
     object.__setattr__(world.stores, "snapshots", Forgetful(world.durable_client, SystemClock()))
-    await order(world, ms=500)
+    await order(world, ms=3_000)
     for _ in range(3):
         world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
         await world.manager.round(deadline=soon())

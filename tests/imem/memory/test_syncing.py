@@ -104,7 +104,7 @@ async def test_a_facilitator_opens_a_debate_that_all_read(house: House) -> None:
     ):
         await session.memory.publish(finding(house))
         a_debate(house, house.agent_id, clerk)
-        taken = await fay.snapshot("d-1", deadline_ms=30_000)
+        taken = await fay.snapshot("d-1", deadline_ms=2_000)
         assert taken.snapshot_id is not None
         seen = [await memory.read_snapshot(taken.snapshot_id) for memory in (ann, bob, fay)]
 
@@ -187,7 +187,7 @@ def test_people_are_shown_snapshots_and_what_is_behind(
     ):
         session.memory.publish(finding(house))
         a_debate(house, house.agent_id, clerk)
-        taken = fay.snapshot("d-1", deadline_ms=30_000)
+        taken = fay.snapshot("d-1", deadline_ms=2_000)
         house.rows("INSERT INTO workflow.gate_opening VALUES (%s, 3, imem_now() + interval '1 hour')", house.analysis)
         shown = runner.invoke(app, ["snapshot", "show", str(taken.snapshot_id)])
         as_json = runner.invoke(app, ["snapshot", "show", str(taken.snapshot_id), "--json"])

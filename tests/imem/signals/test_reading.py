@@ -85,6 +85,8 @@ def _fields(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.spec("RC-1")
+# The event loop goes on in its thread, and whatever chooses a pause there at random looks as if a strategy had.
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module:hypothesis.errors.HypothesisDeprecationWarning")
 async def test_the_newest_valid_rows_of_a_pair_are_read_with_all_their_fields(shared: House) -> None:
     """For any stored rows, against a plain list."""
     loop = asyncio.get_running_loop()

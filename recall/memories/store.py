@@ -253,7 +253,9 @@ class MemoryTable:
         ranked = rank([candidate(row) for row in rows.values()], query.text)
         shown = [(rows[one.id], score, self.similarity(one)) for one, score in ranked]
         shown = [one for one in shown if one[2] is None or one[2] >= query.threshold]
-        shown = shown[query.offset : query.offset + query.limit]
+        last = query.offset + query.limit
+        # With what is as good as the last one: which of those are shown, their importance decides.
+        shown = [one for nth, one in enumerate(shown) if nth < last or one[1] == shown[last - 1][1]]
         stored = await self.by_version([row for row, _, _ in shown], deadline=deadline)
         items = [
             FoundMemory(
@@ -265,6 +267,9 @@ class MemoryTable:
             )
             for memory, (row, score, near) in zip(stored, shown, strict=True)
         ]
+        # Stable: what is equal in all of these stays in the order of ids.
+        items.sort(key=lambda item: (-item.score, -item.importance, -item.access_count))
+        items = items[query.offset : last]
         if query.until is None:
             self._accesses.count(item.id for item in items)
         return MemoriesSection(

@@ -26,6 +26,20 @@ def decision(number: str = "d-1", **more: object) -> Decision:
     return Decision.model_validate({**named, "decided_at": AT, **more})
 
 
+async def test_of_what_answers_as_well_the_important_come_first(house: House, places: Places) -> None:
+    """Also where not all are shown."""
+    text = "Memory is scarce."
+    places.cosines = {text: 0.9, "Is memory scarce?": 1.0}
+    stated = {"symbol/A": 0.2, "symbol/B": 0.9, "symbol/C": 0.5, "symbol/D": 0.7}
+    async with memory_of(house) as ann:
+        for namespace, importance in stated.items():
+            await ann.remember(text, namespace=namespace, importance=importance)
+        found = await ann.memories.search("Is memory scarce?")
+        assert [item.namespace for item in found.items] == ["symbol/B", "symbol/D", "symbol/C", "symbol/A"]
+        assert len({item.score for item in found.items}) == 1
+        assert (await ann.memories.search("Is memory scarce?", limit=2)).items == found.items[:2]
+
+
 async def test_what_is_relevant(house: House, places: Places) -> None:
     """Of an agent's own at most five above 0.30, of global ones three above 0.35; of others none; nothing, if so."""
     places.cosines = {

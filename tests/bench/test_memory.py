@@ -96,6 +96,10 @@ def test_load(world: World, table: Table) -> None:
             f"for {world.data})",
         ),
         Figure(
+            name="scores published, texts searchable after the load", data=world.data, value=load.finished_s, unit="s",
+            note="the same until every score was published and every text could be found by its meaning",
+        ),
+        Figure(
             name="comparing after the load", data=world.data, value=load.comparing_s, unit="s",
             note="until every analysis had its neighbours, from the moment everything was visible; it rests as long as "
             "it works, so that a load has the processors",

@@ -68,6 +68,7 @@ class Load:
         second_half: events a second that became visible in the second half of the time.
         peak_bytes: the most memory that ``imem load`` held.
         scores, scoring_s: scores made, and how long the pipelines took after the graph held everything.
+        finished_s: how long until scores were published and texts could be searched, too.
         comparing_s: how long it took from then until every analysis had its neighbours.
     """
 
@@ -78,6 +79,7 @@ class Load:
     peak_bytes: int
     scores: int
     scoring_s: float
+    finished_s: float
     comparing_s: float
 
 
@@ -175,6 +177,14 @@ def _floor(settings: Settings, paths: Sequence[Path]) -> floor.Rates:
         return asyncio.run(floor.pipeline(stack.settings, paths))
 
 
+_UNSCORED: Final = """
+SELECT (SELECT count(*) FROM due_row
+        WHERE queue NOT IN ('similar', 'search', 'scores', 'memories', 'signals', 'reflection') AND set_aside IS NULL)
+    + (SELECT count(*) FROM track_due) + (SELECT count(*) FROM delivery WHERE state = 'pending')
+"""
+"""What settling and the graph have still to do."""
+
+
 def _load(settings: Settings, reachable: Settings, paths: Sequence[Path]) -> Load:
     """Load as a person does, in a process of its own, and wait until everything is scored."""
     command = [sys.executable, "-m", "imem", "load", "--json", *map(str, paths)]
@@ -188,8 +198,12 @@ def _load(settings: Settings, reachable: Settings, paths: Sequence[Path]) -> Loa
     begun = time.perf_counter()
     with psycopg.connect(floor.admin_url(reachable), autocommit=True) as conn:
         visible_s, durable_s, second_half = _one(conn, _RATES)
-        scores = all_done(conn)
+        while _one(conn, _UNSCORED)[0]:
+            assert time.perf_counter() - begun < SCORED_WITHIN_S, "Not everything was scored in time."
+            time.sleep(LOOK_S)  # The workers tell nobody that they have ended.
         scoring_s = time.perf_counter() - begun
+        scores = all_done(conn)
+        finished_s = time.perf_counter() - begun
         all_done(conn, compared=True)
         comparing_s = time.perf_counter() - begun
     return Load(
@@ -200,6 +214,7 @@ def _load(settings: Settings, reachable: Settings, paths: Sequence[Path]) -> Loa
         peak_bytes=peak,
         scores=scores,
         scoring_s=scoring_s,
+        finished_s=finished_s,
         comparing_s=comparing_s,
     )
 

@@ -1,10 +1,10 @@
 """
 Runs of regimes: detect, then cache, then publish scores; strictly in this order, each step of one named run.
 
-A run is opened for each day in UTC, for a reading that somebody recorded, and every hour while indicators are missing.
+A run is opened for each day in UTC, for a reading that was recorded, and every hour while indicators are missing.
 The newest run counts, by its number and not by a clock. Scores are published under the cached regime of the newest run
 alone (:mod:`imem.credibility.publication`): until it is detected and cached nothing is published, so that yesterday's
-never stands in for today's.
+never counts as today's.
 
 Each step is one transaction under the lock of the market, and does nothing where it was done: any worker goes on where
 a killed one stopped. Indicators are read outside of it; a claim keeps other workers from reading them as well for a
@@ -47,7 +47,7 @@ ACTOR: Final = Actor("regimes", Role.LEARNING_ENGINE, may_import=True)
 """The actor that records detected readings."""
 
 QUEUE: Final = "regimes"
-"""The queue of readings that somebody recorded, imported or corrected."""
+"""The queue of readings that were recorded, imported or corrected."""
 
 SCORES: Final = "scores"
 """The queue of scores to publish."""
@@ -190,7 +190,7 @@ async def warn_if_late(conn: Connection, run: RegimeRun) -> None:
 
 
 async def _open(conn: Connection, *, retries: bool) -> RegimeRun:
-    """Open another run if somebody recorded a reading, or indicators were missing; return the newest."""
+    """Open another run if a reading was recorded, or indicators were missing; return the newest."""
     run = await newest_run(conn)
     if not run.detected:
         # What is recorded while its indicators are read may be newer than they are: it waits for a run of its own.

@@ -2,7 +2,7 @@
 What people say about agents, as of a moment: overrides, pins, and corrections of biases that they approved.
 
 A recommendation is a question that the agent answered in the domain and that settled, or what a person overrode: what
-nothing settles and nobody overrode counts for nothing, however much of it an agent states. An override of a finding was
+is neither settled nor overridden is not counted, however many findings an agent states. An override of a finding was
 right when the finding turned out wrong, one of a decision when its verdict is a failure; of an analysis that is not
 known.
 """

@@ -139,6 +139,8 @@ async def _page(graph: Graph, info: KindInfo, after: str, limit: int) -> list[di
     deadline = Deadline.after_ms(PAGE_BUDGET_MS)
     text = cypher("hash_page").bind(TERMS, label=info.label, key=info.key)
     keys = await graph.read_text("hash_page", text, {"after": after, "limit": limit}, deadline=deadline)
+    if not keys:
+        return []
     wanted = {"ids": [row["id"] for row in keys], **_SHAPES[info.label]}
     found = {row["id"]: row for row in await graph.read("hash_nodes", wanted, deadline=deadline)}
     return [{**row, **found.get(row["id"], {})} for row in keys]

@@ -8,20 +8,9 @@ from pathlib import Path
 import pytest
 
 from imem.journal.statements import load, root_of
+from tests.frame.test_contracts import FLOORS
 
-PACKAGES = (
-    "journal",
-    "jobs",
-    "alerts",
-    "kg",
-    "cache",
-    "checkpoints",
-    "sync",
-    "credibility",
-    "recall",
-    "postmortem",
-    "imem",
-)
+PACKAGES = (*FLOORS, "imem")
 
 RUN = re.compile(r'\b(?:sql|named|rows)\(\s*(?:conn,\s*)?"(\w+)"')
 """How the product runs a statement by its name."""

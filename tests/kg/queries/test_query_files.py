@@ -16,23 +16,12 @@ from imem.kg.engine import given
 from imem.kg.queries import AREAS, AS_OF, arguments, named_queries, names_search, read_header, topic_search
 from imem.recall.section_registry import DATED_QUERIES
 from tests.conftest import Stack
+from tests.frame.test_contracts import FLOORS
 from tests.kg.queries.build import Row, as_of, ask, at
 from tests.kg.queries.conftest import Address
 
 TOP = Path(__file__).resolve().parents[3]
-PACKAGES = (
-    "journal",
-    "jobs",
-    "alerts",
-    "kg",
-    "cache",
-    "checkpoints",
-    "sync",
-    "credibility",
-    "recall",
-    "postmortem",
-    "imem",
-)
+PACKAGES = (*FLOORS, "imem")
 
 SPECIFIED = {
     "subjects": {

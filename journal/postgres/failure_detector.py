@@ -23,8 +23,12 @@ LEAST_WAIT_S: Final = 0.05
 """A call that ended without an answer sooner than that, in seconds, starts no probe."""
 
 _TICK_S: Final = 0.05
-_RESPONSIVE_SHARE: Final = 0.5
-"""Tick of the event loop in seconds, and the share of a probe's ticks that must have run for it to count."""
+_RESPONSIVE_SHARE: Final = 0.9
+"""
+Tick of the event loop in seconds, and the share of a probe's ticks that must have run for it to count.
+
+A connection takes dozens of turns of the loop to open: where each comes 10 ms late, two seconds may not be enough.
+"""
 
 Probe = Callable[[Deadline], Awaitable[object]]
 """Runs any statement, and reports the answer by :meth:`FailureDetector.answered`."""

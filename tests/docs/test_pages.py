@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -47,6 +48,9 @@ REASONS: Final = {
 NOT_RUN: Final = frozenset({"not run", "file", "append"})
 """What the marker of a block says that is not run by itself."""
 
+READS: Final = ("imem brief", "imem agents", "imem similar", "imem history")
+"""Commands that may be typed again until their answer is whole."""
+
 PATIENCE_S: Final = 300.0
 
 BIN: Final = Path(sys.executable).parent
@@ -71,10 +75,15 @@ class Reader:
         left = self.folder / ".environment"
         # What a person sets in their shell is there for the next command as well.
         script = f"set -a\n{command}\ncode=$?\nenv -0 > {left}\nexit $code\n"
-        run = subprocess.run(
-            ["bash", "-c", script], cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
+        end_s = time.monotonic() + PATIENCE_S
+        while True:
+            run = subprocess.run(
+                ["bash", "-c", script], cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+            )  # fmt: skip
+            # What the page before recorded may not be scored yet, and the answer says so: it is whole a little later.
+            if run.returncode != 3 or code == 3 or not command.startswith(READS) or time.monotonic() > end_s:
+                break
         said = f"{place}: $ {command}\n{run.stdout}{run.stderr}"
         # In part, as long as the worker makes vectors of the examples: that takes it minutes.
         assert run.returncode in {code, 3 if command.startswith(("imem ask", "imem panel")) else code}, said

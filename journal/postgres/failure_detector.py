@@ -3,7 +3,7 @@ A failure detector for Postgres: decides by evidence whether the server is away.
 
 A missed deadline is no evidence: the machine may be busy, or this process may not have been scheduled. Evidence is that
 the server refuses connections, or that it answered no call of this process for :data:`PROBE_S` after a probe, while
-this process' event loop ran. Any answer clears it.
+this process' event loop ran on time. Any answer clears it.
 """
 
 from __future__ import annotations

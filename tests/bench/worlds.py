@@ -198,9 +198,7 @@ def _load(settings: Settings, reachable: Settings, paths: Sequence[Path]) -> Loa
     begun = time.perf_counter()
     with psycopg.connect(floor.admin_url(reachable), autocommit=True) as conn:
         visible_s, durable_s, second_half = _one(conn, _RATES)
-        while _one(conn, _UNSCORED)[0]:
-            assert time.perf_counter() - begun < SCORED_WITHIN_S, "Not everything was scored in time."
-            time.sleep(LOOK_S)  # The workers tell nobody that they have ended.
+        _wait(conn, _UNSCORED, SCORED_WITHIN_S)
         scoring_s = time.perf_counter() - begun
         scores = all_done(conn)
         finished_s = time.perf_counter() - begun
@@ -226,11 +224,17 @@ def all_done(conn: psycopg.Connection[Any], *, compared: bool = False) -> int:
     Raises:
         AssertionError: it was not done in time.
     """
-    begun, within_s = time.perf_counter(), COMPARED_WITHIN_S if compared else SCORED_WITHIN_S
-    while (left := _one(conn, sql("pipelines_due")))[0] or (compared and left[2]):
-        assert time.perf_counter() - begun < within_s, f"Not everything was done in time: {left[0]} and {left[2]} wait."
-        time.sleep(LOOK_S)  # The workers tell nobody that they have ended.
-    return int(left[1])
+    columns, within_s = ((0, 2), COMPARED_WITHIN_S) if compared else ((0,), SCORED_WITHIN_S)
+    return int(_wait(conn, sql("pipelines_due"), within_s, columns)[1])
+
+
+def _wait(conn: psycopg.Connection[Any], count: str, within_s: float, columns: Sequence[int] = (0,)) -> tuple[Any, ...]:
+    """Wait until the given columns of the row that *count* returns are all 0; return the row."""
+    begun = time.perf_counter()
+    while any((row := _one(conn, count))[column] for column in columns):
+        assert time.perf_counter() - begun < within_s, f"Not everything was done in time: {row} wait."
+        time.sleep(LOOK_S)  # Polling: the database does not notify when its queues are empty.
+    return row
 
 
 async def state_patterns(settings: Settings, count: int) -> None:

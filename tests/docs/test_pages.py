@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -75,15 +74,16 @@ class Reader:
         left = self.folder / ".environment"
         # What a person sets in their shell is there for the next command as well.
         script = f"set -a\n{command}\ncode=$?\nenv -0 > {left}\nexit $code\n"
-        end_s = time.monotonic() + PATIENCE_S
-        while True:
+
+        def typed() -> subprocess.CompletedProcess[str] | None:
             run = subprocess.run(
                 ["bash", "-c", script], cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
                 capture_output=True, text=True, timeout=PATIENCE_S, check=False,
             )  # fmt: skip
             # What the page before recorded may not be scored yet, and the answer says so: it is whole a little later.
-            if run.returncode != 3 or code == 3 or not command.startswith(READS) or time.monotonic() > end_s:
-                break
+            return None if run.returncode == 3 != code and command.startswith(READS) else run
+
+        run = until(typed, f"{place}: the answer of {command} is whole")
         said = f"{place}: $ {command}\n{run.stdout}{run.stderr}"
         # In part, as long as the worker makes vectors of the examples: that takes it minutes.
         assert run.returncode in {code, 3 if command.startswith(("imem ask", "imem panel")) else code}, said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
@@ -30,6 +30,7 @@ from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
 from imem.kg.similarity.index import update
 from imem.memory import Memory
+from imem.recall.brief import _WITHOUT_AGENT
 from imem.recall.immutable import SealedDict, SealedList
 from imem.recall.model import Briefing, Quality
 from imem.recall.read_horizon import ReadHorizon, fetch_read_horizon
@@ -164,21 +165,36 @@ async def test_who_has_written_finds_it_in_every_process(telling: Desk) -> None:
 async def test_whole_parts_say_that_the_journal_answered(telling: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who shares another's loads has a whole answer, also where the journal was late for him alone."""
     await _season(telling)
-    others, asked = asyncio.Event(), 0
+    tiers = telling.memory._stores.tiers
+    assert tiers is not None
+    shared_by_both, asked = asyncio.Event(), 0
+
+    def loads_waited_for_by(requests: int) -> Callable[[], Awaitable[bool]]:
+        async def waited() -> bool:
+            return [flight.waiting for flight in tiers._flights._open.values()] == [requests] * len(_WITHOUT_AGENT)
+
+        return waited
 
     async def opened(*given: Any, **named: Any) -> ReadHorizon:
         nonlocal asked
         asked += 1
         if asked > 1:
-            others.set()
             raise BudgetExceeded("Postgres did not answer in time.")
-        await others.wait()
+        await shared_by_both.wait()
         return await fetch_read_horizon(*given, **named)
 
+    async def ask() -> Briefing:
+        return await telling.memory.brief("T0", deadline_ms=30_000)
+
     monkeypatch.setattr(horizon, "fetch_read_horizon", opened)
-    first, second = await asyncio.gather(*(telling.memory.brief("T0", deadline_ms=8_000) for _ in range(2)))
+    async with asyncio.TaskGroup() as both:
+        first = both.create_task(ask())
+        await until(loads_waited_for_by(1))
+        second = both.create_task(ask())
+        await until(loads_waited_for_by(2))
+        shared_by_both.set()
     assert asked > 1
-    assert [(one.degraded, one.mode) for one in (first, second)] == [(False, "normal")] * 2
+    assert [(one.degraded, one.mode) for one in (first.result(), second.result())] == [(False, "normal")] * 2
 
 
 @EXAMPLES

@@ -221,6 +221,10 @@ class Settings(BaseSettings):
     memory_lesson_loss_pct: float = Field(
         5.0, ge=0, description="Loss of a decision beyond which a lesson is remembered, in percent."
     )
+    situations_enabled: bool = Field(
+        default=False,
+        description="Whether contexts of trading decisions get vectors, by which similar situations are found.",
+    )
     webhook_url: SecretStr | None = Field(None, description="Where alerts are sent, beside the log.")
     webhook_secret: SecretStr | None = Field(
         None, description="What they are signed with: whsec_ and Base64, or any text of 16 characters or more."

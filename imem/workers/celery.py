@@ -81,6 +81,7 @@ class LoopThread:
         synchronizer, gate_sync: synchronisation of agents; None if a Valkey is not set.
         embedder: makes vectors of analyses; loaded on first use.
         distiller_of: makes lessons of closed trades, by the model that is configured.
+        situations: whether contexts of trading decisions get vectors.
         signal_retention: how long signals are kept.
     """
 
@@ -91,6 +92,7 @@ class LoopThread:
         self.valkeys = valkeys_of(settings)
         self.embedder = embedder_of(settings)
         self.distiller_of = distillers_of(settings)
+        self.situations = settings.situations_enabled
         self.indicators = provider_of(settings)
         self.halflife_years = settings.credibility_halflife_years
         self.signal_retention = timedelta(days=settings.signals_retention_days)

@@ -14,6 +14,7 @@ from imem.jobs.pipeline import Pipeline
 from imem.kg.pipelines import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
 from imem.kg.projection.derived_values import RULES
 from imem.postmortem.reflection.pipelines import REFLECT
+from imem.postmortem.trades.situations import EMBED_SITUATIONS
 from imem.recall.memories.pipelines import CONSOLIDATE_MEMORIES, EMBED_MEMORIES, MAINTAIN_MEMORIES
 from imem.recall.search.pipelines import PROJECT_TEXTS
 from imem.recall.signals.pipelines import PROJECT_SIGNALS, RETAIN_SIGNALS
@@ -33,6 +34,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     MAINTAIN_MEMORIES,
     PROJECT_TEXTS,
     REFLECT,
+    EMBED_SITUATIONS,
     PROJECT_SIGNALS,
     RETAIN_SIGNALS,
     SEND_ALERTS,

@@ -75,20 +75,21 @@ class MemoryTable:
     The memories of one process and event loop.
 
     Attributes:
+        encoder: makes vectors of texts and queries.
         items: those of LangGraph's store, by their keys.
     """
 
     def __init__(self, database: Database, embedder: Embedder, *, near_duplicate: float = NEAR_DUPLICATE) -> None:
         self._database = database
         self._near_duplicate = near_duplicate
-        self._encoder = BackgroundEncoder(embedder)
+        self.encoder = BackgroundEncoder(embedder)
         self._accesses = AccessCounter(database)
         self._model: int | None = None
         self.items = ItemTable(database, self._vectors)
 
     async def close(self) -> None:
         """Give up what is encoded, and write what was counted."""
-        await self._encoder.close()
+        await self.encoder.close()
         await self._accesses.close()
 
     # Storing
@@ -229,11 +230,11 @@ class MemoryTable:
         left_ms = deadline.left_ms()
         due = deadline.within_ms(left_ms - min(_STORING_MS, left_ms / 2))
         try:
-            vectors = iter(await self._encoder.vectors(list(chain(*texts)), Purpose.PASSAGE, deadline=due))
+            vectors = iter(await self.encoder.vectors(list(chain(*texts)), Purpose.PASSAGE, deadline=due))
         except ImemError:
             return None, [NO_VECTORS] * len(texts)
         if self._model is None:
-            self._model = await model_number(self._database, self._encoder.embedder, deadline=deadline)
+            self._model = await model_number(self._database, self.encoder.embedder, deadline=deadline)
         return self._model, [PartVectors.of([as_text(next(vectors)) for _ in parts]) for parts in texts]
 
     # Reading
@@ -301,7 +302,7 @@ class MemoryTable:
 
     def search_parameters(self, text: str, vector: Vector | None, until: datetime | None) -> dict[str, Any]:
         """Return what every search of texts takes: the query, its vector and model, and its bounds."""
-        embedder = self._encoder.embedder
+        embedder = self.encoder.embedder
         return {
             "query": text,
             "model_id": embedder.model_id,
@@ -314,7 +315,7 @@ class MemoryTable:
 
     def similarity(self, found: Candidate) -> float | None:
         """Return the similarity of a candidate and its query, 0 to 1; None without a vector."""
-        return None if found.own is None else similarity(found.own, self._encoder.embedder.unrelated)
+        return None if found.own is None else similarity(found.own, self.encoder.embedder.unrelated)
 
     def count_accesses(self, ids: Iterable[UUID]) -> None:
         """Count that memories were found; written some seconds later."""
@@ -349,7 +350,7 @@ class MemoryTable:
         """Return the vector of a query, made in a part of the time; None and why, if there is none."""
         due = deadline.within_ms(deadline.left_ms() * _ENCODING)
         try:
-            [vector] = await self._encoder.vectors([text], Purpose.QUERY, deadline=due)
+            [vector] = await self.encoder.vectors([text], Purpose.QUERY, deadline=due)
         except ImemError as error:
             return None, f"searched by words alone: {sentence(str(error))}"
         return vector, None

@@ -73,3 +73,52 @@ ORDER BY a.entry_tick_at DESC, a.id
 -- The ticks of a deployment after a moment, with what they changed. Parameters: deployment_id, since (-infinity for all).
 SELECT tick_at, changes FROM recall.trade_tick
 WHERE deployment_id = %(deployment_id)s AND tick_at > %(since)s::timestamptz ORDER BY tick_at
+
+-- nearest_situations --
+-- Decisions that entered or left a position, by how near their contexts are to a vector, among those of the newest trades as of a moment.
+-- Parameters: model_id, dimension, vector, deployment_id (NULL: of skill_id, skill_version or NULL for all, owner or NULL for all), until
+-- (infinity for now), compared (most trades), limit.
+SELECT s.id, s.deployment_id, s.tick_at, s.context, s.proposed_action, s.verdict, 1 - (n.vector <=> %(vector)s::halfvec) AS similarity
+FROM (
+    SELECT DISTINCT u.snapshot_id
+    FROM (
+        SELECT h.entry_snapshot_id, h.exit_snapshot_id FROM recall.trade_at AS h
+        WHERE h.deployment_id = ANY (ARRAY(
+                SELECT d.deployment_id FROM recall.trade_deployment AS d
+                WHERE d.deployment_id = coalesce(%(deployment_id)s, d.deployment_id)
+                  AND (%(owner)s::text IS NULL OR d.owner = %(owner)s)))
+          AND (%(skill_id)s::text IS NULL OR h.skill_id = %(skill_id)s)
+          AND (%(skill_version)s::text IS NULL OR h.skill_version = %(skill_version)s)
+          AND h.updated_at <= %(until)s::timestamptz AND (h.superseded_at IS NULL OR h.superseded_at > %(until)s::timestamptz)
+        ORDER BY h.entry_tick_at DESC, h.id LIMIT %(compared)s
+    ) AS t CROSS JOIN LATERAL (VALUES (t.entry_snapshot_id), (t.exit_snapshot_id)) AS u (snapshot_id)
+    WHERE u.snapshot_id IS NOT NULL
+) AS i
+JOIN recall.situation AS n ON n.snapshot_id = i.snapshot_id AND n.vector IS NOT NULL
+JOIN embedding_model AS m ON m.model = n.model AND m.model_id = %(model_id)s AND m.dimension = %(dimension)s
+JOIN recall.decision_snapshots AS s ON s.id = n.snapshot_id
+ORDER BY n.vector <=> %(vector)s::halfvec, s.tick_at DESC, s.id
+LIMIT %(limit)s
+
+-- trades_of_snapshots --
+-- The trades that decisions entered or left, as of a moment, by entry. Parameters: snapshots, until (infinity for now).
+SELECT h.* FROM recall.trade_at AS h
+WHERE (h.entry_snapshot_id = ANY (%(snapshots)s::uuid[]) OR h.exit_snapshot_id = ANY (%(snapshots)s::uuid[]))
+  AND h.updated_at <= %(until)s::timestamptz AND (h.superseded_at IS NULL OR h.superseded_at > %(until)s::timestamptz)
+ORDER BY h.entry_tick_at, h.id
+
+-- situations_to_embed --
+-- Contexts of decisions that entered or left a position, without a vector or with one of another model. Parameters: model, limit.
+SELECT s.id, s.context
+FROM recall.decision_snapshots AS s
+WHERE (EXISTS (SELECT FROM recall.trade_history AS h WHERE h.entry_snapshot_id = s.id)
+    OR EXISTS (SELECT FROM recall.trade_history AS h WHERE h.exit_snapshot_id = s.id))
+  AND NOT EXISTS (SELECT FROM recall.situation AS n WHERE n.snapshot_id = s.id AND n.model = %(model)s)
+LIMIT %(limit)s
+
+-- set_situation_vectors --
+-- Stores vectors of contexts. Parameters: model, ids, vectors (NULL: the model refuses the context).
+INSERT INTO recall.situation AS n (snapshot_id, model, vector)
+SELECT v.id, %(model)s, v.vector::halfvec FROM unnest(%(ids)s::uuid[], %(vectors)s::text[]) AS v (id, vector)
+ORDER BY v.id
+ON CONFLICT (snapshot_id) DO UPDATE SET model = excluded.model, vector = excluded.vector

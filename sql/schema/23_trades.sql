@@ -86,6 +86,17 @@ COMMENT ON COLUMN recall.trade_history.remaining_size_usd IS 'What the quantity 
 COMMENT ON COLUMN recall.trade_history.realized_pnl_usd IS 'Of all exits so far, partial ones included, less all fees so far.';
 COMMENT ON COLUMN recall.trade_history.mfe_usd IS 'Highest profit that the position held ever showed, before fees; mae_usd: the lowest, 0 or less.';
 
+CREATE INDEX trade_entry_snapshot ON recall.trade_history (entry_snapshot_id) WHERE entry_snapshot_id IS NOT NULL;
+CREATE INDEX trade_exit_snapshot ON recall.trade_history (exit_snapshot_id) WHERE exit_snapshot_id IS NOT NULL;
+
+CREATE TABLE recall.situation (
+    snapshot_id uuid PRIMARY KEY REFERENCES recall.decision_snapshots,
+    model       smallint NOT NULL REFERENCES embedding_model,
+    vector      halfvec
+) WITH (toast_tuple_target = 8160);
+ALTER TABLE recall.situation ALTER vector SET STORAGE MAIN;
+COMMENT ON TABLE recall.situation IS 'Vectors of the contexts of decisions that entered or left a position; NULL where the model refuses the context.';
+
 CREATE TABLE recall.trade_version (LIKE recall.trade_history, superseded_at timestamptz NOT NULL, PRIMARY KEY (id, updated_at));
 -- What ended after a moment, of which there is little but of the far past, and nothing for the present.
 CREATE INDEX trade_version_deployment ON recall.trade_version (deployment_id, superseded_at);

@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.arguments import check_int, checks_arguments
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BadInput
+from imem.journal.errors import BadInput, SettingsError
+from imem.journal.settings import PREFIX
+from imem.journal.texts.json_text import object_text
 from imem.kg.asof import AsOfClock, parse_as_of
+from imem.kg.similarity.sentence_models import Purpose
 from imem.postmortem.trades.injection import MOST, RecentTrades, recent_trades
 from imem.postmortem.trades.ledger import LedgerState, TickReceipt, TradeLedger
 from imem.postmortem.trades.model import Bar, Position, TickDecision, checked_name
 from imem.postmortem.trades.reconciliation import Fill, LedgerDifference, reconcile
+from imem.postmortem.trades.situations import MOST as MOST_SITUATIONS
+from imem.postmortem.trades.situations import Situation, TradeScope, context_summary, nearest_situations
 from imem.recall.read_horizon import clamped_until
 from imem.services.parts.actor_api import ActorApi
 from imem.services.stores import Stores
@@ -111,23 +116,10 @@ class Trades(ActorApi):
                 and a trade that was closed later is open.
             deadline_ms: as of :meth:`resume`.
         """
-        check_int("k", k)
-        if not 0 <= k <= MOST:
-            raise BadInput("k", f"must be a whole number from 0 to {MOST}.")
-        if (deployment is None) == (skill is None):
-            raise BadInput("deployment", "give either a deployment or a skill.")
-        until, due = parse_as_of(as_of, AsOfClock.KNOWN)[0], self._due(deadline_ms)
-        still_open, owner = MOST if include_open else 0, None
-        if deployment is not None:
-            if skill_version is not None:
-                raise BadInput("skill_version", "belongs to a skill.")
-            await self._authorize_deployment(deployment, Action.READ, due)
-        else:
-            # Those who may read all see all; everybody else, the own ones.
-            everyone = Resource(ResourceType.TRADES, skill, None)
-            owner = None if self._stores.gateway.may(everyone, Action.READ, actor=self._actor) else self._actor.id
-            await self._authorize(Resource(ResourceType.TRADES, skill, self._actor.id), Action.READ, due)
-        until = await clamped_until(self._stores.database, until, deadline=due)
+        _check_count("k", k, 0, MOST)
+        due, still_open = self._due(deadline_ms), MOST if include_open else 0
+        scope = await self._scope(deployment, skill, skill_version, as_of, due)
+        until, owner = scope.until, scope.owner
         if deployment is not None:
             held = await self._ledger.of_deployment(
                 deployment, closed=k, still_open=still_open, until=until, deadline=due
@@ -137,6 +129,44 @@ class Trades(ActorApi):
                 skill or "", skill_version, owner, closed=k, still_open=still_open, until=until, deadline=due
             )
         return recent_trades(held, until)
+
+    async def similar_situations(
+        self,
+        context: Mapping[str, Any],
+        *,
+        deployment: str | None = None,
+        skill: str | None = None,
+        skill_version: str | None = None,
+        k: int = 5,
+        as_of: datetime | None = None,
+        deadline_ms: float | None = None,
+    ) -> list[Situation]:
+        """
+        Return past decisions whose contexts are most like *context*, most similar first, with what came of them.
+
+        Compared are decisions with a snapshot that entered or left a position, of the newest 20,000 trades; one just
+        recorded is found once the workers have made its vector, a minute later as a rule.
+
+        Args:
+            context: as in a decision's snapshot; compared is its ``summary`` where it has one, else all its values.
+            deployment, skill, skill_version, as_of, deadline_ms: as of :meth:`recent`.
+            k: most decisions, 1 to 50.
+
+        Raises:
+            SettingsError: ``IMEM_SITUATIONS_ENABLED`` is off, or the encoder's settings are wrong.
+            StoreUnavailable: the encoder is away; retryable.
+        """
+        _check_count("k", k, 1, MOST_SITUATIONS)
+        object_text(context, "context")
+        if not self._stores.settings.situations_enabled:
+            raise SettingsError(
+                f"{PREFIX}SITUATIONS_ENABLED is off.", mend="Set it to true, for workers too; they make the vectors."
+            )
+        due = self._due(deadline_ms)
+        scope = await self._scope(deployment, skill, skill_version, as_of, due)
+        encoder = self._stores.memories.encoder
+        [vector] = await encoder.vectors([context_summary(context)], Purpose.COMPARE, deadline=due)
+        return await nearest_situations(self._stores.database, encoder.embedder, vector, scope, k, deadline=due)
 
     async def reconcile(
         self,
@@ -159,9 +189,44 @@ class Trades(ActorApi):
         ticks = await self._ledger.ticks(deployment, since, deadline=due)
         return reconcile(ticks, [fill for fill in fills if since is None or fill.at > since])
 
+    async def _scope(
+        self,
+        deployment: str | None,
+        skill: str | None,
+        skill_version: str | None,
+        as_of: datetime | None,
+        deadline: Deadline,
+    ) -> TradeScope:
+        """Return what is asked about, authorized: of a skill, those who may not read all see their own alone."""
+        if (deployment is None) == (skill is None):
+            raise BadInput("deployment", "give either a deployment or a skill.")
+        until, owner = parse_as_of(as_of, AsOfClock.KNOWN)[0], None
+        if deployment is not None:
+            if skill_version is not None:
+                raise BadInput("skill_version", "belongs to a skill.")
+            await self._authorize_deployment(deployment, Action.READ, deadline)
+        else:
+            everyone = Resource(ResourceType.TRADES, skill, None)
+            owner = None if self._stores.gateway.may(everyone, Action.READ, actor=self._actor) else self._actor.id
+            await self._authorize(Resource(ResourceType.TRADES, skill, self._actor.id), Action.READ, deadline)
+        until = await clamped_until(self._stores.database, until, deadline=deadline)
+        return TradeScope(deployment, skill, skill_version, owner, until)
+
     async def _authorize_deployment(self, deployment: str, action: Action, deadline: Deadline) -> None:
         """Authorize *action*; a deployment without ticks has no owner yet."""
         checked_name("deployment", deployment)
         owner = await self._ledger.owner_of(deployment, deadline=deadline)
         resource = Resource(ResourceType.TRADES, deployment, owner or self._actor.id)
         await self._authorize(resource, action, deadline)
+
+
+def _check_count(name: str, count: int, least: int, most: int) -> None:
+    """
+    Check a number of rows that are asked for.
+
+    Raises:
+        BadInput: it is no whole number of that range; names *name*.
+    """
+    check_int(name, count)
+    if not least <= count <= most:
+        raise BadInput(name, f"must be a whole number from {least} to {most}.")

@@ -86,13 +86,15 @@ def verdicts(
         key: fold_statements(statements, AsOfClock.KNOWN, latest) for key, statements in counted.items() if statements
     }
     since = {key: min(one.known_at for one in statements) for key, statements in counted.items() if statements}
+    # Of a batch of decisions, each has its own findings: looking at those of all would be quadratic.
+    cited = {one.value.finding_id for statements in counted.values() for one in statements}
     marks = {
         finding: Timeline(
             change
-            for span, y in sorted(spans, key=lambda one: one[0].start)
+            for span, y in sorted(scores[finding], key=lambda one: one[0].start)
             for change in ((span.start, y), *(((span.end, None),) if span.end is not None else ()))
         )
-        for finding, spans in scores.items()
+        for finding in cited & scores.keys()
     }
 
     def verdict(moment: datetime) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute
 from imem.kg.similarity.embedders import TEXT_CHARS, Embedder
+from imem.kg.similarity.index import run_lock
 from imem.kg.similarity.vectors import EMBED_BUDGET_MS, Vector, as_text, store_deadline, vectors_of
 from imem.postmortem.trades.model import Trade
 
@@ -123,19 +124,18 @@ async def nearest_situations(
         "limit": k,
     }
     found = await database.named("nearest_situations", given, deadline=deadline)
-    ids = [row["id"] for row in found]
-    of = {"snapshots": ids, "until": given["until"]}
-    trades = [Trade.from_row(row) for row in await database.named("trades_of_snapshots", of, deadline=deadline)]
+    of = {"ids": sorted({id_ for row in found for id_ in row["trades"]}), "until": given["until"]}
+    trades = [Trade.from_row(row) for row in await database.named("trades_by_id", of, deadline=deadline)]
     return [
         Situation(
             row["id"],
             row["deployment_id"],
-            row["tick_at"],
+            row["tick_at"].astimezone(UTC),
             row["context"],
             row["proposed_action"],
             row["verdict"],
             row["similarity"],
-            tuple(trade for trade in trades if row["id"] in {trade.entry_snapshot_id, trade.exit_snapshot_id}),
+            tuple(trade for trade in trades if trade.id in row["trades"]),
         )
         for row in found
     ]
@@ -153,18 +153,20 @@ async def embed_situations(database: Database, embedder: Embedder, *, until: Dea
     named = {"model_id": embedder.model_id, "dimension": embedder.dimension, "unrelated": embedder.unrelated}
     model: int = (await database.commit("text_model", named, deadline=store_deadline()))[0]["model"]
     made = 0
-    while not until.passed:
-        due = {"model": model, "limit": PAGE}
-        found = await database.named("situations_to_embed", due, deadline=store_deadline())
-        if not found:
-            return {"vectors": made, "more": False}
-        summaries = [context_summary(row["context"]) for row in found]
-        vectors = await vectors_of(embedder, summaries, deadline=Deadline.after_ms(EMBED_BUDGET_MS))
-        given = {"ids": [row["id"] for row in found], "vectors": [_text_or_none(vector) for vector in vectors]}
-        async with database.transaction(store_deadline()) as conn:
-            await execute(conn, "set_situation_vectors", {"model": model, **given})
-        made += len(found)
-    return {"vectors": made, "more": True}
+    # One process at a time: another would make the same vectors.
+    async with run_lock(database, "situations") as held:
+        while held and not until.passed:
+            due = {"model": model, "limit": PAGE}
+            found = await database.named("situations_to_embed", due, deadline=store_deadline())
+            if not found:
+                break
+            summaries = [context_summary(row["context"]) for row in found]
+            vectors = await vectors_of(embedder, summaries, deadline=Deadline.after_ms(EMBED_BUDGET_MS))
+            given = {"ids": [row["id"] for row in found], "vectors": [_text_or_none(vector) for vector in vectors]}
+            async with database.transaction(store_deadline()) as conn:
+                await execute(conn, "set_situation_vectors", {"model": model, **given})
+            made += len(found)
+    return {"vectors": made, "more": held and until.passed}
 
 
 def _text_or_none(vector: Vector | None) -> str | None:

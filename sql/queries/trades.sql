@@ -75,24 +75,28 @@ SELECT tick_at, changes FROM recall.trade_tick
 WHERE deployment_id = %(deployment_id)s AND tick_at > %(since)s::timestamptz ORDER BY tick_at
 
 -- nearest_situations --
--- Decisions that entered or left a position, by how near their contexts are to a vector, among those of the newest trades as of a moment.
--- Parameters: model_id, dimension, vector, deployment_id (NULL: of skill_id, skill_version or NULL for all, owner or NULL for all), until
--- (infinity for now), compared (most trades), limit.
-SELECT s.id, s.deployment_id, s.tick_at, s.context, s.proposed_action, s.verdict, 1 - (n.vector <=> %(vector)s::halfvec) AS similarity
+-- Decisions that entered or left a position, by how near their contexts are to a vector, with the trades that they entered or left, among
+-- the newest trades as of a moment. Parameters: model_id, dimension, vector, deployment_id or else skill_id (the other is NULL),
+-- skill_version and owner (of a skill; NULL for all), until (infinity for now), compared (most trades), limit.
+SELECT s.id, s.deployment_id, s.tick_at, s.context, s.proposed_action, s.verdict, i.trades,
+    1 - (n.vector <=> %(vector)s::halfvec) AS similarity
 FROM (
-    SELECT DISTINCT u.snapshot_id
+    SELECT u.snapshot_id, array_agg(DISTINCT t.id) AS trades
     FROM (
-        SELECT h.entry_snapshot_id, h.exit_snapshot_id FROM recall.trade_at AS h
-        WHERE h.deployment_id = ANY (ARRAY(
-                SELECT d.deployment_id FROM recall.trade_deployment AS d
-                WHERE d.deployment_id = coalesce(%(deployment_id)s, d.deployment_id)
-                  AND (%(owner)s::text IS NULL OR d.owner = %(owner)s)))
-          AND (%(skill_id)s::text IS NULL OR h.skill_id = %(skill_id)s)
-          AND (%(skill_version)s::text IS NULL OR h.skill_version = %(skill_version)s)
-          AND h.updated_at <= %(until)s::timestamptz AND (h.superseded_at IS NULL OR h.superseded_at > %(until)s::timestamptz)
-        ORDER BY h.entry_tick_at DESC, h.id LIMIT %(compared)s
+        (SELECT h.id, h.entry_snapshot_id, h.exit_snapshot_id FROM recall.trade_at AS h
+         WHERE h.deployment_id = %(deployment_id)s
+           AND h.updated_at <= %(until)s::timestamptz AND (h.superseded_at IS NULL OR h.superseded_at > %(until)s::timestamptz)
+         ORDER BY h.entry_tick_at DESC, h.id LIMIT %(compared)s)
+        UNION ALL
+        (SELECT h.id, h.entry_snapshot_id, h.exit_snapshot_id FROM recall.trade_at AS h
+         JOIN recall.trade_deployment AS d ON d.deployment_id = h.deployment_id
+         WHERE h.skill_id = %(skill_id)s AND (%(skill_version)s::text IS NULL OR h.skill_version = %(skill_version)s)
+           AND (%(owner)s::text IS NULL OR d.owner = %(owner)s)
+           AND h.updated_at <= %(until)s::timestamptz AND (h.superseded_at IS NULL OR h.superseded_at > %(until)s::timestamptz)
+         ORDER BY h.entry_tick_at DESC, h.id LIMIT %(compared)s)
     ) AS t CROSS JOIN LATERAL (VALUES (t.entry_snapshot_id), (t.exit_snapshot_id)) AS u (snapshot_id)
     WHERE u.snapshot_id IS NOT NULL
+    GROUP BY u.snapshot_id
 ) AS i
 JOIN recall.situation AS n ON n.snapshot_id = i.snapshot_id AND n.vector IS NOT NULL
 JOIN embedding_model AS m ON m.model = n.model AND m.model_id = %(model_id)s AND m.dimension = %(dimension)s
@@ -100,21 +104,25 @@ JOIN recall.decision_snapshots AS s ON s.id = n.snapshot_id
 ORDER BY n.vector <=> %(vector)s::halfvec, s.tick_at DESC, s.id
 LIMIT %(limit)s
 
--- trades_of_snapshots --
--- The trades that decisions entered or left, as of a moment, by entry. Parameters: snapshots, until (infinity for now).
+-- trades_by_id --
+-- The given trades as of a moment, by entry. Parameters: ids, until (infinity for now).
 SELECT h.* FROM recall.trade_at AS h
-WHERE (h.entry_snapshot_id = ANY (%(snapshots)s::uuid[]) OR h.exit_snapshot_id = ANY (%(snapshots)s::uuid[]))
+WHERE h.id = ANY (%(ids)s::uuid[])
   AND h.updated_at <= %(until)s::timestamptz AND (h.superseded_at IS NULL OR h.superseded_at > %(until)s::timestamptz)
 ORDER BY h.entry_tick_at, h.id
 
 -- situations_to_embed --
--- Contexts of decisions that entered or left a position, without a vector or with one of another model. Parameters: model, limit.
+-- Contexts of decisions that entered or left a position, without a vector or with one of another model, the newest first. Parameters:
+-- model, limit.
 SELECT s.id, s.context
-FROM recall.decision_snapshots AS s
-WHERE (EXISTS (SELECT FROM recall.trade_history AS h WHERE h.entry_snapshot_id = s.id)
-    OR EXISTS (SELECT FROM recall.trade_history AS h WHERE h.exit_snapshot_id = s.id))
-  AND NOT EXISTS (SELECT FROM recall.situation AS n WHERE n.snapshot_id = s.id AND n.model = %(model)s)
-LIMIT %(limit)s
+FROM (
+    SELECT h.entry_snapshot_id AS id FROM recall.trade_history AS h WHERE h.entry_snapshot_id IS NOT NULL
+    UNION
+    SELECT h.exit_snapshot_id FROM recall.trade_history AS h WHERE h.exit_snapshot_id IS NOT NULL
+) AS t
+JOIN recall.decision_snapshots AS s ON s.id = t.id
+WHERE NOT EXISTS (SELECT FROM recall.situation AS n WHERE n.snapshot_id = t.id AND n.model = %(model)s)
+ORDER BY s.tick_at DESC, s.id LIMIT %(limit)s
 
 -- set_situation_vectors --
 -- Stores vectors of contexts. Parameters: model, ids, vectors (NULL: the model refuses the context).

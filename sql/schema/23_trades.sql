@@ -86,9 +86,6 @@ COMMENT ON COLUMN recall.trade_history.remaining_size_usd IS 'What the quantity 
 COMMENT ON COLUMN recall.trade_history.realized_pnl_usd IS 'Of all exits so far, partial ones included, less all fees so far.';
 COMMENT ON COLUMN recall.trade_history.mfe_usd IS 'Highest profit that the position held ever showed, before fees; mae_usd: the lowest, 0 or less.';
 
-CREATE INDEX trade_entry_snapshot ON recall.trade_history (entry_snapshot_id) WHERE entry_snapshot_id IS NOT NULL;
-CREATE INDEX trade_exit_snapshot ON recall.trade_history (exit_snapshot_id) WHERE exit_snapshot_id IS NOT NULL;
-
 CREATE TABLE recall.situation (
     snapshot_id uuid PRIMARY KEY REFERENCES recall.decision_snapshots,
     model       smallint NOT NULL REFERENCES embedding_model,

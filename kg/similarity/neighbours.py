@@ -24,12 +24,14 @@ from imem.kg.asof import END_OF_TIME
 from imem.kg.projection.derived_values import QUEUE as GRAPH_QUEUE
 from imem.kg.similarity.scoring import (
     CANDIDATES,
+    NEIGHBOURS,
     RULES,
     TIES,
     Features,
     Neighbour,
     asks,
     comparable,
+    rank_of,
     ranked,
     reranked,
     score,
@@ -116,6 +118,8 @@ class FeatureCache:
 
 Lists = dict[str, list[Neighbour]]
 Distances = dict[str, dict[str, float]]
+Offers = dict[str, dict[str, Neighbour | None]]
+"""Analysis → another → what the first is as a neighbour of it; None for none."""
 
 
 async def nearest(conn: Connection, model: int, keys: Sequence[str]) -> Distances:
@@ -142,29 +146,61 @@ async def place(conn: Connection, build: Build, keys: Sequence[str], known: Feat
     own = await _lists(conn, build, keys)
     await _measure(conn, build, near, {key: naming[key] | {one.key for one in own[key]} for key in keys})
     others = {other for found in near.values() for other in found} | {one for found in naming.values() for one in found}
-    before = own | await _lists(conn, build, others - own.keys())
-    features = await known.of(conn, before)
+    features = await known.of(conn, others | own.keys())
+    offers = {
+        key: {
+            other: _offered(near[key].get(other), features[other], features[key])
+            for other in near[key].keys() | naming[key]
+            if other in features
+        }
+        for key in keys
+        if key in features
+    }
+    before = own | await _lists(conn, build, await _affected(conn, build, offers, naming) - own.keys())
     lists = dict(before)
     fallen: set[str] = set()
-    for key in keys:
-        if key in features:
-            lists[key] = reranked(features[key], list(near[key].items()), features)
-            for other in near[key].keys() | naming[key]:
-                if other in features and _offer(lists, other, key, near[key].get(other), features):
-                    fallen.add(other)
+    for key, offered in offers.items():
+        lists[key] = reranked(features[key], list(near[key].items()), features)
+        fallen |= {other for other, one in offered.items() if other in lists and _offer(lists, other, key, one)}
     await _rebuild_lists(conn, build, sorted(fallen - set(keys)), lists, known)
     changed = {key for key, found in lists.items() if found != before.get(key, [])}
     await _write(conn, build, sorted(changed), lists)
     return changed
 
 
-def _offer(lists: Lists, other: str, key: str, distance: float | None, features: Mapping[str, Features]) -> bool:
+def _offered(distance: float | None, other: Features, own: Features) -> Neighbour | None:
+    """Return an analysis as a neighbour of another; None where it is too far away, or they are not compared."""
+    if distance is None or not comparable(other, own):
+        return None
+    return Neighbour(score(1.0 - distance, other, own), own.key)
+
+
+async def _affected(conn: Connection, build: Build, offers: Offers, naming: Mapping[str, set[str]]) -> set[str]:
+    """
+    Return whose lists may change: those that contain an analysis, and those of which one is among the best.
+
+    The others are not read: an analysis is near to many, and among the nearest of few.
+    """
+    containing = {other for found in naming.values() for other in found}
+    asked = {other for offered in offers.values() for other in offered} - containing
+    given = {"version": build.version, "keys": sorted(asked), "rank": NEIGHBOURS}
+    last = {
+        row["analysis_id"]: rank_of(Neighbour(row["score"], row["neighbour_id"]))
+        for row in await rows(conn, "last_of_lists", given)
+    }
+    return containing | {
+        other
+        for offered in offers.values()
+        for other, one in offered.items()
+        if one is not None and (other not in last or rank_of(one) < last[other])
+    }
+
+
+def _offer(lists: Lists, other: str, key: str, offered: Neighbour | None) -> bool:
     """Insert, move or remove *key* in the list of *other*; return whether its score fell or it was removed."""
     standing = next((one.score for one in lists[other] if one.key == key), None)
     rest = [one for one in lists[other] if one.key != key]
-    if distance is not None and comparable(features[other], features[key]):
-        rest.append(Neighbour(score(1.0 - distance, features[other], features[key]), key))
-    lists[other] = ranked(rest)
+    lists[other] = ranked(rest if offered is None else [*rest, offered])
     now = next((one.score for one in lists[other] if one.key == key), 0.0)
     return standing is not None and now < standing
 

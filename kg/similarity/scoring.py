@@ -140,7 +140,12 @@ def ranked(neighbours: Iterable[Neighbour], most: int = NEIGHBOURS) -> list[Neig
     best: dict[str, float] = {}
     for one in neighbours:
         best[one.key] = max(one.score, best.get(one.key, 0.0))
-    return sorted((Neighbour(value, key) for key, value in best.items()), key=lambda one: (-one.score, one.key))[:most]
+    return sorted((Neighbour(value, key) for key, value in best.items()), key=rank_of)[:most]
+
+
+def rank_of(one: Neighbour) -> tuple[float, str]:
+    """Return what neighbours are ordered by: the best first, those of one score by key."""
+    return -one.score, one.key
 
 
 def reranked(

@@ -366,6 +366,11 @@ SELECT imem_embedding_drop_v1(%(model)s::smallint)
 SELECT analysis_id, neighbour_id, score FROM similar_analysis
 WHERE version = %(version)s AND analysis_id = ANY (%(keys)s::text[]) ORDER BY analysis_id, rank
 
+-- last_of_lists --
+-- Of each of the given analyses the neighbour of a rank in a version. Parameters: version, keys, rank.
+SELECT analysis_id, neighbour_id, score FROM similar_analysis
+WHERE version = %(version)s AND analysis_id = ANY (%(keys)s::text[]) AND rank = %(rank)s
+
 -- lists_containing --
 -- Analyses that have one of the given ones as a neighbour in a version.
 SELECT analysis_id, neighbour_id FROM similar_analysis
@@ -379,7 +384,7 @@ DELETE FROM similar_analysis WHERE version = %(version)s AND analysis_id = ANY (
 -- Stores neighbours of analyses in a version.
 INSERT INTO similar_analysis (version, analysis_id, neighbour_id, score, rank, model_version)
 SELECT %(version)s, n.analysis_id, n.neighbour_id, n.score, n.rank, %(model_version)s
-FROM unnest(%(analyses)s::text[], %(neighbours)s::text[], %(scores)s::float8[], %(ranks)s::smallint[])
+FROM unnest(%(analyses)b::text[], %(neighbours)b::text[], %(scores)b::float8[], %(ranks)b::smallint[])
     AS n (analysis_id, neighbour_id, score, rank)
 
 -- rederive_similar --

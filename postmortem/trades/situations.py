@@ -20,6 +20,7 @@ from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute
 from imem.kg.similarity.embedders import TEXT_CHARS, Embedder
 from imem.kg.similarity.index import run_lock
+from imem.kg.similarity.sentence_models import Purpose
 from imem.kg.similarity.vectors import EMBED_BUDGET_MS, Vector, as_text, store_deadline, vectors_of
 from imem.postmortem.trades.model import Trade
 
@@ -161,7 +162,9 @@ async def embed_situations(database: Database, embedder: Embedder, *, until: Dea
             if not found:
                 break
             summaries = [context_summary(row["context"]) for row in found]
-            vectors = await vectors_of(embedder, summaries, deadline=Deadline.after_ms(EMBED_BUDGET_MS))
+            encoded_by = Deadline.after_ms(EMBED_BUDGET_MS)
+            # As passages: where texts are compared, figures do not count, and they are most of a context.
+            vectors = await vectors_of(embedder, summaries, deadline=encoded_by, purpose=Purpose.PASSAGE)
             given = {"ids": [row["id"] for row in found], "vectors": [_text_or_none(vector) for vector in vectors]}
             async with database.transaction(store_deadline()) as conn:
                 await execute(conn, "set_situation_vectors", {"model": model, **given})

@@ -165,7 +165,7 @@ class Trades(ActorApi):
         due = self._due(deadline_ms)
         scope = await self._scope(deployment, skill, skill_version, as_of, due)
         encoder = self._stores.memories.encoder
-        [vector] = await encoder.vectors([context_summary(context)], Purpose.COMPARE, deadline=due)
+        [vector] = await encoder.vectors([context_summary(context)], Purpose.PASSAGE, deadline=due)
         return await nearest_situations(self._stores.database, encoder.embedder, vector, scope, k, deadline=due)
 
     async def reconcile(

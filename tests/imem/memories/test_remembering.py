@@ -14,6 +14,7 @@ import pytest
 from imem.journal.errors import BadInput, TooLarge
 from imem.memory import Memory
 from imem.recall.answers import Quality
+from imem.recall.memories import accesses
 from imem.recall.memories.model import MemoriesSection, MemoryMatch, StoreStatus
 from imem.recall.memories.upkeep import consolidate
 from tests.imem.memories.conftest import Places, make_vectors, memory_of, round_of
@@ -263,6 +264,7 @@ async def test_without_the_encoder(house: House, places: Places) -> None:
 @pytest.mark.usefixtures("places")
 async def test_accesses_are_counted_without_a_write_on_a_read(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the counts are locked a read answers; two readers' counts are all there at the end."""
+    assert accesses.FLUSH_S < 60, "they are written within a minute"
     monkeypatch.setattr("imem.recall.memories.accesses.FLUSH_S", 0.01)
     async with memory_of(house) as memory:
         stored = await memory.remember("Margins rise.")

@@ -20,6 +20,7 @@ from imem.kg.similarity.sentence_models import Purpose
 from imem.memory import Memory
 from imem.postmortem.trades.model import Bar, DecisionSnapshot, Position, Side, TickDecision, TradeStatus
 from imem.postmortem.trades.situations import EMBED_SITUATIONS, Situation, context_summary
+from tests.encoders import LOCAL
 from tests.imem.memories.conftest import NEVER, Places, places, round_of
 from tests.imem.memory.conftest import House
 
@@ -167,6 +168,19 @@ async def test_a_context_that_the_model_refuses_is_not_found(
         assert contexts(await memory.trades.similar_situations(RALLY, deployment=desk)) == [RALLY, CALM]
         assert await make_vectors(switched_on, refusing) == {"vectors": 0, "more": False}
     await make_vectors(switched_on, places)
+
+
+async def test_figures_count(switched_on: House, desk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the encoder that is there by default, contexts that differ in figures alone are told apart."""
+    monkeypatch.setattr("imem.services.embedders.embedder_of", lambda _: LOCAL)
+    low, high = {"rsi": 20, "spread": 0.4}, {"rsi": 70, "spread": 0.1}
+    async with memory_of(switched_on) as memory:
+        for nth, context in enumerate((low, high)):
+            await record(memory, tick(desk, nth, "100", f"{1 - nth}", context))
+        await make_vectors(switched_on, LOCAL)
+        same, other = await memory.trades.similar_situations(low, deployment=desk)
+        assert [same.context, other.context] == [low, high]
+        assert other.similarity < same.similarity - 0.001
 
 
 async def test_off_by_default(house: House, desk: str, places: Places) -> None:

@@ -251,8 +251,8 @@ class Memories(ActorApi):
         """
         Put *text* in the place of a memory that it contradicts; the old one stays in its history, with *reason*.
 
-        No memory is superseded automatically: similar texts update, and contradictions are for an actor who may write
-        there to decide. Superseding by the same text again is ``identical``.
+        No memory is superseded automatically: similar texts update, and contradictions are decided by people, the
+        knowledge base, or the agent that stored the memory. Superseding by the same text again is ``identical``.
 
         Args:
             text: 1 to 10,000 characters.
@@ -341,11 +341,14 @@ class Memories(ActorApi):
         return MemoryItems(self._stores, self._actor, root=root, fields=fields, deadline_ms=deadline_ms)
 
     async def _authorize_memory(self, memory_id: UUID, action: Action, deadline: Deadline) -> None:
-        """Authorize *action* on the namespace of a memory."""
-        namespace = await self._table.namespace_of(memory_id, deadline=deadline)
-        if namespace is None:
+        """Authorize *action* on a memory; of a shared namespace its authors, like owners, may write it."""
+        place = await self._table.place_of(memory_id, deadline=deadline)
+        if place is None:
             raise unknown_memory(memory_id)
+        namespace, authors = place
         resource = resource_of(parse_namespace(namespace), self._actor, action)
+        if action is Action.WRITE and not namespace.startswith("agent/") and self._actor.id not in authors:
+            resource = replace(resource, owner=authors[0])
         await self._authorize(resource, action, deadline)
 
 

@@ -553,6 +553,11 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
+    -- What stands in a shared namespace is not for every agent to end.
+    IF p_role NOT IN ('human_admin', 'knowledge_base_agent') AND NOT starts_with(v_known.namespace, 'agent/')
+        AND NOT EXISTS (SELECT FROM memory AS m WHERE m.id = p_known AND m.agent_id = p_actor) THEN
+        RAISE EXCEPTION '% (%) may not supersede memories of others', p_actor, p_role USING ERRCODE = 'insufficient_privilege';
+    END IF;
     PERFORM FROM memory_namespace AS s WHERE s.namespace = v_known.namespace FOR UPDATE;
     SELECT m.* INTO v_known FROM memory AS m WHERE m.id = p_known ORDER BY m.version DESC LIMIT 1;
     IF v_known.superseded_at IS NOT NULL THEN

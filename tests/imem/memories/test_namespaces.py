@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -138,9 +139,27 @@ async def test_who_reads_and_writes_where(house: House) -> None:
                         await memory.memories.supersede(ids[space], "Another.", reason="No.")
 
 
+async def test_what_others_stored_in_a_shared_namespace_stays(house: House) -> None:
+    """An agent ends its own memories there alone, whatever it says to Postgres; a person ends any."""
+    async with memory_of(house, "bob") as bob, memory_of(house, "ann") as ann:
+        stored = (await bob.remember("Margins rise.", namespace="symbol/MU")).id
+        before = len(house.audited(authorized=False))
+        with pytest.raises(PermissionDenied):
+            await ann.memories.supersede(stored, "Margins fall.", reason="I say so.")
+        assert len(house.audited(authorized=False)) == before + 1
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            house.rows(
+                "SELECT * FROM recall.supersede_memory_v1('ann', 'agent', %s, gen_random_uuid(), 'x', '{}', 0.5, NULL,"
+                " NULL, NULL, 'No.')",
+                stored,
+            )
+        newer = await bob.memories.supersede(stored, "Margins fell.", reason="The report says so.")
+    async with memory_of(house, "kate", Role.HUMAN_ADMIN) as kate:
+        await kate.memories.supersede(newer.id, "Margins fell by 4 %.", reason="The figure was missing.")
+
+
 async def test_postgres_checks_writers_too(house: House) -> None:
     """Whatever a process says to the gateway: the function refuses, and nothing is written directly."""
-    import psycopg
 
     assert house.settings.postgres_url is not None
     call = (

@@ -44,6 +44,11 @@ async def test_a_stopped_graph_is_answered_from_what_is_kept(far: Far) -> None:
         known = await far.memory.brief("T0")
     with in_time.within(0.5):
         unknown = await far.memory.brief("T9")
+    async with asyncio.timeout(60):
+        while unknown.history.quality is Quality.UNAVAILABLE:
+            # On a busy machine what is left of the time is too short for the journal as well, and the answer says so.
+            labelled(unknown)
+            unknown = await far.memory.brief("T9")
     assert in_time.late_s < 0
     assert known.history.quality is Quality.EXACT
     assert known.history.items

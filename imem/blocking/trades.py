@@ -12,4 +12,5 @@ class SyncTrades(Twin[Trades]):
     record = blocking(Trades.record)
     resume = blocking(Trades.resume)
     recent = blocking(Trades.recent)
+    similar_situations = blocking(Trades.similar_situations)
     reconcile = blocking(Trades.reconcile)

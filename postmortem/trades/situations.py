@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+import structlog
+
 from imem.jobs.pipeline import Every, Pipeline, Report
 from imem.jobs.runtime import Runtime
 from imem.journal.deadline import Deadline
@@ -23,6 +25,8 @@ from imem.kg.similarity.index import run_lock
 from imem.kg.similarity.sentence_models import Purpose
 from imem.kg.similarity.vectors import EMBED_BUDGET_MS, Vector, as_text, store_deadline, vectors_of
 from imem.postmortem.trades.model import Trade
+
+log = structlog.get_logger()
 
 MOST: Final = 50
 """Most situations of one answer."""
@@ -168,7 +172,10 @@ async def embed_situations(database: Database, embedder: Embedder, *, until: Dea
             given = {"ids": [row["id"] for row in found], "vectors": [_text_or_none(vector) for vector in vectors]}
             async with database.transaction(store_deadline()) as conn:
                 await execute(conn, "set_situation_vectors", {"model": model, **given})
-            made += len(found)
+            refused = [str(row["id"]) for row, vector in zip(found, vectors, strict=True) if vector is None]
+            if refused:
+                log.warning("situations.refused", model=embedder.model_id, snapshots=refused)
+            made += len(found) - len(refused)
     return {"vectors": made, "more": held and until.passed}
 
 

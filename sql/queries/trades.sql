@@ -106,9 +106,11 @@ LIMIT %(limit)s
 
 -- trades_by_id --
 -- The given trades as of a moment, by entry. Parameters: ids, until (infinity for now).
-SELECT h.* FROM recall.trade_at AS h
-WHERE h.id = ANY (%(ids)s::uuid[])
-  AND h.updated_at <= %(until)s::timestamptz AND (h.superseded_at IS NULL OR h.superseded_at > %(until)s::timestamptz)
+SELECT h.*
+FROM unnest(%(ids)s::uuid[]) AS i (id) CROSS JOIN LATERAL (
+    SELECT v.* FROM recall.trade_at AS v WHERE v.id = i.id AND v.updated_at <= %(until)s::timestamptz
+    ORDER BY v.updated_at DESC LIMIT 1
+) AS h
 ORDER BY h.entry_tick_at, h.id
 
 -- situations_to_embed --

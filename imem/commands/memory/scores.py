@@ -126,7 +126,7 @@ def _course(score: AgentScore) -> Iterator[str]:
     if rank.p_value is not None:
         yield f"trend of {rank.buckets} buckets: {rank.slope:+.3f} a year, Kendall p {rank.p_value:.4f}"
     if calibration.stated is not None:
-        used = "applied" if calibration.applied else "not applied below 50 observations"
+        used = "shown alone: no probability is changed" if calibration.applied else "too little: below 50 observations"
         factor = "" if calibration.factor is None else f", factor {calibration.factor:.3f} ({used})"
         yield f"calibration: stated {_share(calibration.stated)}, came true {_share(calibration.realised)}{factor}"
     if score.record.brier is not None:

@@ -148,13 +148,15 @@ class Trades(ActorApi):
         recorded is found once the workers have made its vector, a minute later as a rule.
 
         Args:
-            context: as in a decision's snapshot; compared is its ``summary`` where it has one, else all its values.
+            context: as in a decision's snapshot; compared is its ``summary`` where it has one, else its values by name,
+                in the order of their names, as far as the encoder reads: about 250 words.
             deployment, skill, skill_version, as_of, deadline_ms: as of :meth:`recent`.
             k: most decisions, 1 to 50.
 
         Raises:
             SettingsError: ``IMEM_SITUATIONS_ENABLED`` is off, or the encoder's settings are wrong.
-            StoreUnavailable: the encoder is away; retryable.
+            StoreUnavailable, BudgetExceeded: the encoder is away or not loaded in time, which its first use takes a
+                second or two for; retryable.
         """
         _check_count("k", k, 1, MOST_SITUATIONS)
         object_text(context, "context")

@@ -19,7 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imem import Memory
+from imem.blocking.memories import SyncMemories
 from imem.blocking.memory import SyncMemory
+from imem.blocking.reflections import SyncReflections
+from imem.blocking.trades import SyncTrades
 from imem.blocking.working import SyncHash, SyncList, SyncMembers, SyncSession, SyncSorted, SyncWorkingMemory
 from imem.cache.working.handles import HashHandle, ListHandle, MembersHandle, SortedHandle
 from imem.cache.working.memory import WorkingMemory
@@ -38,6 +41,9 @@ from imem.journal.errors import (
     UnsupportedType,
 )
 from imem.journal.settings import Role
+from imem.services.memories import Memories
+from imem.services.trading.reflections import Reflections
+from imem.services.trading.trades import Trades
 from tests.imem.memory.conftest import House
 
 
@@ -70,6 +76,9 @@ def working(session: SyncSession) -> SyncWorkingMemory:
         (MembersHandle, SyncMembers),
         (SortedHandle, SyncSorted),
         (Session, SyncSession),
+        (Memories, SyncMemories),
+        (Reflections, SyncReflections),
+        (Trades, SyncTrades),
     ],
 )
 def test_a_twin_has_every_method(original: type, twin: type) -> None:

@@ -114,21 +114,20 @@ FROM unnest(%(ids)s::uuid[]) AS i (id) CROSS JOIN LATERAL (
 ORDER BY h.entry_tick_at, h.id
 
 -- situations_to_embed --
--- Contexts of decisions that entered or left a position, without a vector or with one of another model, the newest first. Parameters:
--- model, limit.
+-- Contexts of decisions that entered or left a position, without a vector or with one of another model. Parameters: model, limit.
 SELECT s.id, s.context
 FROM (
-    SELECT h.entry_snapshot_id AS id FROM recall.trade_history AS h WHERE h.entry_snapshot_id IS NOT NULL
-    UNION
-    SELECT h.exit_snapshot_id FROM recall.trade_history AS h WHERE h.exit_snapshot_id IS NOT NULL
-) AS t
-JOIN recall.decision_snapshots AS s ON s.id = t.id
-WHERE NOT EXISTS (SELECT FROM recall.situation AS n WHERE n.snapshot_id = t.id AND n.model = %(model)s)
-ORDER BY s.tick_at DESC, s.id LIMIT %(limit)s
+    (SELECT n.snapshot_id FROM recall.situation AS n WHERE n.model IS NULL LIMIT %(limit)s)
+    UNION ALL
+    (SELECT n.snapshot_id FROM recall.situation AS n WHERE n.model < %(model)s LIMIT %(limit)s)
+    UNION ALL
+    (SELECT n.snapshot_id FROM recall.situation AS n WHERE n.model > %(model)s LIMIT %(limit)s)
+    LIMIT %(limit)s
+) AS n
+JOIN recall.decision_snapshots AS s ON s.id = n.snapshot_id
 
 -- set_situation_vectors --
 -- Stores vectors of contexts. Parameters: model, ids, vectors (NULL: the model refuses the context).
-INSERT INTO recall.situation AS n (snapshot_id, model, vector)
-SELECT v.id, %(model)s, v.vector::halfvec FROM unnest(%(ids)s::uuid[], %(vectors)s::text[]) AS v (id, vector)
-ORDER BY v.id
-ON CONFLICT (snapshot_id) DO UPDATE SET model = excluded.model, vector = excluded.vector
+UPDATE recall.situation AS n SET model = %(model)s, vector = v.vector::halfvec
+FROM unnest(%(ids)s::uuid[], %(vectors)s::text[]) AS v (id, vector)
+WHERE n.snapshot_id = v.id

@@ -82,7 +82,7 @@ BEGIN
         'GRANT EXECUTE ON FUNCTION imem_note_questions_v1, imem_note_open_writers_v1, imem_embedding_index_v1, '
             'imem_embedding_drop_v1, recall.set_vectors_v1, recall.drop_unused_indexes_v1, recall.merge_memories_v1, '
             'recall.maintain_memories_v1, recall.project_texts_v1, recall.set_text_vectors_v1, recall.add_reflection_v1, recall.retain_signals_v1 TO %I',
-        'GRANT INSERT, UPDATE ON recall.situation TO %I',
+        'GRANT UPDATE (model, vector) ON recall.situation TO %I',
         'GRANT UPDATE (consolidated_at) ON recall.memory_namespace TO %I'
     ] LOOP
         EXECUTE format(v_statement, p_role);

@@ -88,11 +88,14 @@ COMMENT ON COLUMN recall.trade_history.mfe_usd IS 'Highest profit that the posit
 
 CREATE TABLE recall.situation (
     snapshot_id uuid PRIMARY KEY REFERENCES recall.decision_snapshots,
-    model       smallint NOT NULL REFERENCES embedding_model,
-    vector      halfvec
+    model       smallint REFERENCES embedding_model,
+    vector      halfvec,
+    CHECK (vector IS NULL OR model IS NOT NULL)
 ) WITH (toast_tuple_target = 8160);
 ALTER TABLE recall.situation ALTER vector SET STORAGE MAIN;
-COMMENT ON TABLE recall.situation IS 'Vectors of the contexts of decisions that entered or left a position; NULL where the model refuses the context.';
+CREATE INDEX situation_model ON recall.situation (model);
+COMMENT ON TABLE recall.situation IS 'Decisions that entered or left a position, with vectors of their contexts.';
+COMMENT ON COLUMN recall.situation.model IS 'Of the vector; set without one where the model refuses the context. NULL until then.';
 
 CREATE TABLE recall.trade_version (LIKE recall.trade_history, superseded_at timestamptz NOT NULL, PRIMARY KEY (id, updated_at));
 -- What ended after a moment, of which there is little but of the far past, and nothing for the present.
@@ -144,6 +147,10 @@ BEGIN
         SELECT s.id, p_deployment, p_tick_at, s.context, s.proposed_action, s.verdict, s.tokens, s.cost_usd
         FROM jsonb_populate_record(NULL::decision_snapshots, p_snapshot) AS s;
     END IF;
+    INSERT INTO situation (snapshot_id)
+    SELECT DISTINCT u.id FROM jsonb_populate_recordset(NULL::trade_history, p_trades) AS r
+    CROSS JOIN LATERAL (VALUES (r.entry_snapshot_id), (r.exit_snapshot_id)) AS u (id) WHERE u.id IS NOT NULL
+    ON CONFLICT DO NOTHING;
     INSERT INTO trade_version
     SELECT h.*, v_now FROM trade_history AS h
     WHERE h.id = ANY (ARRAY(SELECT r.id FROM jsonb_populate_recordset(NULL::trade_history, p_trades) AS r));

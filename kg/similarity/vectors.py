@@ -89,6 +89,18 @@ async def model_of(database: Database, embedder: Embedder) -> EmbeddingModel:
     return model
 
 
+async def model_number(database: Database, embedder: Embedder, *, deadline: Deadline) -> int:
+    """
+    Return the number of the embedder's model, which is registered.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: it is not known; retryable.
+    """
+    named = {"model_id": embedder.model_id, "dimension": embedder.dimension, "unrelated": embedder.unrelated}
+    number: int = (await database.commit("text_model", named, deadline=deadline))[0]["model"]
+    return number
+
+
 async def models(database: Database) -> list[EmbeddingModel]:
     """Return every registered model."""
     found = await database.named("models", deadline=store_deadline())

@@ -23,7 +23,7 @@ from imem.journal.postgres.rows import execute
 from imem.kg.similarity.embedders import TEXT_CHARS, Embedder
 from imem.kg.similarity.index import run_lock
 from imem.kg.similarity.sentence_models import Purpose
-from imem.kg.similarity.vectors import EMBED_BUDGET_MS, Vector, as_text, store_deadline, vectors_of
+from imem.kg.similarity.vectors import EMBED_BUDGET_MS, Vector, as_text, model_number, store_deadline, vectors_of
 from imem.postmortem.trades.model import Trade
 
 log = structlog.get_logger()
@@ -155,8 +155,7 @@ async def embed_situations(database: Database, embedder: Embedder, *, until: Dea
     Raises:
         ImemError: Postgres or the encoder is away; finished pages stay, the rest is still due.
     """
-    named = {"model_id": embedder.model_id, "dimension": embedder.dimension, "unrelated": embedder.unrelated}
-    model: int = (await database.commit("text_model", named, deadline=store_deadline()))[0]["model"]
+    model = await model_number(database, embedder, deadline=store_deadline())
     made = 0
     # One process at a time: another would make the same vectors.
     async with run_lock(database, "situations") as held:

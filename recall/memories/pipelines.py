@@ -16,10 +16,10 @@ from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute
 from imem.kg.pipelines import BUDGET_MS, SimilarityRuntime
 from imem.kg.similarity.embedders import Embedder
-from imem.kg.similarity.vectors import store_deadline
+from imem.kg.similarity.vectors import model_number, store_deadline
 from imem.recall.memories.encoding import PartVectors, passage_vectors
 from imem.recall.memories.parts import split
-from imem.recall.memories.store import model_number, with_context
+from imem.recall.memories.store import with_context
 from imem.recall.memories.upkeep import consolidate, maintain
 
 log = structlog.get_logger()

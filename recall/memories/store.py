@@ -27,7 +27,7 @@ from imem.journal.postgres.rows import rows as run_rows
 from imem.journal.texts.json_text import object_text
 from imem.kg.similarity.embedders import Embedder
 from imem.kg.similarity.sentence_models import Purpose
-from imem.kg.similarity.vectors import Vector, as_text
+from imem.kg.similarity.vectors import Vector, as_text, model_number
 from imem.recall.answers import Quality
 from imem.recall.memories.accesses import AccessCounter
 from imem.recall.memories.encoding import NO_VECTORS, BackgroundEncoder, PartVectors
@@ -363,18 +363,6 @@ CONTEXT_CHARS: Final = 500
 def with_context(content: str, before: str) -> str:
     """Return the text whose vector is the context's: a message after the one before it."""
     return f"{before[-CONTEXT_CHARS:]}\n{content}"
-
-
-async def model_number(database: Database, embedder: Embedder, *, deadline: Deadline) -> int:
-    """
-    Return the number of the embedder's model, which is registered.
-
-    Raises:
-        PostgresUnavailable, BudgetExceeded: it is not known; retryable.
-    """
-    named = {"model_id": embedder.model_id, "dimension": embedder.dimension, "unrelated": embedder.unrelated}
-    number: int = (await database.commit("text_model", named, deadline=deadline))[0]["model"]
-    return number
 
 
 def _as_known(memory: StoredMemory, until: datetime | None) -> StoredMemory:

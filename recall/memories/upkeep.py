@@ -15,9 +15,9 @@ from uuid import UUID
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
 from imem.kg.similarity.embedders import Embedder
-from imem.kg.similarity.vectors import store_deadline
+from imem.kg.similarity.vectors import model_number, store_deadline
 from imem.recall.memories.clusters import clusters
-from imem.recall.memories.store import EXACT, model_number
+from imem.recall.memories.store import EXACT
 
 MERGED: Final = 0.90
 """Memories above this similarity to one another become one, where their figures are the same."""

@@ -23,9 +23,9 @@ from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
 from imem.kg.similarity.embedders import Embedder
 from imem.kg.similarity.index import BULK_REST, Throttle, pause_between_pages, run_lock
-from imem.kg.similarity.vectors import store_deadline
+from imem.kg.similarity.vectors import model_number, store_deadline
 from imem.recall.memories.encoding import passage_vectors
-from imem.recall.memories.store import model_number, with_context
+from imem.recall.memories.store import with_context
 from imem.recall.search.texts import SOURCES, GroupValue, Part, Record, parts_of_place
 
 log = structlog.get_logger()

@@ -553,7 +553,7 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
-    -- What stands in a shared namespace is not for every agent to end.
+    -- In a shared namespace an agent supersedes only memories of which it stored a version.
     IF p_role NOT IN ('human_admin', 'knowledge_base_agent') AND NOT starts_with(v_known.namespace, 'agent/')
         AND NOT EXISTS (SELECT FROM memory AS m WHERE m.id = p_known AND m.agent_id = p_actor) THEN
         RAISE EXCEPTION '% (%) may not supersede memories of others', p_actor, p_role USING ERRCODE = 'insufficient_privilege';

@@ -156,8 +156,10 @@ async def test_a_receiver_that_hangs_holds_nobody_up_for_long(answer: Answer) ->
     """Silence ends at the deadline; the body of an answer is not waited for at all."""
     with serving(lambda _: answer) as server:
         began = time.monotonic()
-        attempt = await WebhookNotifier(server.url, SECRET).send(NOTICE, deadline=Deadline.after_ms(500))
-        assert time.monotonic() - began < 2
+        attempt = await WebhookNotifier(server.url, SECRET).send(
+            NOTICE, deadline=soon() if answer.cut else Deadline.after_ms(500)
+        )
+        assert time.monotonic() - began < 5
     assert attempt.outcome is (DeliveryOutcome.DELIVERED if answer.cut else DeliveryOutcome.RETRY)
 
 

@@ -138,7 +138,7 @@ async def test_without_neo4j_the_journal_answers_and_says_so(desk: Desk) -> None
     async with Memory.open(settings) as memory:
         begun = time.monotonic()
         briefing = await memory.brief("T0", as_of=_at(5), deadline_ms=30_000)
-        assert time.monotonic() - begun < 2.2
+        assert time.monotonic() - begun < 10, "a refused port is not waited for"
     assert briefing.mode is Mode.DEGRADED_READ
     assert briefing.history.quality is Quality.PARTIAL
     assert "Neo4j" in (briefing.history.reason or "")
@@ -158,7 +158,7 @@ async def test_without_postgres_nothing_is_claimed(desk: Desk) -> None:
     async with Memory.open(settings) as memory:
         begun = time.monotonic()
         briefing = await memory.brief("T0", deadline_ms=1000)
-        assert time.monotonic() - begun < 1.2
+        assert time.monotonic() - begun < 2.5
     assert briefing.mode is Mode.READ_ONLY
     assert {section.quality for section in briefing.sections.values()} == {Quality.UNAVAILABLE}
     assert all(section.fallback_exhausted and section.error == AWAY for section in briefing.sections.values())

@@ -102,8 +102,8 @@ async def test_it_does_not_wait_beyond_the_deadline() -> None:
     with model(Answer(429, headers={"retry-after": "60"})) as (server, endpoint):
         began = time.monotonic()
         with pytest.raises(StoreUnavailable):
-            await endpoint.summarise(MESSAGES, deadline=Deadline.after_ms(1500))
-    assert time.monotonic() - began < 1
+            await endpoint.summarise(MESSAGES, deadline=Deadline.after_ms(20_000))
+    assert time.monotonic() - began < 10
     assert len(server.asked) == 1
 
 
@@ -114,7 +114,7 @@ async def test_silence_ends_at_the_deadline(answer: Answer) -> None:
         began = time.monotonic()
         with pytest.raises(BudgetExceeded):
             await endpoint.summarise(MESSAGES, deadline=Deadline.after_ms(700))
-        assert 0.6 < time.monotonic() - began < 2
+        assert 0.6 < time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(

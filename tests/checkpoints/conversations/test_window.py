@@ -255,7 +255,7 @@ async def test_silence_ends_with_the_callers_time(talk: Talk) -> None:
     conversations = talk.with_summariser(Silent())
     await fill(conversations, 20)
 
-    added = await conversations.add("w", "t", said(21), deadline=Deadline.after_ms(400))
+    added = await conversations.add("w", "t", said(21), deadline=Deadline.after_ms(1_500))
 
     assert (added.new, added.summarised) == (True, SummaryOutcome.FAILED)
     assert await talk.said() == list(range(1, 22))

@@ -238,7 +238,7 @@ async def test_a_lost_word_costs_a_moment(paper: Journal, begin: Begin) -> None:
     (receipt,) = await task
 
     assert receipt.visible
-    assert time.monotonic() - begun_at < 2.0
+    assert time.monotonic() - begun_at < 10
 
 
 async def test_what_was_recorded_before_is_looked_for_at_once(paper: Journal, listener: VisibilitySubscriber) -> None:

@@ -90,14 +90,14 @@ async def test_a_caller_that_is_cancelled_leaves_nothing_running(world: World, s
 async def test_a_full_pool_ends_with_the_deadline(small: Graph) -> None:
     """Who cannot get a connection in time is told so, in time."""
     await small.read_text("warm", "RETURN 1", deadline=NEVER)
-    busy = asyncio.create_task(small.read_text("runaway", RUNAWAY, deadline=Deadline.after_ms(2500)))
+    busy = asyncio.create_task(small.read_text("runaway", RUNAWAY, deadline=Deadline.after_ms(4000)))
     await asyncio.sleep(0)
     start = time.monotonic()
 
     with pytest.raises(BudgetExceeded):
         await small.read_text("other", "RETURN 1", deadline=Deadline.after_ms(300))
 
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 3.5
     with pytest.raises(BudgetExceeded):
         await busy
 

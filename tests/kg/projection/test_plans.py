@@ -24,5 +24,5 @@ async def test_a_graph_that_is_away_is_asked_once() -> None:
 
     assert await warm_writing(graph, AWAITED) == 0
 
-    assert time.monotonic() - begun_s < 2.0
+    assert time.monotonic() - begun_s < 10
     await graph.close()

@@ -63,7 +63,7 @@ async def test_a_silent_graph_costs_its_readers_nothing_and_comes_back(far: Far)
 
     assert set(errors) <= {GraphUnavailable, BudgetExceeded}
     assert errors.count(BudgetExceeded) <= 1, "one tries, if it is time to"
-    assert took_s < 1.0
+    assert took_s < 3.0
     assert far.graph.most_running <= 10
     far.proxy.flow()
     back = time.monotonic()

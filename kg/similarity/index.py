@@ -31,15 +31,21 @@ from imem.journal.postgres.rows import execute, rows
 from imem.kg.similarity.embedders import Embedder
 from imem.kg.similarity.neighbours import Build, FeatureCache, place
 from imem.kg.similarity.scoring import RULES, hash64, words_of
-from imem.kg.similarity.vectors import EmbeddingModel, embed, model_of, models, store_deadline
+from imem.kg.similarity.vectors import EmbeddingModel, embed, index_vectors, model_of, models, store_deadline
 
 log = structlog.get_logger()
 
-DUE_ROWS: Final = 400
-"""Due rows read for one batch; an analysis with its claims has a few."""
-
 PAGE: Final = 160
-"""Most analyses in one transaction, about a second under the lock on neighbours: small pages rewrite more lists."""
+"""Most analyses in one transaction, which takes about a second under the lock on neighbours."""
+
+IMPORT_PAGE: Final = 640
+"""The same after an import, where nobody waits for them: each analysis changes a dozen lists, which overlap."""
+
+ROWS_OF_ONE: Final = 3
+"""Due rows of an analysis with its claims, about: so many times a page are read for it."""
+
+DUE_ROWS: Final = PAGE * ROWS_OF_ONE
+"""Due rows read for a page."""
 
 QUESTIONS_PAGE: Final = 1_000
 """Questions stored in one statement."""
@@ -196,7 +202,9 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
     known = FeatureCache()
     if await _imported(database):
         # Each is compared once where all of an import have their vectors: another that comes later may not find it.
+        await database.commit("import_model", {"model": model.number}, deadline=store_deadline())
         total += UpdateReport(vectors=await embed_missing(database, embedder, model, throttle=throttle))
+        await index_vectors(database, model)
     while not throttle.over():
         done = await _update_page(database, embedder, model, known)
         if done is None:
@@ -234,8 +242,9 @@ async def _update_page(
 ) -> UpdateReport | None:
     """Compare a page of due analyses, the next first; None when none is due."""
     async with database.transaction(store_deadline()) as conn:
-        found = await next_due(conn, QUEUE, ("Analysis",), DUE_ROWS)
-        keys = list(dict.fromkeys(one.key for one in found))[:PAGE]
+        found = await next_due(conn, QUEUE, ("Analysis",), IMPORT_PAGE * ROWS_OF_ONE)
+        some = list(dict.fromkeys(one.key for one in found))
+        keys = some[: IMPORT_PAGE if found and found[0].later else PAGE]
         # An analysis has a row for each of its claims; those that an import recorded later are further back.
         due = await due_of(conn, QUEUE, "Analysis", keys)
     if not due:
@@ -250,7 +259,8 @@ async def _update_page(
             if build.rules == RULES:
                 changed |= await place(conn, build, keys, known)
         await finish_due(conn, QUEUE, due)
-    return UpdateReport(len(keys), made, len(changed), more=len(found) == DUE_ROWS)
+    more = len(some) > len(keys) or len(found) == IMPORT_PAGE * ROWS_OF_ONE
+    return UpdateReport(len(keys), made, len(changed), more=more)
 
 
 async def note_questions(database: Database, keys: Sequence[str] | None = None) -> None:

@@ -118,8 +118,8 @@ class FeatureCache:
 
 Lists = dict[str, list[Neighbour]]
 Distances = dict[str, dict[str, float]]
-Offers = dict[str, dict[str, Neighbour | None]]
-"""Analysis → another → what the first is as a neighbour of it; None for none."""
+Offers = dict[str, dict[str, float | None]]
+"""Analysis → another → the score of the two; None where they are no neighbours."""
 
 
 async def nearest(conn: Connection, model: int, keys: Sequence[str]) -> Distances:
@@ -149,7 +149,7 @@ async def place(conn: Connection, build: Build, keys: Sequence[str], known: Feat
     features = await known.of(conn, others | own.keys())
     offers = {
         key: {
-            other: _offered(near[key].get(other), features[other], features[key])
+            other: _score(near[key].get(other), features[key], features[other])
             for other in near[key].keys() | naming[key]
             if other in features
         }
@@ -160,7 +160,7 @@ async def place(conn: Connection, build: Build, keys: Sequence[str], known: Feat
     lists = dict(before)
     fallen: set[str] = set()
     for key, offered in offers.items():
-        lists[key] = reranked(features[key], list(near[key].items()), features)
+        lists[key] = ranked(Neighbour(value, other) for other, value in offered.items() if value is not None)
         fallen |= {other for other, one in offered.items() if other in lists and _offer(lists, other, key, one)}
     await _rebuild_lists(conn, build, sorted(fallen - set(keys)), lists, known)
     changed = {key for key, found in lists.items() if found != before.get(key, [])}
@@ -168,11 +168,9 @@ async def place(conn: Connection, build: Build, keys: Sequence[str], known: Feat
     return changed
 
 
-def _offered(distance: float | None, other: Features, own: Features) -> Neighbour | None:
-    """Return an analysis as a neighbour of another; None where it is too far away, or they are not compared."""
-    if distance is None or not comparable(other, own):
-        return None
-    return Neighbour(score(1.0 - distance, other, own), own.key)
+def _score(distance: float | None, one: Features, other: Features) -> float | None:
+    """Return the score of two, of either as a neighbour of the other; None where they are too far or not compared."""
+    return None if distance is None or not comparable(one, other) else score(1.0 - distance, one, other)
 
 
 async def _affected(conn: Connection, build: Build, offers: Offers, naming: Mapping[str, set[str]]) -> set[str]:
@@ -190,17 +188,17 @@ async def _affected(conn: Connection, build: Build, offers: Offers, naming: Mapp
     }
     return containing | {
         other
-        for offered in offers.values()
-        for other, one in offered.items()
-        if one is not None and (other not in last or rank_of(one) < last[other])
+        for key, offered in offers.items()
+        for other, value in offered.items()
+        if value is not None and (other not in last or rank_of(Neighbour(value, key)) < last[other])
     }
 
 
-def _offer(lists: Lists, other: str, key: str, offered: Neighbour | None) -> bool:
+def _offer(lists: Lists, other: str, key: str, offered: float | None) -> bool:
     """Insert, move or remove *key* in the list of *other*; return whether its score fell or it was removed."""
     standing = next((one.score for one in lists[other] if one.key == key), None)
     rest = [one for one in lists[other] if one.key != key]
-    lists[other] = ranked(rest if offered is None else [*rest, offered])
+    lists[other] = ranked(rest if offered is None else [*rest, Neighbour(offered, key)])
     now = next((one.score for one in lists[other] if one.key == key), 0.0)
     return standing is not None and now < standing
 

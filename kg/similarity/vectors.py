@@ -83,10 +83,14 @@ async def model_of(database: Database, embedder: Embedder) -> EmbeddingModel:
         await database.execute("add_model", named, deadline=store_deadline())
         found = await models(database)
     model = next(one for one in found if one.is_of(embedder))
-    await database.commit(
-        "index_model", {"model": model.number, "dimension": model.dimension}, deadline=store_deadline()
-    )
+    await index_vectors(database, model)
     return model
+
+
+async def index_vectors(database: Database, model: EmbeddingModel) -> None:
+    """Create the index of the vectors of *model*, if it does not exist."""
+    given = {"model": model.number, "dimension": model.dimension}
+    await database.commit("index_model", given, deadline=store_deadline())
 
 
 async def model_number(database: Database, embedder: Embedder, *, deadline: Deadline) -> int:

@@ -23,6 +23,10 @@ ON CONFLICT (model_id, dimension) DO NOTHING
 -- Creates the index of a model's vectors, if it does not exist.
 SELECT imem_embedding_index_v1(%(model)s::smallint, %(dimension)s)
 
+-- import_model --
+-- Drops the index of a model's vectors where an import brings most of them; index_model makes it again.
+SELECT imem_embedding_import_v1(%(model)s::smallint)
+
 -- statements_to_embed --
 -- Cores and corrections of the given analyses of which a model lacks a vector, each with the question of its subject that was
 -- recorded by then, and once more with each later one, dated when both count. Parameters: model, keys, chars (most of a long
@@ -90,16 +94,17 @@ ON CONFLICT (model, kind, key, position, question) DO NOTHING
 
 -- mark_current_embeddings --
 -- Marks, of the vectors of each given analysis, which is the current one, and whether it is the only one.
-UPDATE embedding AS e SET standing = s.stands, sole = (s.statements = 1)
-FROM (
-    SELECT x.key, x.position, x.question, count(*) OVER (PARTITION BY x.key) AS statements, row_number() OVER (
-        PARTITION BY x.key ORDER BY x.corrects DESC, CASE WHEN x.corrects THEN x.order_key END DESC, x.order_key, x.question DESC
+UPDATE embedding AS e SET standing = s.stands, sole = s.sole
+FROM unnest(%(keys)s::text[]) AS w (key)
+-- For each analysis by itself: before the table has statistics, a plan for all at once reads every vector.
+CROSS JOIN LATERAL (
+    SELECT x.ctid, count(*) OVER () = 1 AS sole, row_number() OVER (
+        ORDER BY x.corrects DESC, CASE WHEN x.corrects THEN x.order_key END DESC, x.order_key, x.question DESC
     ) = 1 AS stands
     FROM embedding AS x
-    WHERE x.model = %(model)s::smallint AND x.kind = 'Analysis' AND x.key = ANY (%(keys)s::text[])
+    WHERE x.model = %(model)s::smallint AND x.kind = 'Analysis' AND x.key = w.key
 ) AS s
-WHERE e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = s.key AND e.position = s.position AND e.question = s.question
-  AND (e.standing <> s.stands OR e.sole <> (s.statements = 1))
+WHERE e.ctid = s.ctid AND (e.standing <> s.stands OR e.sole <> s.sole)
 
 -- due_of_profiles --
 -- Queues all analyses of a company whose profile, in one of the given events, changes its sector or size.
@@ -259,9 +264,12 @@ JOIN embedding AS b ON b.model = %(model)s::smallint AND b.kind = 'Analysis' AND
 -- The features of analyses beside their text, as of a moment.
 SELECT w.key, c.subject_id, coalesce(p.sector, m.sector) AS sector, p.size_class AS size, m.question, m.series_id,
     ARRAY(
-        SELECT DISTINCT f.payload -> 'core' ->> 'metric' FROM event AS f
-        WHERE f.analysis_id = w.key AND f.kind = 'record.Finding' AND f.payload -> 'core' ->> 'metric' IS NOT NULL
-          AND f.known_at <= %(known_until)s AND f.recorded_at <= %(recorded_until)s
+        -- By the analysis alone: right after a load, when statistics are old, the index of all claims looks smaller than it is.
+        SELECT DISTINCT f.metric FROM (
+            SELECT b.kind, b.payload -> 'core' ->> 'metric' AS metric, b.known_at, b.recorded_at FROM event AS b
+            WHERE b.analysis_id = w.key OFFSET 0
+        ) AS f
+        WHERE f.kind = 'record.Finding' AND f.metric IS NOT NULL AND f.known_at <= %(known_until)s AND f.recorded_at <= %(recorded_until)s
     ) AS metrics,
     ARRAY(
         SELECT DISTINCT l.payload ->> 'to_key' FROM event AS l

@@ -40,7 +40,7 @@ BEGIN
           AND (p.prosecdef AND p.prorettype = 'trigger'::regtype
             OR p.proname IN (
                 'imem_grant_application', 'imem_grant_curators', 'imem_grant_pipelines', 'imem_curates_v1',
-                'imem_note_questions_v1', 'imem_note_open_writers_v1', 'imem_embedding_index_v1', 'imem_embedding_drop_v1',
+                'imem_note_questions_v1', 'imem_note_open_writers_v1', 'imem_embedding_index_v1', 'imem_embedding_drop_v1', 'imem_embedding_import_v1',
                 'set_vectors_v1', 'drop_unused_indexes_v1', 'merge_memories_v1', 'maintain_memories_v1', 'project_texts_v1', 'set_text_vectors_v1',
                 'add_reflection_v1', 'end_items_v1', 'retain_signals_v1'))
     LOOP
@@ -80,7 +80,7 @@ BEGIN
         'GRANT INSERT, UPDATE, DELETE ON view_version, view_row, view_current TO %I',
         'GRANT UPDATE ON workflow.gate_state TO %I',
         'GRANT EXECUTE ON FUNCTION imem_note_questions_v1, imem_note_open_writers_v1, imem_embedding_index_v1, '
-            'imem_embedding_drop_v1, recall.set_vectors_v1, recall.drop_unused_indexes_v1, recall.merge_memories_v1, '
+            'imem_embedding_drop_v1, imem_embedding_import_v1, recall.set_vectors_v1, recall.drop_unused_indexes_v1, recall.merge_memories_v1, '
             'recall.maintain_memories_v1, recall.project_texts_v1, recall.set_text_vectors_v1, recall.add_reflection_v1, recall.retain_signals_v1 TO %I',
         'GRANT UPDATE (model, vector) ON recall.situation TO %I',
         'GRANT UPDATE (consolidated_at) ON recall.memory_namespace TO %I'

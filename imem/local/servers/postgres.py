@@ -353,6 +353,9 @@ class Postgres(Server):
             # No statement of an agent that waits is worth compiling.
             "-c",
             "jit=off",
+            # A load brings more in a minute than there was: plans by old statistics read whole tables for each row.
+            "-c",
+            "autovacuum_naptime=10s",
         )  # fmt: skip - an option and its value belong on one line
         cwd = Path("/") if self._user is not None else self.data
         return Command(argv, cwd, run_as=self._user, stop_signal=signal.SIGINT, death_signal=signal.SIGINT)

@@ -157,6 +157,27 @@ async def test_what_is_stated_today_does_not_wait_for_an_import(house: House) ->
     assert not await house.rows("SELECT FROM due_row WHERE queue = 'similar' AND NOT later")
 
 
+async def test_the_vectors_of_an_import_are_indexed_once_for_all(house: House) -> None:
+    """Not one by one; who ends between the two leaves a search that is exact, and the next run makes the index."""
+    indexes = "SELECT FROM pg_class WHERE relname LIKE 'embedding_hnsw_%%'"
+    await house.say(*crowd(20))
+    await house.update()
+    assert len(await house.rows(indexes)) == 1
+    many = (
+        analysis(f"b{nth}", f"company:B{nth}", f"near {TOPICS[nth % 6]} {nth}", day(nth / 500)) for nth in range(500)
+    )
+    await house.say(*many)
+    house.embedder = Tired()
+    with pytest.raises(StoreUnavailable):
+        await house.update()
+    assert await house.rows(indexes) == []
+    house.embedder = Directions()
+    done = await house.update()
+    assert (done.analyses, done.more) == (500, False)
+    assert len(await house.rows(indexes)) == 1
+    assert agree(await house.lists(), await exact(house)) >= 0.95
+
+
 async def test_a_correction_moves_an_analysis(house: House) -> None:
     """It leaves the lists in which it fell back, and those get whoever stood behind it."""
     lines = crowd(40)

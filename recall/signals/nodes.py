@@ -7,20 +7,24 @@ Nodes of LangGraph's graphs: earlier signals in the state, and an agent node tha
     builder.add_node("memory", memory_node(memory, ["macro", "polls"]))
     builder.add_node("macro", remembering(macro, "macro", memory))
 
-Nothing here imports LangGraph. With :class:`imem.Memory` nodes are coroutines, with ``Memory.sync()`` plain functions.
+A state is a mapping, a dataclass or a model of pydantic. With :class:`imem.Memory` nodes are coroutines, with
+``Memory.sync()`` plain functions. Nothing here imports LangGraph.
 Nothing of it stops an agent: what fails is logged, and says so in the audit.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import operator
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial, wraps
 from typing import Annotated, Any, Final, Protocol, TypedDict
 
 import structlog
+from pydantic import BaseModel
 
 from imem.journal.errors import BadInput, ImemError, StoreUnavailable
 from imem.recall.metrics import SIGNAL_CONTEXT
@@ -32,7 +36,9 @@ from imem.recall.subjects import PREFIXES
 
 log = structlog.get_logger()
 
-State = Mapping[str, Any]
+State = Any
+"""A mapping, or an object with the keys as its fields: a dataclass or a model of pydantic."""
+
 Node = Callable[..., Any]
 
 MARKET: Final = "market_id"
@@ -64,7 +70,7 @@ def merge_by_agent(left: Mapping[str, Any] | None, right: Mapping[str, Any] | No
 
 class SignalState(TypedDict, total=False):
     """
-    The keys of a state that the nodes read and write; a graph's own state adds others.
+    The keys of a state that the nodes read and write; a graph's own state adds others, or is a class with these fields.
 
     Attributes:
         market_id: the subject: its whole id, such as ``market:fed-june``, or a name.
@@ -108,44 +114,49 @@ def remembering(node: Node, agent_name: str, memory: SignalMemory, *, deadline_m
     leave out the agent, the subject and the analysis. The audit log gets what it changes against the newest earlier
     one. An error of *node* itself is raised as it is.
 
+    Beside the time of *node*, it takes *deadline_ms* at most for reading, and then 2 s at most for recording, whatever
+    Postgres does: a new signal is not given up because the read was slow. Where the state names a subject that the read
+    did not find out, that is tried once more within *deadline_ms*.
+
     Args:
         node: takes the state, and whatever else LangGraph gives it.
         agent_name: whose signals; the actor of *memory* records them.
         memory: where they are recorded, and read unless the state has them already.
-        deadline_ms: as of :func:`memory_node`.
+        deadline_ms: of reading; as of :func:`memory_node`.
     """
 
     def run(state: State, *more: Any, **named: Any) -> Steps:
-        known, audited = (state.get(MEMORY) or {}).get(agent_name), list[dict[str, Any]]()
+        known, audited = (_value(state, MEMORY) or {}).get(agent_name), list[dict[str, Any]]()
         if not isinstance(known, AgentMemory):
             found, audited = yield from _read(memory, state, [agent_name], deadline_ms)
             known = found[agent_name]
         section = memory_prompt(known)
         SIGNAL_CONTEXT.observe(len(section))
         audited.append({"event": "signals_shown", "agent": agent_name, "subject": known.subject_id, "context": section})
-        prompt = "\n\n".join(part for part in (state.get(PROMPT), section) if part)
-        update = yield lambda: node({**state, PROMPT: prompt}, *more, **named)
-        values = _values_of(update)
-        if values is None:
+        prompt = "\n\n".join(part for part in (_value(state, PROMPT), section) if part)
+        update = yield lambda: node(_with(state, PROMPT, prompt), *more, **named)
+        inner = _written(update)
+        if not _has_keys(inner):
             return update
-        signals = values.get(SIGNALS)
+        signals = _value(inner, SIGNALS)
         if (given := signals.get(agent_name) if isinstance(signals, Mapping) else signals) is not None:
             audited += yield from _record(memory, state, given, known, deadline_ms)
-        values = {**values, AUDIT: [*(values.get(AUDIT) or ()), *audited]}
-        return values if update is None or isinstance(update, Mapping) else dataclasses.replace(update, update=values)
+        inner = _with(inner, AUDIT, [*(_value(inner, AUDIT) or ()), *audited])
+        return dataclasses.replace(update, update=inner) if _is_command(update) else inner
 
     return wraps(node)(_runner(memory, run))
 
 
 def _read(memory: SignalMemory, state: State, agents: Sequence[str], deadline_ms: float | None) -> Steps:
     """Return the memories of *agents* and their audit record; a wrong argument or right is an empty memory too."""
-    subject = state.get(MARKET)
+    subject, begun_s = _value(state, MARKET), time.monotonic()
     try:
-        found = yield lambda: memory.signal_histories(subject, list(agents), deadline_ms=deadline_ms)  # type: ignore[arg-type]  # checked there
+        found = yield lambda: memory.signal_histories(subject, list(agents), deadline_ms=deadline_ms)
     except ImemError as error:
         log.warning("signals.not_read", subject=str(subject), agents=list(agents), reason=str(error))
         found = empty_memories(agents, str(subject or "unknown"), reason=str(error), error=error_kind(error))
-    return found, [{**retrieval_record(found), "subject": str(subject)}]
+    took_ms = (time.monotonic() - begun_s) * 1000.0
+    return found, [{**retrieval_record(found, took_ms), "subject": str(subject)}]
 
 
 def _record(memory: SignalMemory, state: State, given: Any, known: AgentMemory, deadline_ms: float | None) -> Steps:
@@ -156,7 +167,7 @@ def _record(memory: SignalMemory, state: State, given: Any, known: AgentMemory, 
             if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
                 raise BadInput("signals", f"of {agent} is no signal and no object of its values.")
             about = {} if "market_id" in given else (yield from _subject(memory, state, known, deadline_ms))
-            own = {ANALYSIS: state.get(ANALYSIS), **about}
+            own = {ANALYSIS: _value(state, ANALYSIS), **about}
             given = AgentSignal(**{**own, **given, "agent_name": agent})
         done: RecordedSignal = yield lambda: memory.record_signal(given, history=known)
     except ImemError as error:
@@ -175,23 +186,56 @@ def _record(memory: SignalMemory, state: State, given: Any, known: AgentMemory, 
 
 def _subject(memory: SignalMemory, state: State, known: AgentMemory, deadline_ms: float | None) -> Steps:
     """Return the fields that name the subject of the state; a name is looked up again if *known* could not be read."""
-    subject = state.get(MARKET)
+    subject = _value(state, MARKET)
     if known.error is not None and not str(subject).startswith(PREFIXES):
         # A name is no id: it may be a company's, or that of several subjects.
         agent = known.agent_name
-        found = yield lambda: memory.signal_histories(subject, [agent], deadline_ms=deadline_ms)  # type: ignore[arg-type]  # checked there
+        found = yield lambda: memory.signal_histories(subject, [agent], deadline_ms=deadline_ms)
         known = found[agent]
         if known.error is not None:
             raise StoreUnavailable(f"The subject {subject!r} could not be looked up.")
     return {"market_id": known.market_id, "subject_kind": known.subject_kind}
 
 
-def _values_of(update: Any) -> dict[str, Any] | None:
-    """Return the values that a node writes, also inside a command of the graph; None where there are none to add to."""
-    if update is None:
-        return {}
-    inner = update if isinstance(update, Mapping) else getattr(update, "update", None)
-    return dict(inner) if isinstance(inner, Mapping) else None
+def _is_command(update: Any) -> bool:
+    """Return whether a node's update is a command of the graph, which holds what is written."""
+    return dataclasses.is_dataclass(update) and hasattr(update, "goto") and hasattr(update, "update")
+
+
+def _written(update: Any) -> Any:
+    """Return what a node writes to the state, also inside a command."""
+    inner = update.update if _is_command(update) else update
+    return {} if inner is None else inner
+
+
+def _has_keys(given: Any) -> bool:
+    """Return whether *given* has the keys of a state, and not another shape of an update, which is passed on."""
+    return isinstance(given, Mapping | BaseModel) or dataclasses.is_dataclass(given)
+
+
+def _value(state: State, key: str) -> Any:
+    """Return a value of a state; None where it has no such key."""
+    return state.get(key) if isinstance(state, Mapping) else getattr(state, key, None)
+
+
+def _with(state: State, key: str, value: Any) -> State:
+    """
+    Return a copy of a state with another value.
+
+    Raises:
+        BadInput: it has slots, and none of that name.
+    """
+    if isinstance(state, Mapping):
+        return {**state, key: value}
+    if isinstance(state, BaseModel):
+        return state.model_copy(update={key: value})
+    changed = copy.copy(state)
+    try:
+        # As the class may be frozen; and made anew, it would check and compute its other fields again.
+        object.__setattr__(changed, key, value)
+    except AttributeError:
+        raise BadInput(key, f"is no field of {type(state).__name__}, which has slots.") from None
+    return changed
 
 
 def _runner(memory: SignalMemory, steps: Callable[..., Steps]) -> Node:

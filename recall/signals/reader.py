@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -54,6 +54,7 @@ class SignalRequest:
         actor: who reads.
         deadline: when the answer is due.
         moment: as of when; it may ask Postgres too, and is part of each attempt. None for now.
+        begun_s: when it began, in seconds of :func:`time.monotonic`.
     """
 
     subject: str
@@ -62,6 +63,7 @@ class SignalRequest:
     actor: Actor
     deadline: Deadline
     moment: Moment | None = None
+    begun_s: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class SignalReader:
         _, market_id = subject_of(request.subject)
         if not request.agents or not self.policy.shows(market_id):
             return empty_memories(request.agents, request.subject, reason=SWITCHED_OFF)
-        begun_s, attempt = time.monotonic(), 1
+        attempt = 1
         resource = Resource(ResourceType.GRAPH, request.subject)
         await self._gateway.authorize(resource, Action.READ, deadline=request.deadline, actor=request.actor)
         error: ImemError | None = None
@@ -154,24 +156,22 @@ class SignalReader:
                     break
             await asyncio.sleep(pause_s)
             attempt += 1
-        took_ms = (time.monotonic() - begun_s) * 1000.0
         if error is not None:
-            return self.failed(request, error, attempts=attempt, took_ms=took_ms)
-        self._account(request, found, took_ms)
+            return self.failed(request, error, attempts=attempt)
+        self._account(request, found)
         return found
 
-    def failed(
-        self, request: SignalRequest, error: ImemError, *, attempts: int = 0, took_ms: float = 0.0
-    ) -> dict[str, AgentMemory]:
+    def failed(self, request: SignalRequest, error: ImemError, *, attempts: int = 0) -> dict[str, AgentMemory]:
         """Return empty memories of a read that failed, and account for it."""
         reason, kind = sentence(str(error)), error_kind(error)
         found = empty_memories(request.agents, request.subject, reason=reason, error=kind, attempts=attempts)
-        self._account(request, found, took_ms)
+        self._account(request, found)
         return found
 
-    def _account(self, request: SignalRequest, found: Mapping[str, AgentMemory], took_ms: float) -> None:
+    def _account(self, request: SignalRequest, found: Mapping[str, AgentMemory]) -> None:
         """Count, watch and audit a read."""
-        record = retrieval_record(found, took_ms=round(took_ms, 1))
+        took_ms = (time.monotonic() - request.begun_s) * 1000.0
+        record = retrieval_record(found, took_ms)
         SIGNAL_READS.labels(record["error_kind"] or "read").inc()
         SIGNAL_SECONDS.observe(took_ms / 1000.0)
         SIGNALS_SKIPPED.inc(record["skipped"])
@@ -233,7 +233,7 @@ def error_kind(error: ImemError) -> ErrorKind:
             return ErrorKind.QUERY
 
 
-def retrieval_record(found: Mapping[str, AgentMemory], **more: Any) -> dict[str, Any]:
+def retrieval_record(found: Mapping[str, AgentMemory], took_ms: float) -> dict[str, Any]:
     """Return what the audit keeps of a read."""
     one = next(iter(found.values()), None)
     return {
@@ -246,7 +246,7 @@ def retrieval_record(found: Mapping[str, AgentMemory], **more: Any) -> dict[str,
         "success": one is not None and one.error is None,
         "attempt": one.attempts if one is not None else 0,
         "error_kind": one.error.value if one is not None and one.error is not None else None,
-        **more,
+        "took_ms": round(took_ms, 1),
     }
 
 

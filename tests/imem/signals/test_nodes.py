@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import psutil
 import psycopg
@@ -15,14 +17,16 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from psycopg import sql
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 
+from imem.journal.errors import BadInput
 from imem.journal.settings import Role
 from imem.kg.model import Company
 from imem.langgraph import ImemSaver, SignalState, memory_node, remembering
 from imem.local.supervisor import LocalStack
 from imem.memory import Memory
 from imem.recall.signals import AgentMemory
+from imem.recall.signals.nodes import merge_by_agent
 from tests.conftest import settings_for
 from tests.imem.memory.conftest import House
 from tests.imem.signals.conftest import memory_of, signal
@@ -117,6 +121,75 @@ async def test_agents_in_branches_are_shown_their_own_and_what_they_conclude_is_
     assert all(row["request_context"]["changes"][0]["type"] == "direction_change" for row in rows)
 
 
+@dataclass(frozen=True, slots=True)
+class FrozenState:
+    """A state as a dataclass, which cannot be changed, nor given other fields."""
+
+    market_id: str
+    system_prompt: str = "You forecast."
+    analysis_id: str | None = None
+    memory_context: Annotated[dict[str, AgentMemory], merge_by_agent] = field(default_factory=dict)
+    signals: Annotated[dict[str, Any], merge_by_agent] = field(default_factory=dict)
+    audit_log: Annotated[list[dict[str, Any]], operator.add] = field(default_factory=list)
+
+
+class CheckedState(BaseModel, frozen=True, extra="forbid"):
+    """A state as a model of pydantic."""
+
+    market_id: str
+    system_prompt: str = "You forecast."
+    analysis_id: str | None = None
+    memory_context: Annotated[dict[str, AgentMemory], merge_by_agent] = {}
+    signals: Annotated[dict[str, Any], merge_by_agent] = {}
+    audit_log: Annotated[list[dict[str, Any]], operator.add] = []
+
+
+@pytest.mark.parametrize("returns", ["a mapping", "a state", "a command"])
+@pytest.mark.parametrize("kind", [SignalState, FrozenState, CheckedState])
+async def test_states_are_mappings_dataclasses_or_models(shared: House, kind: Any, returns: str) -> None:
+    """A node is given a state of the graph's class, with the section in its prompt, and may return one."""
+    market, seen = f"market:{kind.__name__}-{returns}", list[Any]()
+
+    def conclude(state: Any) -> Any:
+        seen.append(state)
+        given = {"direction": "YES", "fair_probability": 0.6, "confidence": 0.8, "key_drivers": ["Wages"]}
+        written = {"market_id": market, "signals": {"ann": given}, "audit_log": [{"event": "own"}]}
+        if returns == "a mapping":
+            return written
+        whole = kind(**written)
+        return Command(update=whole) if returns == "a command" else whole
+
+    async with memory_of(shared) as memory:
+        builder = StateGraph(kind)
+        builder.add_node("memory", memory_node(memory, ["ann"]))
+        builder.add_node("ann", remembering(conclude, "ann", memory))
+        builder.add_edge(START, "memory")
+        builder.add_edge("memory", "ann")
+        builder.add_edge("ann", END)
+        graph = builder.compile()
+        given = {"market_id": market, "system_prompt": "You forecast."}
+        await graph.ainvoke({**given, "analysis_id": f"{market}/1"})
+        state = await graph.ainvoke({**given, "analysis_id": f"{market}/2"})
+        assert (await memory.signals(market)).signals[0].analysis_id == f"{market}/2"
+    prompts = [one["system_prompt"] if kind is SignalState else one.system_prompt for one in seen]
+    assert all(isinstance(one, dict if kind is SignalState else kind) for one in seen)
+    assert prompts[0].startswith("You forecast.\n\n## Your Previous Analysis\n\nNo previous analysis")
+    assert '• "Wages"' in prompts[1]
+    assert state["system_prompt"] == "You forecast.", "the section is the node's own"
+    assert events(state) == ["signals_read", "own", "signals_shown", "signal_recorded"]
+
+
+async def test_a_state_that_can_hold_no_prompt_is_named(shared: House) -> None:
+    @dataclass(slots=True)
+    class Bare:
+        market_id: str
+
+    async with memory_of(shared) as memory:
+        with pytest.raises(BadInput, match="Bare") as error:
+            await remembering(lambda _: None, "ann", memory)(Bare("market:bare"))
+        assert error.value.field == "system_prompt"
+
+
 async def test_a_command_and_a_node_that_concludes_nothing_are_passed_on(shared: House) -> None:
     async with memory_of(shared) as memory:
         state = {"market_id": "market:commands"}
@@ -175,7 +248,7 @@ async def test_without_postgres_an_agent_runs_in_time_with_an_empty_memory(share
             took_s = time.monotonic() - begun_s
             if how == "full":
                 limited(shared, -1)
-        # A read, and a recording.
+        # A read, and a recording, which has two seconds of its own.
         assert took_s < (BUDGET_MS + 2_000) / 1000 + BUSY_S
         assert "could not be read" in seen["ann"], "it ran"
         found = state["memory_context"]["ann"]
@@ -185,6 +258,7 @@ async def test_without_postgres_an_agent_runs_in_time_with_an_empty_memory(share
         assert found.error == kind
         read = state["audit_log"][0]
         assert (read["event"], read["success"], read["error_kind"]) == ("signals_read", False, kind)
+        assert 0 < read["took_ms"] <= took_s * 1000
         assert events(state)[1:] == ["signals_shown", "signal_not_recorded"]
         proxy.flow()
         if how == "refused":
@@ -195,6 +269,7 @@ async def test_without_postgres_an_agent_runs_in_time_with_an_empty_memory(share
         market,
     )
     assert [(row["outcome"], row["request_context"]["error_kind"]) for row in rows] == [(kind, kind)]
+    assert rows[0]["request_context"]["took_ms"] > 0
 
 
 @contextmanager
@@ -304,6 +379,14 @@ async def test_a_name_that_was_not_found_out_is_no_market(shared: House) -> None
             assert (entry["event"], entry["error_kind"]) == ("signal_not_recorded", "validation")
     assert not shared.rows("SELECT FROM record_head WHERE subject_id IN ('market:Twin', 'market:unknown')")
     async with behind(shared) as (memory, proxy):
+        await memory.signals("market:rc7-names")
+        proxy.stall()
+        begun_s = time.monotonic()
+        state = await remembering(conclude("ann", seen), "ann", memory, deadline_ms=BUDGET_MS)({"market_id": "Solo"})
+        # A read, and another.
+        assert time.monotonic() - begun_s < 2 * BUDGET_MS / 1000 + BUSY_S
+        assert events(state) == ["signals_read", "signals_shown", "signal_not_recorded"]
+        proxy.flow()
 
         def late(state: Desk) -> Any:
             proxy.flow()

@@ -132,6 +132,13 @@ def _company(key: str, values: Values) -> Iterable[Passage]:
     yield Passage("Company", key, None, _sentences(profile.get("name") or key, ", ".join(filter(None, facts))))
 
 
+def _market(key: str, values: Values) -> Iterable[Passage]:
+    core, resolution = values.get("core") or {}, values.get("resolution") or {}
+    answer = resolution.get("resolution")
+    said = _sentences(core.get("question"), core.get("sector"), answer and f"Answer: {answer}", values.get("body"))
+    yield Passage("Market", key, None, said)
+
+
 def _decision(key: str, values: Values) -> Iterable[Passage]:
     core = values.get("core") or {}
     said = ", ".join(filter(None, (core.get("type"), core.get("action"), core.get("stance"))))
@@ -162,7 +169,7 @@ def _debate(key: str, values: Values) -> Iterable[Passage]:
 
 SOURCES: Final[Mapping[str, Source]] = {
     "Company": Source(("core", "profile"), _company),
-    "Market": Source(("core", "correction", "body"), _plain("Market", "question", "sector")),
+    "Market": Source(("core", "correction", "body", "resolution"), _market),
     "Analysis": Source(("core", "correction", "body"), _plain("Analysis", "summary")),
     "Finding": Source(("core", "correction", "body"), _plain("Finding", "statement", "key_drivers", author="agent")),
     "Decision": Source(("core", "correction", "body"), _decision),

@@ -216,6 +216,20 @@ async def test_as_of_a_day_nothing_later_shows(house: House, places: Places) -> 
         assert again == before
 
 
+async def test_a_question_is_found_by_its_answer_once_there_is_one(house: House, places: Places) -> None:
+    await desk(house)
+    settings = house.of("kate", Role.HUMAN_ADMIN).model_copy(update={"may_import": True})
+    async with Memory.open(settings) as memory:
+        answer = Market.Resolution(resolved_at=day(7), resolution="No, rates were held unchanged.")
+        await memory.record_groups(Market, "rate", {"resolution": answer}, known_at=day(7))
+        await project(house, places)
+        now = one(await memory.search("held unchanged", kinds=["subject"]), "rate")
+        assert now.text == "Will the central bank cut rates in June?\nAnswer: No, rates were held unchanged."
+        assert MemoryMatch.WORDS in now.found_by
+        before = one(await memory.search("central bank rates", kinds=["subject"], as_of=day(6)), "rate")
+        assert before.text == "Will the central bank cut rates in June?"
+
+
 async def test_the_outcome_of_a_decision_leaves_its_text_where_it_stands(house: House, places: Places) -> None:
     """The decision's event names no analysis, in which the text stands all the same."""
     await desk(house)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -146,6 +148,45 @@ async def test_corrupt_rows_cost_no_place(shared: House) -> None:
         # Of a day, rows that others wrote count from when they were made.
         then = await memory.signals("market:rc3", as_of=NOW - timedelta(hours=4))
         assert [one.id for one in then.signals] == [one["id"] for one in rows[3:6]]
+
+
+ROOT = Path(__file__).resolve().parents[3]
+
+EXISTING = """
+CREATE TABLE agent_signals (
+    id UUID PRIMARY KEY DEFAULT gen_random_uuid(), market_id VARCHAR(255) NOT NULL, recommendation_id UUID,
+    agent_name VARCHAR(100) NOT NULL, agent_type VARCHAR(50), fair_probability DECIMAL(5, 4), confidence DECIMAL(3, 2),
+    direction VARCHAR(10), key_drivers JSONB, metadata JSONB, created_at TIMESTAMPTZ DEFAULT now())
+"""
+
+
+async def test_a_table_that_another_program_keeps_is_read_as_it_is(shared: House) -> None:
+    """Copied by the statement that the page about signals shows, as often as one likes."""
+    page = (ROOT / "docs/how-to/signals.md").read_text()
+    [copy] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    rows = [
+        (uuid4(), uuid4(), "YES", "0.6200", "0.95", NOW - timedelta(hours=3)),
+        (uuid4(), None, "NO", "0.4000", "0.50", NOW - timedelta(hours=2)),
+        (uuid4(), None, "SIDEWAYS", "0.4000", "0.50", NOW - timedelta(hours=1)),
+    ]
+    with psycopg.connect(shared.admin_url, autocommit=True) as conn:
+        conn.execute(EXISTING)
+        conn.cursor().executemany(
+            "INSERT INTO agent_signals (id, recommendation_id, direction, fair_probability, confidence, created_at, "
+            "market_id, agent_name, agent_type, key_drivers, metadata) VALUES (%s, %s, %s, %s, %s, %s, "
+            "'theirs', 'ann', 'macro', '[\"Jobs\"]', '{\"model\": \"m\"}')",
+            rows,
+        )
+        assert [conn.execute(copy.encode()).rowcount for _ in range(2)] == [3, 0]
+        conn.execute("DROP TABLE agent_signals")
+    async with memory_of(shared) as memory:
+        found = await memory.signals("market:theirs")
+        assert ([one.id for one in found.signals], found.skipped) == ([rows[1][0], rows[0][0]], 1)
+        oldest = found.signals[-1]
+        assert (oldest.recommendation_id, oldest.fair_probability, oldest.confidence) == (str(rows[0][1]), 0.62, 0.95)
+        assert (oldest.agent_type, oldest.key_drivers, oldest.metadata) == ("macro", ("Jobs",), {"model": "m"})
+        done = await memory.record_signal(signal("market:theirs", direction="YES"), history=found)
+        assert [event.type for event in done.events][:1] == ["direction_change"]
 
 
 @pytest.mark.spec("RC-5")

@@ -8,6 +8,7 @@ from typing import Final, LiteralString
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
+import psutil
 import psycopg
 from psycopg import sql as composed
 from pydantic import SecretStr
@@ -102,3 +103,18 @@ def cloned(settings: Settings, template: str) -> Iterator[tuple[str, str]]:
             yield with_database(settings.postgres_url.get_secret_value(), name), with_database(admin, name)
         finally:
             conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Stop a server with all its processes, as SIGSTOP does."""
+    server = psutil.Process(pid)
+    server.suspend()
+    children = server.children(recursive=True)
+    for child in children:
+        child.suspend()
+    try:
+        yield
+    finally:
+        for process in (*children, server):
+            process.resume()

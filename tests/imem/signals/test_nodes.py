@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import operator
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import psutil
 import psycopg
 import pytest
 from langgraph.graph import END, START, StateGraph
@@ -31,7 +30,7 @@ from tests.conftest import settings_for
 from tests.imem.memory.conftest import House
 from tests.imem.signals.conftest import memory_of, signal
 from tests.proxy import SlowProxy, slowly, through
-from tests.servers import cloned, in_database, migrated_template
+from tests.servers import cloned, frozen, in_database, migrated_template
 
 BUDGET_MS = 400
 """Of a read, in milliseconds."""
@@ -270,21 +269,6 @@ async def test_without_postgres_an_agent_runs_in_time_with_an_empty_memory(share
     )
     assert [(row["outcome"], row["request_context"]["error_kind"]) for row in rows] == [(kind, kind)]
     assert rows[0]["request_context"]["took_ms"] > 0
-
-
-@contextmanager
-def frozen(pid: int) -> Iterator[None]:
-    """Stop a server with all its processes, as SIGSTOP does."""
-    server = psutil.Process(pid)
-    server.suspend()
-    children = server.children(recursive=True)
-    for child in children:
-        child.suspend()
-    try:
-        yield
-    finally:
-        for process in (*children, server):
-            process.resume()
 
 
 @pytest.mark.spec("RC-7")

@@ -16,6 +16,7 @@ from imem.journal.errors import BadInput, PermissionDenied, SettingsError, State
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from imem.kg.similarity.embedders import Vectors
+from imem.kg.similarity.index import run_lock
 from imem.kg.similarity.sentence_models import Purpose
 from imem.memory import Memory
 from imem.postmortem.trades.model import Bar, DecisionSnapshot, Position, Side, TickDecision, TradeStatus
@@ -50,10 +51,12 @@ def switched_on(house: House) -> House:
 
 
 def tick(deployment: str, nth: int, price: str, quantity: str, context: dict[str, Any] | None) -> Tick:
-    held = [Position("MU", Side.LONG, Decimal(quantity))] if Decimal(quantity) else []
+    held = [Position("MU", Side.SHORT if quantity.startswith("-") else Side.LONG, abs(Decimal(quantity)))]
     snapshot = DecisionSnapshot(context, {"size": quantity}, "approved") if context is not None else None
     decision = TickDecision(deployment, "momentum", "1.2", "r", snapshot=snapshot)
-    return Tick(START + timedelta(hours=nth), held, {"MU": Bar(Decimal(price))}, decision, {})
+    return Tick(
+        START + timedelta(hours=nth), held if Decimal(quantity) else [], {"MU": Bar(Decimal(price))}, decision, {}
+    )
 
 
 async def trade(memory: Memory, deployment: str) -> None:
@@ -96,6 +99,50 @@ async def test_what_came_of_situations_like_this(switched_on: House, desk: str, 
         assert contexts(await memory.trades.similar_situations(RALLY, deployment=desk, k=1)) == [RALLY]
         text = {"summary": "Any words.", "mood": "of another sort"}
         assert context_summary(text) == "Any words."
+
+
+async def test_a_decision_that_changes_sides_left_one_trade_and_entered_another(
+    switched_on: House, desk: str, places: Places
+) -> None:
+    """One situation of both; what only grew or shrank a position in between is none."""
+    async with memory_of(switched_on) as memory:
+        for nth, (quantity, context) in enumerate((("1", CALM), ("3", RALLY), ("2", RALLY), ("-2", CRASH))):
+            await record(memory, tick(desk, nth, f"{100 - nth}", quantity, context))
+        await make_vectors(switched_on, places)
+        calm, crash = await memory.trades.similar_situations(RALLY, deployment=desk)
+        assert (calm.context, crash.context) == (CALM, CRASH)
+        assert [(one.side, one.status) for one in crash.trades] == [
+            (Side.LONG, TradeStatus.CLOSED), (Side.SHORT, TradeStatus.OPEN)
+        ]  # fmt: skip
+        assert calm.trades == crash.trades[:1]
+
+
+@pytest.mark.parametrize("of", ["deployment", "skill"])
+async def test_the_newest_trades_alone_are_compared(
+    switched_on: House, desk: str, places: Places, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    async with memory_of(switched_on, f"ann-{desk}") as memory:
+        await trade(memory, desk)
+        await make_vectors(switched_on, places)
+        named: dict[str, Any] = {"deployment": desk} if of == "deployment" else {"skill": "momentum"}
+        for compared, found in ((2, [RALLY, CALM, CRASH]), (1, [CALM])):
+            monkeypatch.setattr("imem.postmortem.trades.situations.COMPARED", compared)
+            assert contexts(await memory.trades.similar_situations(RALLY, **named)) == found
+
+
+async def test_two_workers_do_not_make_the_same_vectors(switched_on: House, desk: str, places: Places) -> None:
+    """While one has the lock, another makes none, and asks for no other run."""
+    async with memory_of(switched_on) as memory:
+        await record(memory, tick(desk, 0, "100", "1", RALLY))
+
+    async def beside(database: Database, **_: Any) -> Any:
+        async with run_lock(database, "situations") as held:
+            assert held
+            return await make_vectors(switched_on, places)
+
+    assert await round_of(switched_on, beside) == {"vectors": 0, "more": False}
+    assert not places.texts
+    assert (await make_vectors(switched_on, places))["vectors"] >= 1
 
 
 async def test_as_of_a_moment(switched_on: House, desk: str, places: Places) -> None:

@@ -43,7 +43,7 @@ except ModuleNotFoundError as error:
         "imem.langgraph needs LangGraph, which is not installed: pip install 'institutional-memory[langgraph]'."
     ) from error
 
-__all__ = ["ImemSaver", "MemoryStore", "SignalState", "memory_node", "remembering"]
+__all__ = ["ImemSaver", "MemorySaver", "MemoryStore", "SignalState", "memory_node", "remembering"]
 
 S = TypeVar("S", bound="ImemSaver")
 
@@ -153,6 +153,10 @@ class ImemSaver(Saver):
             )
         self._address.setup()
         return SetupDone()
+
+
+MemorySaver = ImemSaver
+"""The same class, beside :class:`MemoryStore`. LangGraph's class of this name keeps nothing when its process ends."""
 
 
 @dataclass(frozen=True, slots=True)

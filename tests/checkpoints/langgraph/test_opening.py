@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from imem.checkpoints.langgraph import executors
 from imem.journal.errors import PostgresUnavailable, SchemaError, SettingsError, StackError, StatementRejected
 from imem.journal.postgres.pool import LONGEST_IDLE_S
-from imem.langgraph import ImemSaver
+from imem.langgraph import ImemSaver, MemorySaver
 from tests.checkpoints.langgraph.conftest import Base, chain, config, thread
 from tests.servers import in_database, with_database
 
@@ -31,6 +31,15 @@ def test_the_environment_names_the_server(base: Base, monkeypatch: pytest.Monkey
     monkeypatch.setenv("IMEM_POSTGRES_URL", base.url)
     with ImemSaver.open() as saver:
         assert saver.get_tuple(config(thread())) is None
+
+
+async def test_the_other_name_is_the_same_class(base: Base) -> None:
+    """Not LangGraph's, which keeps threads in memory: another saver reads what it has put."""
+    thread_id = thread()
+    async with MemorySaver.open(base.settings) as saver:
+        await chain(saver, thread_id, 1)
+    with ImemSaver.open(base.settings) as saver:
+        assert saver.get_tuple(config(thread_id)) is not None
 
 
 async def test_an_opening_is_used_as_often_as_one_likes(base: Base) -> None:

@@ -157,11 +157,12 @@ async def place(conn: Connection, build: Build, keys: Sequence[str], known: Feat
         if key in features
     }
     before = own | await _lists(conn, build, await _affected(conn, build, offers, naming) - own.keys())
-    lists = dict(before)
-    fallen: set[str] = set()
+    lists = before | {key: _best(offered) for key, offered in offers.items()}
+    taken: Offers = defaultdict(dict)
     for key, offered in offers.items():
-        lists[key] = ranked(Neighbour(value, other) for other, value in offered.items() if value is not None)
-        fallen |= {other for other, one in offered.items() if other in lists and _offer(lists, other, key, one)}
+        for other in offered.keys() & lists.keys():
+            taken[other][key] = offered[other]
+    fallen = {other for other, offered in taken.items() if _take(lists, other, offered)}
     await _rebuild_lists(conn, build, sorted(fallen - set(keys)), lists, known)
     changed = {key for key, found in lists.items() if found != before.get(key, [])}
     await _write(conn, build, sorted(changed), lists)
@@ -194,13 +195,15 @@ async def _affected(conn: Connection, build: Build, offers: Offers, naming: Mapp
     }
 
 
-def _offer(lists: Lists, other: str, key: str, offered: float | None) -> bool:
-    """Insert, move or remove *key* in the list of *other*; return whether its score fell or it was removed."""
-    standing = next((one.score for one in lists[other] if one.key == key), None)
-    rest = [one for one in lists[other] if one.key != key]
-    lists[other] = ranked(rest if offered is None else [*rest, Neighbour(offered, key)])
-    now = next((one.score for one in lists[other] if one.key == key), 0.0)
-    return standing is not None and now < standing
+def _best(offered: Mapping[str, float | None]) -> list[Neighbour]:
+    return ranked(Neighbour(value, key) for key, value in offered.items() if value is not None)
+
+
+def _take(lists: Lists, other: str, offered: Mapping[str, float | None]) -> bool:
+    """Insert, move or remove those *offered* in the list of *other*; return whether the score of one of them fell."""
+    before = lists[other]
+    lists[other] = ranked([*(one for one in before if one.key not in offered), *_best(offered)])
+    return any((offered[one.key] or 0.0) < one.score for one in before if one.key in offered)
 
 
 async def _lists(conn: Connection, build: Build, keys: Iterable[str]) -> Lists:

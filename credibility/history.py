@@ -11,8 +11,8 @@ later one can change it. A *timeline* holds a value and the moments at which it 
 statements of one clock, in order, into a timeline.
 
 - The effective statement of an outcome is its last correction, else its earliest statement; statements of agents
-  without the import right do not count. Of several outcomes the highest vintage is in force, of those of one vintage
-  the last.
+  without the import right do not count. Of several outcomes that are not withdrawn the highest vintage is in force, of
+  those of one vintage the last.
 - A claim is what its finding said before ``target_at``: later corrections change nothing. A finding that became known
   at ``target_at`` or later is no claim.
 - The reference is the mean probability of the baseline agents that claimed, each by the mean of its own claims. What an
@@ -74,12 +74,14 @@ class OutcomeValue(NamedTuple):
         vintage: 0 for the first number published.
         actual: the value.
         scope: its period and unit.
+        withdrawn: whether it was taken back, so that it settles nothing.
     """
 
     outcome_id: str
     vintage: int
     actual: float
     scope: QuestionScope = NO_SCOPE
+    withdrawn: bool = False
 
 
 class StatedClaim(NamedTuple):
@@ -274,7 +276,8 @@ def answers(
     steps = [fold_statements(statements, clock, _outcome) for statements in question.outcomes.values()]
 
     def force(moment: datetime) -> tuple[OutcomeValue, datetime] | None:
-        there = [settled for one in steps if (settled := one.at(moment)) is not None and settled.answer.scope == scope]
+        found = [settled for one in steps if (settled := one.at(moment)) is not None]
+        there = [one for one in found if one.answer.scope == scope and not one.answer.withdrawn]
         if not there:
             return None
         first = max(there, key=lambda one: (one.answer.vintage, one.order_key, one.answer.outcome_id))
@@ -502,7 +505,7 @@ def _content(
     peer_loss: float | None,
     context: ClaimContext,
 ) -> ScoreContent | None:
-    (outcome_id, vintage, actual, _), since = answer
+    (outcome_id, vintage, actual, *_), since = answer
     judged = judge(metric, claim, actual)
     if judged is None:
         return None

@@ -83,7 +83,7 @@ def judge(metric: Metric, claim: Claim, actual: float) -> Judgement | None:
     """Return how *claim* turned out, or None if claim or outcome has no value of the metric's kind."""
     match metric.kind:
         case "binary":
-            return _binary(claim.probability, actual)
+            return _binary(claim.probability, actual) if metric.permits(actual) else None
         case "direction":
             return _direction(SIGNS.get(claim.direction or ""), actual)
         case "value":
@@ -120,8 +120,8 @@ def log_score(probability: float, happened: int) -> float:
 
 
 def _binary(probability: float | None, actual: float) -> Judgement | None:
-    if probability is None or min(abs(actual), abs(actual - 1.0)) > TOLERANCE:
-        return None  # Only an outcome of 0 or 1 settles a binary question.
+    if probability is None:
+        return None
     happened = round(actual)
     if abs(probability - 0.5) <= TOLERANCE:
         return Judgement(probability, happened, None, None, None)

@@ -118,7 +118,7 @@ def _add(question: Question, row: Row) -> None:
         said = StatedClaim(row["agent"], row["domain"], row["probability"], row["direction"], row["value"], scope)
         question.findings[row["key"]].append(DatedStatement(*clocks, said))
     elif row["settles"] and row["actual"] is not None:
-        answer = OutcomeValue(row["key"], row["vintage"] or 0, row["actual"], scope)
+        answer = OutcomeValue(row["key"], row["vintage"] or 0, row["actual"], scope, bool(row["withdrawn"]))
         question.outcomes[row["key"]].append(DatedStatement(*clocks, answer))
 
 

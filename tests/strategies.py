@@ -173,8 +173,10 @@ def _as_people_state(draw: st.DrawFn, kind: str, core: Values) -> None:
 
 
 def _as_asked(core: Values) -> None:
-    """Give a claim or an outcome the unit of its metric, and a period that ends at its moment."""
+    """Give a claim or an outcome the unit of its metric, an answer it permits, and a period that ends at its moment."""
     metric = metric_of(core["metric"])
+    if metric is not None and "actual" in core and not metric.permits(core["actual"]):
+        core["actual"] = float(core["actual"] > 0.0)
     if "unit" in core and metric is not None and metric.unit is not None:
         core["unit"] = metric.unit
     if "period_start" in core:

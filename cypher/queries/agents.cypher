@@ -11,7 +11,8 @@ LIMIT $given.limit
 
 // accuracy_full_scan //
 // Mean accuracy over every settled finding of an agent, from the edges: the reference for the incremental number. Of several
-// vintages of an answer the newest counts, then the one known last; an abstention is counted and not scored.
+// vintages of an answer the newest counts, then the one known last, and none that was withdrawn; an abstention is counted and not
+// scored.
 // parameters: agent (string), domain (string, or null for all), limit (int)
 // columns: agent (string), settled (int, findings), abstained (int, of them), accuracy (float, 0-1, or null when nothing was scored)
 // order: agent
@@ -19,7 +20,7 @@ LIMIT $given.limit
 MATCH (a:Agent {name: $given.agent})
 OPTIONAL MATCH (a)-[:STATED]->(f:Finding)
 WHERE f.domain = $given.domain OR $given.domain IS NULL
-OPTIONAL MATCH (f)-[r:SETTLED_BY]->(o:Outcome)
+OPTIONAL MATCH (f)-[r:SETTLED_BY]->(o:Outcome) WHERE NOT coalesce(o.withdrawn, false)
 WITH a, f, r, o ORDER BY o.vintage DESC, o.known_at DESC, o.id
 WITH a, f, head(collect({correct: r.correct, settled: r IS NOT NULL})) AS newest
 WITH a, collect(CASE WHEN newest.settled THEN newest END) AS verdicts

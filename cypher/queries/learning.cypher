@@ -83,7 +83,7 @@ WHERE l.applied_date >= $given.since AND l.applied AND l.effectiveness_tracked
 WITH l, a ORDER BY l.applied_date DESC, l.id, a.name LIMIT $given.limit
 CALL (l, a) {
     MATCH (a)-[:MADE]->(d:Decision)-[:HAS_OUTCOME]->(o:Outcome)
-    WHERE d.decided_at > l.applied_date AND o.accuracy IS NOT NULL
+    WHERE d.decided_at > l.applied_date AND o.accuracy IS NOT NULL AND NOT coalesce(o.withdrawn, false)
     WITH d, o ORDER BY o.vintage DESC, o.known_at DESC, o.id
     WITH d, o.metric AS metric, o.target_at AS target_at, head(collect(o.accuracy)) AS accuracy
     WITH d, avg(accuracy) AS accuracy

@@ -27,6 +27,9 @@ SettlingKind = Literal["binary", "direction", "value"]
 ASKS: Final[dict[SettlingKind, str]] = {"binary": "probability", "direction": "direction", "value": "value"}
 """Kind of metric → the field of a finding that holds the claim."""
 
+_TOLERANCE: Final = 1e-9
+"""Tolerance of comparisons at a boundary (credibility-and-contradictions, section 0)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -78,6 +81,10 @@ class Metric:
     def matches(self, name: str) -> bool:
         """Return whether *name* is a name of this metric."""
         return self._pattern.fullmatch(name) is not None
+
+    def permits(self, actual: float) -> bool:
+        """Return whether an outcome can have the value *actual*: of a binary metric only 0 or 1 says what happened."""
+        return self.kind != "binary" or min(abs(actual), abs(actual - 1.0)) <= _TOLERANCE
 
 
 _METRICS: list[Metric] = [

@@ -9,6 +9,7 @@ from imem.kg.kinds.base import Group, Kind, Tag
 from imem.kg.kinds.enums import DecisionOutcome, Direction, Recommendation, Regime, Stance
 from imem.kg.kinds.fields import (
     Count,
+    Flag,
     Integer,
     Json,
     Key,
@@ -150,6 +151,9 @@ class Outcome(Kind, occurred="target_at", fixed=_CLAIM, settles=True, tags=(Tag(
     observed_at: Moment = Field(description="When the value was read from its source.")
     vintage: Count = Field(description="0 for the first number published, 1 for its first revision.")
     source: ShortText | None = None
+    withdrawn: Flag | None = Field(
+        None, description="Set by a correction: the outcome settles nothing from then on; an older vintage does again."
+    )
     assessment: Assessment | None = None
 
     @model_validator(mode="after")
@@ -158,6 +162,8 @@ class Outcome(Kind, occurred="target_at", fixed=_CLAIM, settles=True, tags=(Tag(
         if metric is None:
             raise refuse("metric", "is no registered metric, so that it could settle nothing.")
         _check_question(metric, self.unit, self.period_start, self.target_at)
+        if not metric.permits(self.actual):
+            raise refuse("actual", "must be 0 or 1: of a binary metric it says whether the event happened.")
         return self
 
 

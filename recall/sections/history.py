@@ -204,7 +204,8 @@ def _decisions(row: dict[str, Any], answer: ValuesAsOf) -> list[ReviewedDecision
     for one in row["decisions"]:
         decision = answer.records.get(("Decision", one["decision"]))
         if decision is not None:
-            outcomes = [answer.records[ref] for key in one["outcomes"] if (ref := ("Outcome", key)) in answer.records]
+            found = [answer.records[ref] for key in one["outcomes"] if (ref := ("Outcome", key)) in answer.records]
+            outcomes = [outcome for outcome in found if not outcome.core.get("withdrawn")]
             outcomes.sort(key=lambda outcome: (str(outcome.core["target_at"]), outcome.known_at, outcome.key))
             taken.append(
                 ReviewedDecision(decision=record(decision), outcomes=[record(outcome) for outcome in outcomes])

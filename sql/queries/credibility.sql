@@ -58,7 +58,7 @@ WHERE NOT EXISTS (
 -- and committed later. n: which question, from 1.
 SELECT q.n, h.kind, h.key, y.grp = 'correction' AS corrects, y.order_key, y.known_at, y.recorded_at,
     y.imported OR e.actor_role = 'human_admin' AS settles, c.agent, c.domain, c.probability, c.direction, c.value,
-    c.actual, c.vintage, c.period_start, c.unit
+    c.actual, c.vintage, c.period_start, c.unit, c.withdrawn
 FROM unnest(%(subjects)s::text[], %(metrics)s::text[], %(targets)s::timestamptz[])
     WITH ORDINALITY AS q (subject_id, metric, target_at, n)
 JOIN record_head AS h ON h.subject_id = q.subject_id AND h.metric = q.metric AND h.target_at = q.target_at
@@ -67,7 +67,7 @@ JOIN record_history AS y ON y.kind = h.kind AND y.key = h.key AND y.grp IN ('cor
 JOIN event AS e ON e.position = y.position
 CROSS JOIN jsonb_to_record(e.payload -> 'core') AS c (
     agent text, domain text, probability float8, direction text, value float8, actual float8, vintage bigint,
-    period_start timestamptz, unit text)
+    period_start timestamptz, unit text, withdrawn boolean)
 WHERE EXISTS (
     SELECT 1 FROM record_head AS o
     WHERE o.kind = 'Outcome' AND o.grp = 'core' AND o.subject_id = q.subject_id AND o.metric = q.metric

@@ -22,6 +22,7 @@ from imem.credibility.history import (
     ValidityInterval,
     scores_of,
 )
+from imem.credibility.settlement import NO_SCOPE
 from imem.kg.asof import AsOfClock
 from imem.kg.kinds.metrics import Metric, metric_of
 
@@ -57,7 +58,14 @@ def statements(
     return found
 
 
-answers = st.builds(OutcomeValue, st.just(""), st.just(0), st.sampled_from([0.0, 1.0]))
+answers = st.builds(
+    OutcomeValue,
+    st.just(""),
+    st.just(0),
+    st.sampled_from([0.0, 1.0]),
+    st.just(NO_SCOPE),
+    st.sampled_from([False, False, True]),
+)
 
 
 @st.composite
@@ -67,7 +75,7 @@ def questions(draw: st.DrawFn) -> Question:
         made = draw(statements(answers))
         if made:
             question.outcomes[name] = [
-                one._replace(value=OutcomeValue(name, vintage, one.value.actual)) for one in made
+                one._replace(value=one.value._replace(outcome_id=name, vintage=vintage)) for one in made
             ]
     for name, agent in FINDINGS.items():
         made = draw(statements(st.sampled_from([0.2, 0.5, 0.7])))
@@ -111,6 +119,7 @@ def modelled_peers(claims: dict[str, tuple[Any, datetime]], finding: str, actual
 def modelled(question: Question, finding: str, clock: AsOfClock, at: datetime) -> tuple[Any, ...] | None:
     seen = {key: visible(found, clock, at) for key, found in question.outcomes.items()}
     there = [(one.value.vintage, one.order_key, key, one.value) for key in seen if (one := stands(seen[key]))]
+    there = [one for one in there if not one[-1].withdrawn]
     if not there:
         return None
     answer = max(there)[3]

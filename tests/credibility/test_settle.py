@@ -210,6 +210,34 @@ async def test_a_corrected_outcome_is_a_revision_from_its_own_day(world: World) 
     assert old["superseded_recorded_at"] == new["recorded_at"]
 
 
+async def test_a_withdrawn_outcome_settles_nothing_from_its_day_on(world: World) -> None:
+    """Neither claims nor decisions; as of a day before, both clocks and the track record still have it."""
+    line = outcome("o", day(7), day(5), 1.0)
+    await world.say(finding("f", day(1), day(5), probability=0.8), decision("d", day(2)), cites("d", "f", day(2)), line)
+    await world.settle()
+    await world.say(corrected(line, day(9), withdrawn=True))
+
+    await world.settle()
+
+    (row,) = await scores(world)
+    assert (row["y"], row["known_at"], row["superseded_known_at"]) == (1, day(7), day(9))
+    assert row["recorded_at"] < row["superseded_recorded_at"]
+    assert await verdicts(world) == [(day(7), "success"), (day(9), "pending")]
+    steps = "SELECT at, observations, weight FROM track_step WHERE clock = 'known' ORDER BY at"
+    assert [(one["at"], one["observations"]) for one in await world.rows(steps)] == [(day(7), 1), (day(9), 0)]
+
+
+async def test_before_a_withdrawn_revision_the_first_report_settles_again(world: World) -> None:
+    line = outcome("o1", day(9), day(5), 0.0, vintage=1)
+    await world.say(finding("f", day(1), day(5), probability=0.8), outcome("o0", day(7), day(5), 1.0), line)
+    await world.say(corrected(line, day(11), withdrawn=True))
+
+    await world.settle()
+
+    spans = [(row["vintage"], row["known_at"], row["superseded_known_at"]) for row in await on_known(world)]
+    assert spans == [(0, day(7), day(9)), (0, day(11), None), (1, day(9), day(11))]
+
+
 async def test_the_first_report_loaded_after_the_revision_never_stood_on_the_recorded_clock(world: World) -> None:
     await world.say(finding("f", day(1), day(5), probability=0.8), outcome("o1", day(9), day(5), 0.0, vintage=1))
     await world.settle()

@@ -66,6 +66,17 @@ async def test_the_answer_follows_what_was_known(desk: Desk) -> None:
     assert "little evidence" in after.to_markdown()
 
 
+async def test_a_withdrawn_outcome_is_shown_until_it_was_withdrawn(desk: Desk) -> None:
+    line = facts.outcome("o0", 4, decision_id="d0")
+    await desk.know([facts.company("T0", 0), facts.analysis("a0", 1), facts.decision("d0", 2), line])
+    await desk.know([facts.corrected(line, 6, withdrawn=True)])
+
+    shown = [await desk.memory.brief("T0", as_of=_at(number)) for number in (5, 7)]
+
+    decisions = [briefing.history.items[0].decisions[0] for briefing in shown]
+    assert [[outcome.key for outcome in one.outcomes] for one in decisions] == [["o0"], []]
+
+
 async def test_who_asks_sees_its_own_record(desk: Desk) -> None:
     """An agent that has not spoken about the subject is shown its own record beside the others."""
     await _season(desk)

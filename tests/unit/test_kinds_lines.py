@@ -229,6 +229,7 @@ def test_a_field_that_is_wrong(changed: dict[str, Any], field: str, reason: str)
         (line(record="Outcome", core={**OUTCOME, "vintage": 1.0}), "core.vintage", "whole number"),
         (line(record="Outcome", core={**OUTCOME, "vintage": 2**63}), "core.vintage", "at most"),
         (line(record="Outcome", core={**OUTCOME, "metric": "mood"}), "core.metric", "no registered metric"),
+        (line(record="Outcome", core={**OUTCOME, "metric": "up", "unit": None, "actual": 7}), "core.actual", "0 or 1"),
         (line(record="DataContradiction", core={**CONTRADICTION, "source_b": "a"}), "core.source_b", "at odds"),
         (line(record="Pattern", key="p", groups={"status": {}}), "groups.status", "patterns subsystem"),
         (line(record="AgentCredibility", core={}), "record", "only the credibility subsystem"),

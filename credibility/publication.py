@@ -158,7 +158,9 @@ async def _publish(database: Database, gateway: Gateway, halflife_years: float, 
             if row["published_at"] is not None:
                 UPDATE_S.labels(step="publish").observe(row["took_s"])
         await finish_due(conn, SCORES, due)
-        entries = [entry_of(record_of(credibility_of(now, run.now), writer=WRITER)) for _, now in scores.values()]
+        entries = [
+            entry_of(record_of(credibility_of(now, run.now, run.run_id), writer=WRITER)) for _, now in scores.values()
+        ]
         if entries:
             await gateway.append_in(
                 conn, entries, actor=ACTOR, action=Action.APPEND_CREDIBILITY, deadline=Deadline.after_ms(BATCH_MS)

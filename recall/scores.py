@@ -18,6 +18,7 @@ from pydantic import Field
 
 from imem.cache.tiers.tiered import CacheLookup, Loaded, Query, key_of
 from imem.credibility.posterior import KAPPA
+from imem.credibility.regimes.readings import market_regime
 from imem.credibility.scores import auto_resolve as rule
 from imem.credibility.scores.context import DIMENSIONS, ClaimContext
 from imem.credibility.scores.reading import AgentScore, BehindScore, agent_scores, claims_behind
@@ -220,11 +221,15 @@ async def _read_in_time(recall: Recall, request: ScoresRequest, deadline: Deadli
 
 async def _read(recall: Recall, request: ScoresRequest, deadline: Deadline) -> ScoresTable:
     at, read_horizon = await recall.begin(request.asked, request.on.value, deadline)
+    pairs, market = await asyncio.gather(
+        _pairs(recall, request, at, deadline), market_regime(recall.database, at, deadline=deadline)
+    )
     found, waiting = await agent_scores(
         recall.database,
-        await _pairs(recall, request, at, deadline),
+        pairs,
         at,
         context=request.context,
+        regime=market.regime,
         halflife_years=recall.sources.halflife_years,
         deadline=deadline,
     )
@@ -292,7 +297,8 @@ def formula(score: AgentScore) -> list[str]:
     if designed.score is None:
         return [evidence, share, "as designed: no outcomes, no score"]
     product = " x ".join(f"{name} {value:.4f}" for name, value in designed.factors.items())
-    return [evidence, share, f"as designed ({designed.formula_version}): {product} = {designed.score:.4f}"]
+    regime = "" if score.regime is None else f" in {score.regime}"
+    return [evidence, share, f"as designed ({designed.formula_version}){regime}: {product} = {designed.score:.4f}"]
 
 
 # Deciding

@@ -11,8 +11,16 @@ from typing import Any, Final, TypeVar
 import neo4j.time
 
 from imem.credibility.panels.evidence import weights_as_of
+from imem.credibility.scores.people import pinned_scores
 from imem.credibility.store import TrackRecordKey
-from imem.credibility.track_record import dated_pairs, dated_records, track_pairs, track_records
+from imem.credibility.track_record import (
+    TrackRecord,
+    dated_pairs,
+    dated_records,
+    moments_read,
+    track_pairs,
+    track_records,
+)
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, UnknownDebate
@@ -265,13 +273,29 @@ async def many_records(
         whole = unscored or (named is not None and domains is not None)
         shown = [(moment, one) for moment, one in found if one.n or one.abstained or whole]
         shown.sort(key=lambda one: (one[0].at, one[1].domain, one[1].baseline, one[1].agent))
-        items = [DatedTrackRecord(as_of=moment.at, **track_record(one).model_dump()) for moment, one in shown]
+        pins = await _pins(recall, shown, min(waits, default=None), deadline) if len(moments) == 1 else {}
+        items = [
+            DatedTrackRecord(
+                as_of=moment.at, pinned=pins.get((one.agent, one.domain)), **track_record(one).model_dump()
+            )
+            for moment, one in shown
+        ]
         table = TrackRecordsTable(items=items, total=len(items), mode=recall.mode(read_horizon))
         if waits and any(min(waits) <= moment.recorded_until for moment in moments):
             return table.model_copy(update={"quality": Quality.PARTIAL, "reason": _UNSCORED})
         return table
 
     return await recall.authorized(_records_resource(recall, named), Action.READ, ask, deadline=deadline)
+
+
+async def _pins(
+    recall: Recall, shown: Sequence[tuple[AsOf, TrackRecord]], waiting: datetime | None, deadline: Deadline
+) -> Mapping[tuple[str, str], float]:
+    """Return the pinned scores by agent and domain of track records as of one moment."""
+    if not shown:
+        return {}
+    at, about = shown[0][0], [(one.agent, one.domain) for _, one in shown]
+    return await pinned_scores(recall.database, about, at, min(moments_read(at, waiting)), deadline=deadline)
 
 
 MOST_WEIGHTS: Final = 100_000

@@ -86,19 +86,9 @@ async def people_facts(
     Raises:
         PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
     """
-    agents = sorted({agent for agent, _ in pairs})
-    found = await database.named(
-        "records_about_agents", {"kinds": list(KINDS), "agents": agents, **at.limits}, deadline=deadline
-    )
-    if not found:
+    by_kind = await _records(database, KINDS, pairs, at, deadline)
+    if not by_kind:
         return {}
-    answer = await dated(database, [(row["kind"], row["key"]) for row in found], at, deadline=deadline)
-    by_kind: dict[str, dict[Pair, list[RecordAsOf]]] = {kind: defaultdict(list) for kind in KINDS}
-    wanted = set(pairs)
-    for (kind, _), record in sorted(answer.records.items()):
-        pair = record.core["agent"], record.core["domain"]
-        if pair in wanted:
-            by_kind[kind][pair].append(record)
     figures = await _figures(database, by_kind["HumanOverride"], at, until, deadline)
     return {
         pair: PeopleFacts(
@@ -108,6 +98,34 @@ async def people_facts(
         )
         for pair in {pair for records in by_kind.values() for pair in records}
     }
+
+
+async def pinned_scores(
+    database: Database, pairs: Sequence[Pair], at: AsOf, until: datetime, *, deadline: Deadline
+) -> Mapping[Pair, float]:
+    """Return the score at which each pinned pair is held; arguments and errors are those of :func:`people_facts`."""
+    by_kind = await _records(database, ("CredibilityPin",), pairs, at, deadline)
+    found = {pair: _pin(records, until) for pair, records in by_kind.get("CredibilityPin", {}).items()}
+    return {pair: pin.score for pair, pin in found.items() if pin is not None}
+
+
+async def _records(
+    database: Database, kinds: Sequence[str], pairs: Sequence[Pair], at: AsOf, deadline: Deadline
+) -> dict[str, dict[Pair, list[RecordAsOf]]]:
+    """Return the records of the given kinds by kind and pair; empty if there are none of their agents."""
+    agents = sorted({agent for agent, _ in pairs})
+    asked = {"kinds": list(kinds), "agents": agents, **at.limits}
+    found = await database.named("records_about_agents", asked, deadline=deadline)
+    if not found:
+        return {}
+    answer = await dated(database, [(row["kind"], row["key"]) for row in found], at, deadline=deadline)
+    by_kind: dict[str, dict[Pair, list[RecordAsOf]]] = {kind: defaultdict(list) for kind in kinds}
+    wanted = set(pairs)
+    for (kind, _), record in sorted(answer.records.items()):
+        pair = record.core["agent"], record.core["domain"]
+        if pair in wanted:
+            by_kind[kind][pair].append(record)
+    return by_kind
 
 
 def _moment(text: str | None) -> datetime | None:

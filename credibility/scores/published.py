@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from imem.credibility.scores.designed import override_penalty
 from imem.credibility.scores.overrides import OverrideRate
-from imem.credibility.scores.people import Correction
+from imem.credibility.scores.people import Correction, Pin
 from imem.credibility.scores.reading import AgentScore
 from imem.credibility.scores.scope import Share
 from imem.journal.events.canonical import canonical_json
-from imem.kg.kinds.fields import JSON_BYTES
+from imem.kg.kinds.enums import Regime
+from imem.kg.kinds.fields import JSON_BYTES, moment_text
 from imem.kg.kinds.trust import AgentCredibility
 
 ROOM: Final = JSON_BYTES - 512
@@ -21,13 +23,14 @@ ROOM: Final = JSON_BYTES - 512
 T = TypeVar("T")
 
 
-def credibility_of(score: AgentScore, at: datetime) -> AgentCredibility:
+def credibility_of(score: AgentScore, at: datetime, run_id: UUID) -> AgentCredibility:
     """
     Return the record of a score.
 
     Args:
         score: as of *at*, of the whole domain.
         at: the moment to which ages were counted.
+        run_id: the run of the regime under which it is published.
     """
     record, overrides, trend, designed = score.record, score.people.overrides, score.trend, score.designed
     regimes = score.contexts.get("regime", {})
@@ -46,6 +49,10 @@ def credibility_of(score: AgentScore, at: datetime) -> AgentCredibility:
             trend_adjusted=_share(designed.trend_adjusted),
             formula_version=designed.formula_version.value,
             sample_size=record.n,
+            rows=record.rows,
+            regime=None if score.regime is None else Regime(score.regime),
+            regime_run=str(run_id),
+            pin=None if score.people.pin is None else _pin(score.people.pin),
             recent_accuracy=score.recent_accuracy,
             time_weighted_score=_share(score.decayed_accuracy),
             bias_corrections=_within_room({"all": corrections}, lambda one: one.n, _correction).get("all"),
@@ -105,6 +112,11 @@ def _accuracy(of: Share) -> dict[str, Any]:
 
 def _overridden(of: OverrideRate) -> dict[str, Any]:
     return {"rate": of.rate, "overrides": of.overrides, "recommendations": of.recommendations}
+
+
+def _pin(of: Pin) -> dict[str, Any]:
+    until = {} if of.until is None else {"until": moment_text(of.until)}
+    return {"id": of.id, "score": of.score, **until}
 
 
 def _correction(of: Correction) -> dict[str, Any]:

@@ -58,6 +58,7 @@ class AgentScore:
         calibration: of the probabilities stated in the last 52 weeks.
         people: what people overrode in the trailing year, the pin in force, and approved corrections of biases.
         contexts: observations and right ones by dimension and value; ``regime`` is one of the dimensions.
+        regime: that of the regime factor; None where a context was asked about that names none.
         flags: what stands beside the score and never changes it.
     """
 
@@ -77,6 +78,7 @@ class AgentScore:
     calibration: Calibration
     people: PeopleFacts
     contexts: dict[str, dict[str, Share]]
+    regime: str | None
     flags: tuple[str, ...]
 
     def contender(self, age: timedelta = timedelta()) -> Contender:
@@ -250,6 +252,7 @@ def _score(
         calibration=_calibration(bins),
         people=people,
         contexts=by_dimension(cells),
+        regime=regime if context is None else context.regime,
         flags=tuple(_flags(trend, rank, people.overrides)),
     )
 

@@ -60,7 +60,13 @@ class AgentCredibility(Kind, governed="credibility", tags=(Tag("agent", "agent_i
         temporal_weight: Prob | None = Field(None, description="Decay by the age of the newest outcome.")
         regime_adjustment: Prob | None = Field(None, description="Mean in the regime of the run, blended.")
         trend_adjusted: Prob | None = Field(None, description="Latest weekly accuracy, drawn toward its trend.")
-        sample_size: Integer
+        sample_size: Integer = Field(description="Observations: outcomes of one target_at count once.")
+        rows: Integer | None = Field(None, description="Settled claims, each counted.")
+        regime: Regime | None = Field(None, description="The regime of regime_adjustment.")
+        regime_run: Key | None = Field(None, description="The run of that regime under which it was published.")
+        pin: Json | None = Field(
+            None, description="The score that a person held when it was published: its id, score, and until when."
+        )
         recent_accuracy: Prob | None = Field(None, description="Mean of the last ten observations.")
         time_weighted_score: Prob | None = None
         bias_corrections: Json | None = None

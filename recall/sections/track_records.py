@@ -91,9 +91,11 @@ class DatedTrackRecord(TrackRecordItem):
 
     Attributes:
         as_of: the moment asked for, or the earlier one to which it was clamped.
+        pinned: the score at which a person holds the agent's; None without a pin, and of several moments.
     """
 
     as_of: datetime
+    pinned: float | None = None
 
 
 class TrackRecordsTable(BriefingSection):
@@ -251,7 +253,9 @@ def _head(form: TableLayout) -> str:
 
 def _row(item: TrackRecordItem, for_agent: str | None, form: TableLayout) -> str:
     kind = str(item.kind) if item.kind in _KINDS else ""
-    who = with_marks(item.agent, kind, "you" if item.agent == for_agent else "")
+    pinned = item.pinned if isinstance(item, DatedTrackRecord) else None
+    held = "" if pinned is None else f"pinned at {pinned:g}"
+    who = with_marks(item.agent, kind, "you" if item.agent == for_agent else "", held)
     right = f"{item.right}/{item.rows}" if item.rows else "–"
     if item.abstained:
         right += f" (and {item.abstained} took no side)"

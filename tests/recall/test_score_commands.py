@@ -76,7 +76,9 @@ async def test_a_person_pins_unpins_and_overrides(desk: Desk, run: Run, monkeypa
 
     pinned = json.loads(await asked(run, "credibility", "pin", "ann", DOMAIN, "0.3", "--reason", "A review.", "--json"))
     told = await asked(run, "agent", "ann")
+    listed = await asked(run, "agents")
     await asked(run, "credibility", "unpin", pinned["id"], "--reason", "It is over.")
+    listed_again = await asked(run, "agents")
     words = ["credibility", "override", "ann", DOMAIN, "--reason", "other"]
     await asked(run, *words, "--finding", "f/market:ann-4-0")
     await asked(run, *words, code=2)
@@ -84,6 +86,8 @@ async def test_a_person_pins_unpins_and_overrides(desk: Desk, run: Run, monkeypa
     table = await desk.memory.credibility(["ann"], deadline_ms=ENOUGH_MS)
 
     assert f"pinned at 0.3 ({pinned['id']}): A review." in told
+    assert '"ann" (pinned at 0.3)' in listed
+    assert "pinned" not in listed_again
     people = table.items[0].people
     assert people.pin is None
     assert (people.overrides.counts.overrides, people.overrides.known, people.overrides.right) == (1, 1, 0)

@@ -77,6 +77,30 @@ async def test_a_score_says_what_it_is_made_of(desk: Desk) -> None:
     assert found.flags == ()
 
 
+def reading(name: str, day: float, regime: str) -> Line:
+    core = {"id": name, "observed_at": facts.day(day), "regime": regime, "stale": False, "source": "test"}
+    return {"record": "RegimeReading", "known_at": facts.day(day), "core": core}
+
+
+@pytest.mark.spec("CR-6")
+async def test_the_product_is_that_of_the_regime_of_the_moment(desk: Desk) -> None:
+    """Four right in a bull market, two wrong in a storm: whoever asks, and a context is asked about in its own."""
+    regimes = [reading("bull", 0, "BULL_HIGH_RATES"), reading("storm", 25, "HIGH_VOLATILITY")]
+    await desk.know([*regimes, *season("ann", [*[True] * 4, *[False] * 2])])
+
+    early, late = [await score(desk.memory, "ann", day) for day in (24, 60)]
+    explained = await desk.memory.explain("ann", DOMAIN, as_of=at(60), deadline_ms=ENOUGH_MS)
+    calm = await score(desk.memory, "ann", 60, context={"regime": "BULL_HIGH_RATES"})
+
+    assert (early.regime, early.designed.regime_adjustment) == ("BULL_HIGH_RATES", 1.0)
+    assert late.regime == "HIGH_VOLATILITY"
+    assert late.designed.regime_adjustment == pytest.approx(0.3 * 0.0 + 0.7 * 4 / 6)
+    assert explained.score == late
+    assert "as designed (comprehensive) in HIGH_VOLATILITY: " in explained.formula[-1]
+    assert calm.designed.regime_adjustment == pytest.approx(0.3 * 1.0 + 0.7 * 4 / 6)
+    assert (await score(desk.memory, "ann", 60, context={"sector": "Energy"})).regime is None
+
+
 async def test_claims_of_one_moment_are_one_observation(desk: Desk) -> None:
     """Five places in one week, four right, and another week: two observations, of 0.8 and of 1."""
     places = [line for place in range(5) for line in claim("ann", 1, place=place, right=place > 0)]

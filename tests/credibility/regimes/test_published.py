@@ -77,6 +77,9 @@ async def test_the_product_is_that_of_the_regime_of_the_run(world: World) -> Non
     assert bull["overall_score"] == pytest.approx(in_bull.designed.score, abs=1e-12)
     assert storm["overall_score"] == pytest.approx(in_storm.designed.score, abs=1e-12)
     assert bull["overall_score"] > 1.5 * storm["overall_score"]
+    assert (bull["regime"], storm["regime"]) == ("BULL_HIGH_RATES", "HIGH_VOLATILITY")
+    runs = await world.rows("SELECT run_id::text AS run FROM regime_run ORDER BY seq")
+    assert [bull["regime_run"], storm["regime_run"]] == [row["run"] for row in runs]
     assert bull["posterior_mean"] == pytest.approx(storm["posterior_mean"], abs=1e-6)
 
     async def as_of(at: datetime) -> float | None:
@@ -103,7 +106,7 @@ async def test_all_of_a_score_is_published(world: World) -> None:
 
     ((_, said),) = await told(world)
     found = await score(world, said["last_updated"], Regime.BULL_HIGH_RATES)
-    assert (said["formula_version"], said["sample_size"]) == ("comprehensive", 60)
+    assert (said["formula_version"], said["sample_size"], said["rows"]) == ("comprehensive", 60, 60)
     assert said["overall_score"] == pytest.approx(found.designed.score, abs=1e-12)
     assert (said["posterior_mean"], said["posterior_lower"], said["posterior_upper"]) == pytest.approx(
         (found.posterior.mean, found.posterior.lower, found.posterior.upper)
@@ -230,6 +233,9 @@ async def test_what_people_say_makes_the_score_due_at_once(world: World) -> None
         assert (await published(world))["scores"] == 1, line
         assert len(await told(world)) == before + 1, line
         assert await due(world) == []
+        pinned = (await told(world))[-1][1].get("pin")
+        held = {"id": "p", "score": 0.4} if line.get("core") == pin else None
+        assert (None if pinned is None else json_of(pinned)) == held, line
     assert json_of((await told(world))[-1][1]["bias_corrections"]).keys() == {"b"}
 
 

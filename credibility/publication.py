@@ -218,8 +218,8 @@ async def _falls(conn: Connection, scores: Mapping[TrackRecordKey, tuple[TrackRe
             "agent": pair.agent, "domain": pair.domain, "before": round(before.mean, 4), "after": round(after.mean, 4),
             "observations": after.n, "reason": reason,
         }  # fmt: skip
-        # On little evidence one outcome moves a score as far.
-        severity = Severity.HIGH if after.n >= ENOUGH_OBSERVATIONS else Severity.NORMAL
+        # On little evidence one outcome moves a score as far. A normal alert would announce an end, and need no action.
+        severity = Severity.HIGH if after.n >= ENOUGH_OBSERVATIONS else Severity.MEDIUM
         alert = NewAlert(alert_id=new_id(), kind=FALLEN, severity=severity, about=matter, payload=payload)
         await raise_alert(conn, alert)
     return len(new)

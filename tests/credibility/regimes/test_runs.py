@@ -388,6 +388,18 @@ async def test_a_fall_raises_one_alert_until_it_is_over(world: World) -> None:
     assert await alerts(world) == []
 
 
+async def test_a_fall_on_little_evidence_raises_an_alert_each_time(world: World) -> None:
+    """Below fifteen observations it is medium, and stands until the fall is over, the second time too."""
+    now, step = datetime.now(UTC), timedelta(minutes=10)
+    await detected(world, Provider(BULL))
+    for day, right, standing in ((40, [True] * 6, 0), (3, [False] * 3, 1), (2, [True] * 4, 0), (1, [False], 1)):
+        await outcomes(world, right, first=now - timedelta(days=day), step=step)
+        await published(world)
+        assert await alerts(world) == [(FALLEN, "MEDIUM")] * standing, day
+    (raised,) = await world.rows("SELECT count(*)::integer AS n FROM workflow.alert WHERE kind = %s", FALLEN)
+    assert raised["n"] == 2
+
+
 @pytest.mark.spec("AC-3")
 async def test_no_agent_silences_the_alert_about_its_fall(world: World) -> None:
     """With the application's password: none of that kind is forged or opened again, and no other kind stands for it."""

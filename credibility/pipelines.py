@@ -78,7 +78,8 @@ SETTLE: Final = Pipeline(
     _settle,
     Every(15.0),
     budget_ms=60_000,
-    retry_max_s=60,
+    # Scores are published without the broker: what changes them has to be settled without it as well.
+    without_broker=True,
     due=(
         *(
             DueRule(QUEUE, kind, f"{verb}.{kind}", "$key ? ($metric != null)")

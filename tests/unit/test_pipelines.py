@@ -147,13 +147,14 @@ def test_cadences_of_beat() -> None:
 
 
 def test_what_must_not_wait_for_the_broker_is_declared() -> None:
-    """Alerts, pauses, gates and what agents publish come without it; the names are those of the tasks."""
+    """Alerts, pauses, gates, scores and what agents publish come without it; the names are those of the tasks."""
     settings = Settings.read({})
     rounds = {one.name: one.overdue_after_s for one in fallback_rounds(PIPELINES, settings)}
 
     assert rounds == {
         "alerts.send": 20.0, "alerts.watch_memory": 60.0, "alerts.watch_access": 120.0, "checkpoints.manage": 6.0,
-        "sync.gates": 120.0, "sync.flush": 10.0, "credibility.detect_regime": 30.0, "credibility.publish_scores": 30.0,
+        "sync.gates": 120.0, "sync.flush": 10.0, "credibility.settle": 30.0, "credibility.detect_regime": 30.0,
+        "credibility.publish_scores": 30.0,
     }  # fmt: skip
     assert len({one.name for one in PIPELINES}) == len(PIPELINES)
 

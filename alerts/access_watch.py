@@ -8,7 +8,7 @@ from uuid import UUID
 import structlog
 from prometheus_client import Gauge
 
-from imem.alerts.store import NewAlert, Severity, close_alerts, raise_alert
+from imem.alerts.store import NewAlert, Severity, close_alerts, raise_once
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import id_of, new_id, rows
@@ -55,15 +55,13 @@ async def watch_access(database: Database, *, deadline: Deadline) -> dict[str, A
 
 
 async def _update(database: Database, about: UUID, kind: str, reason: str | None, deadline: Deadline) -> None:
-    """Raise the alert *about*, for *reason*, unless it is open; without a reason close it."""
+    """Raise the alert *about*, for *reason*, unless one of its kind is open; without a reason close it."""
     async with database.transaction(deadline) as conn:
-        await rows(conn, "lock_alerts_about", {"about": about})
-        is_open = bool(await rows(conn, "open_alert_about", {"about": about}))
-        if reason is not None and not is_open:
-            log.warning("alert.raised", kind=kind, reason=reason)
+        if reason is not None:
             alert = NewAlert(
                 alert_id=new_id(), kind=kind, severity=Severity.HIGH, about=about, payload={"reason": reason}
             )
-            await raise_alert(conn, alert)
-        elif reason is None and is_open:
+            if await raise_once(conn, alert):
+                log.warning("alert.raised", kind=kind, reason=reason)
+        elif await rows(conn, "open_alerts_among", {"kind": kind, "abouts": [about]}):
             await close_alerts(conn, about)

@@ -124,10 +124,11 @@ async def raise_alert(conn: Connection, alert: NewAlert) -> bool:
 
 
 async def raise_once(conn: Connection, alert: NewAlert) -> bool:
-    """Raise *alert* unless another about the same matter is open; return whether it was raised."""
+    """Raise *alert* unless another of its kind about the same matter is open; return whether it was raised."""
     # Concurrent callers wait here, and then see the alert.
     await rows(conn, "lock_alerts_about", {"about": alert.about})
-    return not await rows(conn, "open_alert_about", {"about": alert.about}) and await raise_alert(conn, alert)
+    among = {"kind": alert.kind, "abouts": [alert.about]}
+    return not await rows(conn, "open_alerts_among", among) and await raise_alert(conn, alert)
 
 
 async def close_alerts(conn: Connection, about: UUID) -> int:

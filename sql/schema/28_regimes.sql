@@ -41,7 +41,7 @@ CREATE TABLE regime_cache (
 );
 COMMENT ON TABLE regime_cache IS 'The regime that scores are published under: that of one run, for a day.';
 
--- An open alert keeps another about the same from being raised: who could forge one would silence it.
+-- An open alert keeps another about the same from being raised: who could forge one would silence it, and so would who closes it.
 CREATE FUNCTION workflow.alert_guard() RETURNS trigger
 LANGUAGE plpgsql SET search_path = public, pg_temp
 AS $$
@@ -51,12 +51,19 @@ BEGIN
         TG_OP = 'INSERT' OR (NEW.alert_id, NEW.kind, NEW.about) IS DISTINCT FROM (OLD.alert_id, OLD.kind, OLD.about)
         OR OLD.closed_at IS NOT NULL AND NEW.closed_at IS NULL)
     THEN
-        RAISE EXCEPTION 'only the credibility pipeline raises %', NEW.kind USING ERRCODE = 'insufficient_privilege';
+        RAISE EXCEPTION 'only a pipeline raises %', NEW.kind USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    -- A person who acknowledges one closes it, as a curator.
+    IF TG_OP = 'UPDATE' AND NEW.closed_at IS DISTINCT FROM OLD.closed_at
+        AND NOT has_function_privilege(session_user, 'public.imem_curates_v1()', 'EXECUTE')
+    THEN
+        RAISE EXCEPTION 'only a curator or a pipeline closes %', NEW.kind USING ERRCODE = 'insufficient_privilege';
     END IF;
     RETURN NEW;
 END
 $$;
 
 CREATE TRIGGER alert_guard BEFORE INSERT OR UPDATE ON workflow.alert
-    FOR EACH ROW WHEN (NEW.kind IN ('CREDIBILITY_FALL', 'REGIME_LATE', 'REGIME_STALENESS'))
+    FOR EACH ROW WHEN (NEW.kind IN (
+        'CREDIBILITY_FALL', 'REGIME_LATE', 'REGIME_STALENESS', 'ACCESS_DENIALS', 'WORK_SET_ASIDE', 'SCORES_LATE'))
     EXECUTE FUNCTION workflow.alert_guard();

@@ -19,7 +19,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
-from tests.servers import cloned
+from tests.servers import as_pipelines, cloned
 
 NEVER = Deadline.never()
 PERSON = Actor("ann", Role.HUMAN_ADMIN)
@@ -61,13 +61,14 @@ class Desk:
 
     Attributes:
         url, admin_url: the database, as the application and as its owner.
-        database: as the application.
+        database, pipelines: as the application, and as the pipelines.
         alerts: what stands there.
     """
 
     url: str
     admin_url: str
     database: Database
+    pipelines: Database
     alerts: Alerts
 
     async def rows(self, query: str, *parameters: Any) -> list[Row]:
@@ -108,6 +109,7 @@ class Desk:
 @pytest_asyncio.fixture
 async def desk(light_stack: Any, light_template: str) -> AsyncIterator[Desk]:
     with cloned(light_stack.settings, light_template) as (url, admin_url):
-        database = Database(url, size=8)
-        yield Desk(url, admin_url, database, Alerts(database))
+        database, pipelines = Database(url, size=8), Database(as_pipelines(light_stack.settings, url), size=2)
+        yield Desk(url, admin_url, database, pipelines, Alerts(database))
         await database.close()
+        await pipelines.close()

@@ -5,19 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
+import pytest
 
 from imem.alerts.access_watch import DENIALS, LATE, watch_access
+from imem.alerts.store import NewAlert, Severity, close_alerts, raise_once
+from imem.jobs.due import SET_ASIDE
 from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.errors import PermissionDenied
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import id_of, new_id
 from imem.journal.settings import Role
 
 from .conftest import NEVER, Desk
 
 
 async def watched(desk: Desk) -> dict[str, Any]:
-    return await watch_access(desk.database, deadline=NEVER)
+    return await watch_access(desk.pipelines, deadline=NEVER)
 
 
 async def deny(desk: Desk, times: int) -> None:
@@ -64,3 +68,36 @@ async def test_scores_that_wait_raise_an_alert_until_they_are_there(desk: Desk) 
         conn.execute("DELETE FROM due_row")
     await watched(desk)
     assert await raised(desk) == []
+
+
+@pytest.mark.spec("AC-3")
+@pytest.mark.parametrize("kind", [DENIALS, LATE, SET_ASIDE])
+async def test_the_application_silences_no_alert_of_a_pipeline(desk: Desk, kind: str) -> None:
+    """It raises none of these kinds, and closes none that stands; one of another kind stands for none of them."""
+    raised_by = "SELECT workflow.raise_alert_v1(gen_random_uuid(), %s, 'HIGH', NULL, NULL, %s, '{}')"
+    about = id_of("a matter", kind)
+    with psycopg.connect(desk.url, autocommit=True) as conn:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f"only a pipeline raises {kind}"):
+            conn.execute(raised_by, (kind, about))
+        conn.execute(raised_by, ("OTHER", about))
+    async with desk.pipelines.transaction(NEVER) as conn:
+        assert await raise_once(conn, NewAlert(alert_id=new_id(), kind=kind, severity=Severity.HIGH, about=about))
+    with psycopg.connect(desk.url, autocommit=True) as conn:
+        for closing in (
+            "UPDATE workflow.alert SET closed_at = now() WHERE about = %s",
+            "SELECT workflow.close_alerts_v1(%s)",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f"pipeline closes {kind}"):
+                conn.execute(closing, (about,))
+    async with desk.pipelines.transaction(NEVER) as conn:
+        assert await close_alerts(conn, about) == 2
+
+
+async def test_another_alert_about_denials_does_not_stand_for_theirs(desk: Desk) -> None:
+    async with desk.database.transaction(NEVER) as conn:
+        about = id_of("denials")
+        await raise_once(conn, NewAlert(alert_id=new_id(), kind="OTHER", severity=Severity.HIGH, about=about))
+    await deny(desk, 11)
+    await watched(desk)
+    board = await desk.alerts.cards(deadline=NEVER)
+    assert sorted(one.kind for card in board.cards for one in card.alerts) == [DENIALS, "OTHER"]

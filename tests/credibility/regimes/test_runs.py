@@ -24,7 +24,7 @@ from imem.journal.postgres.rows import execute, id_of, rows
 from imem.kg.asof import AsOf, AsOfClock
 from imem.kg.kinds.enums import Regime
 
-from ..conftest import HALFLIFE, World, corrected, finding, outcome  # noqa: TID252 - a folder of its own beside it
+from ..conftest import HALFLIFE, IMPORTER, World, corrected, finding, outcome  # noqa: TID252 - a folder of its own beside it
 
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
 BULL = Indicators(0.2, 5.0, 12.0)
@@ -425,8 +425,14 @@ async def test_no_agent_silences_the_alert_about_its_fall(world: World) -> None:
 
     assert (await published(world))["fallen"] == 1
     assert (FALLEN, "HIGH") in await alerts(world)
+    closing = "UPDATE workflow.alert SET closed_at = now(), next_due_at = NULL WHERE about = %s"
     with psycopg.connect(world.url, autocommit=True) as conn:
-        conn.execute("UPDATE workflow.alert SET closed_at = now(), next_due_at = NULL WHERE about = %s", (about,))
+        for statement in (closing, "SELECT workflow.close_alerts_v1(%s)"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f"pipeline closes {FALLEN}"):
+                conn.execute(statement, (about,))
+    (row,) = await world.rows("SELECT alert_id FROM workflow.alert WHERE kind = %s", FALLEN)
+    await Alerts(world.curators).acknowledge(row["alert_id"], IMPORTER, deadline=Deadline.never())
+    with psycopg.connect(world.url, autocommit=True) as conn:
         for change in ("closed_at = NULL", "about = gen_random_uuid()"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f"pipeline raises {FALLEN}"):
                 conn.execute(f"UPDATE workflow.alert SET {change} WHERE kind = %s", (FALLEN,))

@@ -147,6 +147,7 @@ async def _publish(database: Database, gateway: Gateway, halflife_years: float, 
     async with locked(database) as conn:
         run = await newest_run(conn)
         if not run.cached:
+            STALENESS_S.set(run.staleness_s)
             await warn_if_late(conn, run)
             return Publication(run.run_id, waiting=True)
         due = await next_due(conn, SCORES, DUE, size)

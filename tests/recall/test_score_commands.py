@@ -61,7 +61,8 @@ async def test_agents_are_listed_drawn_and_explained(desk: Desk, run: Run, tmp_p
     assert own.read_text("utf-8").startswith("<svg ")
     for part in (
         "ann in flu: 0.", "rests on 4 observations, 4 claims", "posterior: Beta(", "as designed (comprehensive)",
-        "by metric type: binary 1.000 of 4", "calibration: stated 0.800, came true 1.000", "flags: none",
+        "by metric type: binary 1.000 of 4", "calibration: stated 0.800, came true 1.000",
+        "by probability: 0.800 came true 1.000 of 4", "flags: none",
         "the newest of 4 claims:", "stated 0.8, came 1, right",
     ):  # fmt: skip
         assert part in shown, shown
@@ -84,7 +85,10 @@ async def test_a_person_pins_unpins_and_overrides(desk: Desk, run: Run, monkeypa
     await asked(run, *words, code=2)
     await asked(run, "credibility", "pin", "ann", DOMAIN, "1.3", "--reason", "Too much.", code=2)
     table = await desk.memory.credibility(["ann"], deadline_ms=ENOUGH_MS)
+    overridden = await asked(run, "agent", "ann")
 
+    assert "overridden 1 of 4 (0.250), right 0.000 of 1: other 1" in overridden
+    assert "overridden by metric type: binary 1 of 4" in overridden
     assert f"pinned at 0.3 ({pinned['id']}): A review." in told
     assert '"ann" (pinned at 0.3)' in listed
     assert "pinned" not in listed_again

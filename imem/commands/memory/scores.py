@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from imem.credibility.reconcile import ReconciliationReport
+    from imem.credibility.scores.calibration import CalibrationBin
     from imem.credibility.scores.people import PeopleFacts
     from imem.credibility.scores.reading import AgentScore, BehindScore
     from imem.journal.events.entry import Receipt
@@ -129,9 +130,14 @@ def _course(score: AgentScore) -> Iterator[str]:
         used = "shown alone: no probability is changed" if calibration.applied else "too little: below 50 observations"
         factor = "" if calibration.factor is None else f", factor {calibration.factor:.3f} ({used})"
         yield f"calibration: stated {_share(calibration.stated)}, came true {_share(calibration.realised)}{factor}"
+        yield f"  by probability: {'; '.join(map(_bin, calibration.bins))}"
     if score.record.brier is not None:
         skill = "" if score.record.skill is None else f", skill {score.record.skill:+.3f} vs {score.record.reference}"
         yield f"Brier {score.record.brier:.4f}, log score {score.record.log_score:.4f}{skill}"
+
+
+def _bin(one: CalibrationBin) -> str:
+    return f"{_share(one.stated / one.claims)} came true {_share(one.happened / one.claims)} of {one.claims}"
 
 
 def _people(people: PeopleFacts) -> Iterator[str]:
@@ -143,7 +149,11 @@ def _people(people: PeopleFacts) -> Iterator[str]:
             if overrides.outcome_accuracy is None
             else f", right {_share(overrides.outcome_accuracy)} of {overrides.known}"
         )
-        yield f"overridden {overrides.counts.overrides} of {overrides.counts.recommendations}{right}: {reasons}"
+        rate = f"{overrides.counts.overrides} of {overrides.counts.recommendations} ({_share(overrides.rate)})"
+        yield f"overridden {rate}{right}: {reasons}"
+    for dimension, values in overrides.by_context.items():
+        rates = ", ".join(f"{shown(value)} {one.overrides} of {one.recommendations}" for value, one in values.items())
+        yield f"overridden by {dimension.replace('_', ' ')}: {rates}"
     yield from (f"to be reviewed: {review}" for review in overrides.reviews)
     yield from (
         f"approved correction {shown(one.id)} of {shown(one.metric)}: {one.kind.value} bias {one.bias:+g}"

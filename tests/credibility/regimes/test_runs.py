@@ -9,11 +9,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from prometheus_client import REGISTRY
 
 from imem.alerts.store import Alerts
 from imem.credibility.publication import FALLEN, STALENESS, publish_scores
 from imem.credibility.regimes import runs as runs_module
 from imem.credibility.regimes.detect import Indicators
+from imem.credibility.regimes.metrics import STALENESS_S
 from imem.credibility.regimes.providers import IndicatorProvider, IndicatorRow
 from imem.credibility.regimes.readings import MarketRegime, market_regime
 from imem.credibility.regimes.runs import LATE, advance
@@ -177,7 +179,10 @@ async def test_an_expired_cache_publishes_nothing(world: World) -> None:
     await outcomes(world, [True])
     await detected(world, Provider(BULL))
     world.owner("UPDATE regime_cache SET expires_at = now() - interval '1 second'")
+    world.owner("UPDATE regime_run SET opened_at = opened_at - interval '90 seconds'")
+    STALENESS_S.set(0.0)
     assert (await published(world))["waiting"]
+    assert (REGISTRY.get_sample_value("regime_staleness_p99_gauge") or 0.0) >= 90.0, "it grows while a run waits"
     await detected(world, Provider(BULL))
     assert (await published(world))["scores"] == 1
 

@@ -212,7 +212,7 @@ class Settings(BaseSettings):
         None, ge=1, le=2000, description="How many numbers a vector of that model has."
     )
     memory_duplicate_similarity: float = Field(
-        0.95, gt=0, le=1, description="Above this similarity, a memory with the same figures is updated."
+        0.95, gt=0, le=1, description="Above this similarity, a memory with the same figures and directions is updated."
     )
     memory_own_similarity: float = Field(
         0.30, ge=0, le=1, description="Least similarity of an agent's own memories that are relevant to a query."

@@ -48,7 +48,7 @@ from imem.recall.request.fallbacks import sentence
 from imem.recall.timing.lateness import reports_lateness
 
 NEAR_DUPLICATE: Final = 0.95
-"""Above this similarity a text of the same figures is the same memory; a setting's default."""
+"""Above this similarity a text of the same figures and directions is the same memory; a setting's default."""
 
 EXACT: Final = 5_000
 """Most memories of the searched namespaces that are compared one by one; beyond, the index of vectors is used."""

@@ -370,32 +370,6 @@ $$;
 
 -- Storing
 
-CREATE FUNCTION recall.literals_v1(p_content text) RETURNS text[]
-LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp
-AS $$
--- What vectors do not tell apart, in its order: figures with their signs, negations, and whatever is not Latin script or punctuation, of
--- which the default encoder knows some letters and no words.
-SELECT ARRAY(
-    SELECT CASE WHEN f.found[1] ~* '^(no|n.t|never|cannot|without)' THEN 'not' ELSE f.found[1] END
-    FROM regexp_matches(
-        p_content,
-        '((?:(?<![[:alnum:]])[-+])?[0-9]+(?:[.,][0-9]+)*|[^\u0001-\u02ff\u2000-\u206f]+'
-        '|\m(?:no|not|never|none|nor|cannot|without)\M|n[''\u2019]t\M)', 'gi') WITH ORDINALITY AS f (found, nth) ORDER BY f.nth)
-$$;
-
-CREATE FUNCTION recall.may_say_the_same_v1(p_one text, p_other text) RETURNS boolean
-LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp
-AS $$
--- Whether two texts of similar vectors may be one memory. Not where one is longer than what encoders read of it, as they may differ in the
--- rest: the default one reads 256 tokens, some 1,000 letters of English, and of many scripts a letter each. Not where their literals
--- differ, and not where they are made of the same three and more words in another order: "A gains from B" and "B gains from A".
-SELECT octet_length(p_one) <= 500 AND octet_length(p_other) <= 500 AND recall.literals_v1(p_one) = recall.literals_v1(p_other)
-    AND (cardinality(w.ones) < 3 OR w.ones = w.others OR strip(to_tsvector('english', p_one)) <> strip(to_tsvector('english', p_other)))
-FROM (SELECT
-    ARRAY(SELECT l.lexeme FROM unnest(to_tsvector('english', p_one)) AS l ORDER BY l.positions[1]) AS ones,
-    ARRAY(SELECT l.lexeme FROM unnest(to_tsvector('english', p_other)) AS l ORDER BY l.positions[1]) AS others) AS w
-$$;
-
 CREATE FUNCTION recall.store_memory_v1(
     p_actor text, p_role text, p_id uuid, p_namespace text, p_type text, p_content text, p_metadata jsonb, p_importance double precision,
     p_user_id text, p_conversation_id text, p_author text, p_model smallint, p_vector halfvec, p_parts json, p_context_vector halfvec,

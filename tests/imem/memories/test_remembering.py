@@ -128,6 +128,11 @@ async def test_texts_that_begin_alike_are_two(house: House) -> None:
         ("ارتفع السعر ٤٪", "ارتفع السعر ٢٣٪"),
         ("HBM is sold out.", "HBM is not sold out."),
         ("It does open.", "It doesn't open."),
+        ("Margins will rise.", "Margins will fall."),
+        ("The bid is over the limit.", "The bid is under the limit."),
+        ("Prices rose and costs declined.", "Prices dropped and costs increased."),
+        ("Two plants open in May.", "Three plants open in May."),
+        ("It may open.", "It will open."),
         ("Margins ↑", "Margins ↓"),
         # The encoder's own vectors of these are as similar as those of near-duplicates.
         ("Micron gained share from Samsung.", "Samsung gained share from Micron."),
@@ -144,12 +149,53 @@ async def test_what_vectors_do_not_tell_apart(house: House, places: Places, one:
     assert (await round_of(house, consolidate, places))["merged"] == 0
 
 
-async def test_the_same_in_other_words(house: House, places: Places) -> None:
-    """Neither a contraction nor another word makes another memory of it."""
-    said = ["It isn't open.", "It is not open.", "It is not opened yet."]
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["It isn't open.", "It is not open.", "It is not opened yet."],
+        ["Margins will rise.", "Margins are going up.", "Margins will increase.", "Margins are rising."],
+        ["The target was cut by 4 %.", "The target was lowered 4 %.", "A 4 % reduction of the target."],
+        ["It costs more than 4 dollars.", "It costs over 4 dollars.", "The cost is above 4 dollars."],
+        ["The net result is flat.", "The result is flat."],
+    ],
+)
+async def test_the_same_in_other_words(house: House, places: Places, said: list[str]) -> None:
+    """Neither a contraction nor another word of the same direction makes another memory of it."""
     places.cosines = dict.fromkeys(said, 1.0)
     async with memory_of(house) as memory:
         assert len({(await memory.remember(text)).id for text in said}) == 1
+
+
+OPPOSITES = """
+    up/down upward/downward upside/downside over/under above/below more/less more/fewer most/least high/low
+    higher/lower highest/lowest top/bottom peak/trough maximum/minimum rise/fall rose/fell risen/fallen
+    rising/falling increase/decrease increased/decreased raised/cut raised/reduced gain/loss gained/lost grow/shrink
+    grew/shrank grown/shrunk climbed/dropped jumped/plunged surged/slumped rallied/crashed advanced/retreated
+    accelerated/decelerated accelerates/slows fast/slow expanded/contracted widened/narrowed wide/narrow
+    doubled/halved strong/weak strengthened/weakened heavy/light large/small surplus/shortage upgraded/downgraded
+    inflows/outflows outperformed/underperformed overvalued/undervalued overbought/oversold overweight/underweight
+    expensive/cheap profit/loss bullish/bearish bull/bear hawkish/dovish optimistic/pessimistic positive/negative
+    good/bad better/worse best/worst improved/worsened tight/loose tighten/ease long/short buy/sell bought/sold
+    buyer/seller lends/borrows creditor/debtor leads/lags enters/exits entered/left accepted/rejected
+    approved/denied allowed/blocked agrees/disagrees supports/opposes for/against confirmed/cancelled beat/missed
+    win/lose won/lost passed/failed open/closed opened/shut started/ended began/stopped resumed/suspended
+    after/before late/early last/first import/export included/excluded likes/dislikes likely/unlikely
+    possible/impossible true/false right/wrong same/different full/partial safe/risky million/billion Monday/Friday
+    May/July first/second north/south will/may half/quarter with/without
+"""
+
+
+def test_opposites_are_literals(house: House) -> None:
+    """Of every listed pair neither word is taken for the other, in whatever case."""
+    pairs = [pair.split("/") for pair in OPPOSITES.split()]
+    query = "SELECT recall.may_say_the_same_v1(%s, %s) AS same"
+    same = [
+        (one, other)
+        for one, other in pairs
+        for first, second in ((f"It is {one} there.", f"It is {other} there."), (one.upper(), other.capitalize()))
+        if house.rows(query, first, second)[0]["same"]
+    ]
+    assert same == []
 
 
 async def test_metadata_that_are_too_large_together(house: House, places: Places) -> None:

@@ -131,12 +131,12 @@ async def test_a_large_namespace_is_consolidated_page_by_page(
         return await real(self, name, given, **more)
 
     monkeypatch.setattr(Database, "named", named)
-    places.cosines = {"first of ten": 1.0, "last of ten": 0.93}
+    places.cosines = {"head of it": 1.0, "tail of it": 0.93}
     async with memory_of(house) as memory:
-        await memory.remember("first of ten")
+        await memory.remember("head of it")
         for letter in "abcdefgh":
             await memory.remember(f"something else, {letter}")
-        await memory.remember("last of ten")
+        await memory.remember("tail of it")
     assert await consolidate(pipelines, places, until=NEVER) == {"merged": 1, "more": False}
     assert len(looked) >= 4
     assert max(looked) == 3
@@ -145,12 +145,12 @@ async def test_a_large_namespace_is_consolidated_page_by_page(
 
 async def test_a_vector_that_is_made_late_is_compared_too(house: House, places: Places, pipelines: Database) -> None:
     """Of a text that was stored without the encoder, the first round after its vector is made finds what is similar."""
-    places.cosines = {"early": 1.0, "late": 0.93}
+    places.cosines = {"a report": 1.0, "the report": 0.93}
     async with memory_of(house) as memory:
         places.away = True
-        await memory.remember("late")
+        await memory.remember("the report")
         places.away = False
-        await memory.remember("early")
+        await memory.remember("a report")
     assert (await consolidate(pipelines, places, until=NEVER))["merged"] == 0
     await make_vectors(house, places)
     assert await consolidate(pipelines, places, until=NEVER) == {"merged": 1, "more": False}

@@ -214,6 +214,33 @@ class Settings(BaseSettings):
     memory_duplicate_similarity: float = Field(
         0.95, gt=0, le=1, description="Above this similarity, a memory with the same figures and directions is updated."
     )
+    memory_namespace_limit: int = Field(
+        10_000,
+        ge=1,
+        le=10_000_000,
+        description="Most memories of a namespace; a new one beyond is refused. Items of LangGraph's store are not.",
+    )
+    memory_merge_similarity: float = Field(
+        0.90, gt=0, le=1, description="Memories of a namespace above this similarity to one another become one, daily."
+    )
+    memory_unused_days: float = Field(
+        30, ge=1, le=36_500, description="Days without an access after which the importance of a memory decays."
+    )
+    memory_daily_decay: float = Field(
+        0.99, gt=0, le=1, description="What is left of it a day later; 1 keeps all of it."
+    )
+    memory_least_importance: float = Field(
+        0.1, ge=0, le=1, description="Importance at which decay ends; a memory below may be deleted; 0 keeps all."
+    )
+    memory_delete_days: float = Field(
+        90,
+        ge=1,
+        le=36_500,
+        description="Age beyond which it is deleted, in days, if it is below that importance and rarely found.",
+    )
+    memory_delete_accesses: int = Field(
+        3, ge=0, le=1_000_000, description="How often it must have been found not to be deleted."
+    )
     memory_own_similarity: float = Field(
         0.30, ge=0, le=1, description="Least similarity of an agent's own memories that are relevant to a query."
     )

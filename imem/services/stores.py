@@ -135,7 +135,12 @@ class Stores:
 
         settings = self.settings
         embedder = embedder_of(settings)
-        memories = MemoryTable(self.database, embedder, near_duplicate=settings.memory_duplicate_similarity)
+        memories = MemoryTable(
+            self.database,
+            embedder,
+            near_duplicate=settings.memory_duplicate_similarity,
+            namespace_limit=settings.memory_namespace_limit,
+        )
         self.closing.push_async_callback(memories.close)
         return memories
 

@@ -41,6 +41,7 @@ from imem.journal.settings import Settings
 from imem.local.readiness import notify_ready
 from imem.logs import configure
 from imem.postmortem.reflection.model_distiller import distillers_of
+from imem.recall.memories.upkeep import UpkeepRules
 from imem.services.embedders import embedder_of
 from imem.services.pauses import sender
 from imem.services.stores import pipeline_url, register_metrics, secret, valkeys_of
@@ -81,6 +82,7 @@ class LoopThread:
         synchronizer, gate_sync: synchronisation of agents; None if a Valkey is not set.
         embedder: makes vectors of analyses; loaded on first use.
         distiller_of: makes lessons of closed trades, by the model that is configured.
+        memory_rules: when memories are merged, decay and are deleted.
         situations: whether contexts of trading decisions get vectors.
         signal_retention: how long signals are kept.
     """
@@ -92,6 +94,7 @@ class LoopThread:
         self.valkeys = valkeys_of(settings)
         self.embedder = embedder_of(settings)
         self.distiller_of = distillers_of(settings)
+        self.memory_rules = UpkeepRules.of(settings)
         self.situations = settings.situations_enabled
         self.indicators = provider_of(settings)
         self.halflife_years = settings.credibility_halflife_years

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 import structlog
 
 from imem.jobs.due import DueRow, finish_due, next_due
 from imem.jobs.pipeline import Daily, Every, Pipeline, Report
-from imem.jobs.runtime import Runtime
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
@@ -20,7 +19,7 @@ from imem.kg.similarity.vectors import model_number, store_deadline
 from imem.recall.memories.encoding import PartVectors, passage_vectors
 from imem.recall.memories.parts import split
 from imem.recall.memories.store import with_context
-from imem.recall.memories.upkeep import consolidate, maintain
+from imem.recall.memories.upkeep import UpkeepRules, consolidate, maintain
 
 log = structlog.get_logger()
 
@@ -107,12 +106,18 @@ async def _step(runtime: SimilarityRuntime, until: Deadline) -> Report:
     return await embed_due(runtime.database, runtime.embedder, until=until)
 
 
-async def _consolidate(runtime: SimilarityRuntime, until: Deadline) -> Report:
-    return await consolidate(runtime.database, runtime.embedder, until=until)
+class MemoryRuntime(SimilarityRuntime, Protocol):
+    """A runtime with the rules of upkeep."""
+
+    memory_rules: UpkeepRules
 
 
-async def _maintain(runtime: Runtime, until: Deadline) -> Report:
-    return await maintain(runtime.database, until=until)
+async def _consolidate(runtime: MemoryRuntime, until: Deadline) -> Report:
+    return await consolidate(runtime.database, runtime.embedder, runtime.memory_rules, until=until)
+
+
+async def _maintain(runtime: MemoryRuntime, until: Deadline) -> Report:
+    return await maintain(runtime.database, runtime.memory_rules, until=until)
 
 
 EMBED_MEMORIES: Final = Pipeline("recall.embed_memories", _step, Every(15.0), budget_ms=BUDGET_MS, retry_max_s=60)

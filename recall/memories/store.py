@@ -50,6 +50,9 @@ from imem.recall.timing.lateness import reports_lateness
 NEAR_DUPLICATE: Final = 0.95
 """Above this similarity a text of the same figures and directions is the same memory; a setting's default."""
 
+NAMESPACE_LIMIT: Final = 10_000
+"""Most memories of a namespace, above which a new one is refused; a setting's default."""
+
 EXACT: Final = 5_000
 """Most memories of the searched namespaces that are compared one by one; beyond, the index of vectors is used."""
 
@@ -79,9 +82,17 @@ class MemoryTable:
         items: those of LangGraph's store, by their keys.
     """
 
-    def __init__(self, database: Database, embedder: Embedder, *, near_duplicate: float = NEAR_DUPLICATE) -> None:
+    def __init__(
+        self,
+        database: Database,
+        embedder: Embedder,
+        *,
+        near_duplicate: float = NEAR_DUPLICATE,
+        namespace_limit: int = NAMESPACE_LIMIT,
+    ) -> None:
         self._database = database
         self._near_duplicate = near_duplicate
+        self._namespace_limit = namespace_limit
         self.encoder = BackgroundEncoder(embedder)
         self._accesses = AccessCounter(database)
         self._model: int | None = None
@@ -112,13 +123,14 @@ class MemoryTable:
             created_at: when it was stored where it comes from.
 
         Raises:
+            TooLarge: the namespace is full, or the metadata of both are too large; nothing was written.
             PostgresUnavailable, BudgetExceeded: nothing was written; retryable.
             OutcomeUnknown: the connection broke while committing; repeating the call is safe.
         """
         given = await self._given(actor, namespace, memory, deadline)
         given |= {"imported": imported_as is not None, "created_at": created_at, "id": imported_as or given["id"]}
         [row] = await self._database.commit("store_memory", given, deadline=deadline)
-        return _remembered(row)
+        return self._remembered(row)
 
     async def store_facts(
         self,
@@ -145,7 +157,7 @@ class MemoryTable:
                 if source is not None and nth:
                     one["metadata"] = object_text({"source_id": str(stored[0].id)}, "metadata")
                 [row] = await run_rows(conn, "store_memory", one)
-                stored.append(_remembered(row))
+                stored.append(self._remembered(row))
         return stored
 
     async def _given(self, actor: Actor, namespace: str, memory: NewMemory, deadline: Deadline) -> dict[str, Any]:
@@ -164,6 +176,7 @@ class MemoryTable:
             # No text is more similar than 1.
             "similar": 1.0 if memory.distinct else self._near_duplicate,
             "exact": EXACT,
+            "most": self._namespace_limit,
             "imported": False,
             "created_at": None,
         }
@@ -199,7 +212,17 @@ class MemoryTable:
             case "taken":
                 raise BadInput("text", f"is what memory {row['id']} of the namespace says already.")
             case _:
-                return _remembered(row)
+                return self._remembered(row)
+
+    def _remembered(self, row: Row) -> RememberedMemory:
+        if row["status"] == "crowded":
+            raise TooLarge("namespace", f"has {self._namespace_limit:,} memories, which the settings allow at most.")
+        if row["status"] == "full":
+            raise TooLarge(
+                "metadata", f"with those of memory {row['id']}, which says the same, takes more than 64 KiB."
+            )
+        status = StoreStatus(row["status"])
+        return RememberedMemory(status, row["id"], row["version"], row["recorded_at"], row["waits"])
 
     async def place_of(self, memory_id: UUID, *, deadline: Deadline) -> tuple[str, list[str]] | None:
         """Return the namespace of a memory, and who stored a version of it; None if there is none of that id."""
@@ -257,7 +280,7 @@ class MemoryTable:
         last = query.offset + query.limit
         # With what is as good as the last one: which of those are shown, their importance decides.
         shown = [one for nth, one in enumerate(shown) if nth < last or one[1] == shown[last - 1][1]]
-        stored = await self.by_version([row for row, _, _ in shown], deadline=deadline)
+        stored = await self.by_version([row for row, _, _ in shown], query.until, deadline=deadline)
         items = [
             FoundMemory(
                 **dict(_as_known(memory, query.until)),
@@ -321,16 +344,21 @@ class MemoryTable:
         """Count that memories were found; written some seconds later."""
         self._accesses.count(ids)
 
-    async def by_version(self, rows: Sequence[Row], *, deadline: Deadline) -> list[StoredMemory]:
+    async def by_version(
+        self, rows: Sequence[Row], until: datetime | None = None, *, deadline: Deadline
+    ) -> list[StoredMemory]:
         """
         Return the versions of memories that *rows* name by ``id`` and ``version``, in their order.
+
+        Args:
+            until: as of when their importance is; now by default.
 
         Raises:
             PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
         """
         if not rows:
             return []
-        wanted = {"ids": [row["id"] for row in rows], "versions": [row["version"] for row in rows]}
+        wanted = {"ids": [row["id"] for row in rows], "versions": [row["version"] for row in rows], "until": until}
         found = await self._database.named("memories_by_version", wanted, deadline=deadline)
         return [StoredMemory.model_validate(row) for row in found]
 
@@ -389,13 +417,6 @@ def _write(actor: Actor, memory: NewMemory, encoded: _Encoded) -> dict[str, Any]
         "vector": encoded.vectors.first,
         "parts": encoded.vectors.others,
     }
-
-
-def _remembered(row: Row) -> RememberedMemory:
-    if row["status"] == "full":
-        raise TooLarge("metadata", f"with those of memory {row['id']}, which says the same, takes more than 64 KiB.")
-    status = StoreStatus(row["status"])
-    return RememberedMemory(status, row["id"], row["version"], row["recorded_at"], row["waits"])
 
 
 def candidate(row: Row) -> Candidate:

@@ -1,26 +1,25 @@
 """
 Upkeep of memories: near-duplicates are merged, importance decays, and unused memories are deleted.
 
-Merging and decay go by namespaces, each in its own transactions, and note their progress: a crash leaves whole steps,
-and the next run goes on.
+Merging and decay go by namespaces and pages, each in its own transaction, and note their progress: a crash leaves
+whole steps, and the next run goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
+from imem.journal.settings import Settings
 from imem.kg.similarity.embedders import Embedder
 from imem.kg.similarity.vectors import model_number, store_deadline
 from imem.recall.memories.clusters import clusters
 from imem.recall.memories.store import EXACT
-
-MERGED: Final = 0.90
-"""Memories above this similarity to one another become one, where their figures are the same."""
 
 NEIGHBOURS: Final = 20
 """Neighbours that are looked at of each new memory."""
@@ -31,23 +30,47 @@ PAGE: Final = 500
 MOST_ALIKE: Final = 100
 """Most memories that are compared with one another at once; of more that hang together the rest stays."""
 
-UNUSED: Final = timedelta(days=30)
-"""Time without an access after which importance decays; a memory without any counts from its creation."""
-
-DECAY: Final = 0.99
-"""What is left of its importance a day later."""
-
-LEAST: Final = 0.1
-"""Importance at which decay ends; below it a memory is deleted ..."""
-
-AGE: Final = timedelta(days=90)
-"""... if it is older than this ..."""
-
-ACCESSES: Final = 3
-"""... and was found less often than this."""
+MAINTAINED: Final = 1_000
+"""Memories that have their turn in one transaction of the daily round."""
 
 
-async def consolidate(database: Database, embedder: Embedder, *, until: Deadline) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class UpkeepRules:
+    """
+    When memories are merged, decay and are deleted; the settings ``memory_…`` of the same names, in days.
+
+    Attributes:
+        merge_similarity: memories above this similarity to one another become one, where their literals are the same.
+        unused: time without an access after which importance decays; a memory without any counts from its creation.
+        daily_decay: what is left of its importance a day later.
+        least_importance: importance at which decay ends; below it a memory is deleted ...
+        age: ... if it is older than this ...
+        accesses: ... and was found less often than this.
+    """
+
+    merge_similarity: float = 0.90
+    unused: timedelta = timedelta(days=30)
+    daily_decay: float = 0.99
+    least_importance: float = 0.1
+    age: timedelta = timedelta(days=90)
+    accesses: int = 3
+
+    @classmethod
+    def of(cls, settings: Settings) -> UpkeepRules:
+        """Return those of the settings."""
+        return cls(
+            settings.memory_merge_similarity,
+            timedelta(days=settings.memory_unused_days),
+            settings.memory_daily_decay,
+            settings.memory_least_importance,
+            timedelta(days=settings.memory_delete_days),
+            settings.memory_delete_accesses,
+        )
+
+
+async def consolidate(
+    database: Database, embedder: Embedder, rules: UpkeepRules, *, until: Deadline
+) -> dict[str, object]:
     """
     Merge what says the same in each namespace with new memories; messages of conversations stay as they were said.
 
@@ -65,21 +88,21 @@ async def consolidate(database: Database, embedder: Embedder, *, until: Deadline
         if not found:
             return {"merged": merged, "more": False}
         [space] = found
-        given = {**space, "model": model, "least": MERGED, "exact": EXACT, "limit": NEIGHBOURS}
+        given = {**space, "model": model, "least": rules.merge_similarity, "exact": EXACT, "limit": NEIGHBOURS}
         pairs = await database.named("similar_memories", given, deadline=Deadline.never())
         for alike in _connected([(row["id"], row["other"]) for row in pairs]):
-            merged += await _merge(database, model, alike[:MOST_ALIKE])
+            merged += await _merge(database, model, alike[:MOST_ALIKE], rules.merge_similarity)
         await database.execute("note_consolidated", space, deadline=store_deadline())
     return {"merged": merged, "more": True}
 
 
-async def _merge(database: Database, model: int, ids: Sequence[UUID]) -> int:
+async def _merge(database: Database, model: int, ids: Sequence[UUID], least: float) -> int:
     rows = await database.named("memories_alike", {"ids": list(ids), "model": model}, deadline=store_deadline())
     # By what they say and not by their ids: in whichever order they were stored, the same is kept.
     order = {row["id"]: (-row["importance"], -len(row["content"]), row["content"]) for row in rows}
     similarities = {frozenset((row["id"], row["other"])): row["similarity"] for row in rows if row["other"] is not None}
     merged = 0
-    for keep, *others in clusters(similarities, order, MERGED):
+    for keep, *others in clusters(similarities, order, least):
         [done] = await database.commit("merge_memories", {"keep": keep, "others": others}, deadline=store_deadline())
         merged += len(others) if done["merged"] else 0
     return merged
@@ -94,19 +117,26 @@ def _connected(pairs: Sequence[tuple[UUID, UUID]]) -> list[list[UUID]]:
     return [sorted(group) for group in {id(group): group for group in group_of.values()}.values()]
 
 
-async def maintain(database: Database, *, until: Deadline) -> dict[str, object]:
+async def maintain(database: Database, rules: UpkeepRules, *, until: Deadline) -> dict[str, object]:
     """
     Let importance decay in each namespace and delete unused memories, at most once a day, however often it runs.
 
     Raises:
-        PostgresUnavailable: finished namespaces stay; retryable.
+        PostgresUnavailable: finished pages stay, and the next run goes on after them; retryable.
     """
     decayed = deleted = 0
-    rules = {"unused": UNUSED, "decay": DECAY, "least": LEAST, "age": AGE, "accesses": ACCESSES}
+    given = {
+        "page": MAINTAINED,
+        "unused": rules.unused,
+        "decay": rules.daily_decay,
+        "least": rules.least_importance,
+        "age": rules.age,
+        "accesses": rules.accesses,
+    }
     while not until.passed:
         found = await database.named("namespace_to_maintain", deadline=store_deadline())
         if not found:
             return {"decayed": decayed, "deleted": deleted, "more": False}
-        [row] = await database.commit("maintain_memories", {**found[0], **rules}, deadline=store_deadline())
+        [row] = await database.commit("maintain_memories", {**found[0], **given}, deadline=store_deadline())
         decayed, deleted = decayed + row["decayed"], deleted + row["deleted"]
     return {"decayed": decayed, "deleted": deleted, "more": True}

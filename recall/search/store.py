@@ -105,7 +105,9 @@ class SearchIndex:
                 seen.add(record)
                 wanted.append((one, score))
         shown = [rows[one.id] for one, _ in wanted if one.id in memories]
-        stored = {memory.id: memory for memory in await self._memories.by_version(shown, deadline=deadline)}
+        stored = {
+            memory.id: memory for memory in await self._memories.by_version(shown, query.until, deadline=deadline)
+        }
         if query.until is None:
             self._memories.count_accesses(list(stored))
         return [

@@ -11,8 +11,9 @@ FROM recall.search_memories_v1(
     %(items)s::boolean, %(filter)s::jsonb)
 
 -- memories_by_version --
--- The given versions of memories, in the given order. Parameters: ids, versions.
-SELECT m.id, m.version, m.namespace, m.memory_type, m.content, m.metadata, m.importance, m.agent_id, m.user_id, m.conversation_id,
+-- The given versions of memories, in the given order, with the importance of a moment. Parameters: ids, versions, until (NULL: now).
+SELECT m.id, m.version, m.namespace, m.memory_type, m.content, m.metadata,
+    recall.importance_v1(m.id, m.version, m.importance, %(until)s::timestamptz) AS importance, m.agent_id, m.user_id, m.conversation_id,
     m.ordinal, m.author, m.created_at, m.recorded_at, m.superseded_at, m.superseded_by, m.reason, m.item_key, m.expires_at,
     coalesce(u.access_count, 0) AS access_count, u.last_accessed_at
 FROM unnest(%(ids)s::uuid[], %(versions)s::integer[]) WITH ORDINALITY AS w (id, version, nth)
@@ -58,7 +59,7 @@ SELECT status, id, version, recorded_at, waits
 FROM recall.store_memory_v1(
     %(actor)s, %(role)s, %(id)s::uuid, %(namespace)s, %(memory_type)s, %(content)s, %(metadata)s::jsonb, %(importance)s::float8,
     %(user_id)s, %(conversation_id)s, %(author)s, %(model)s::smallint, %(vector)s::halfvec, %(parts)s::json, %(context_vector)s::halfvec,
-    %(before)s::uuid, %(similar)s::float8, %(exact)s, %(imported)s, %(created_at)s::timestamptz)
+    %(before)s::uuid, %(similar)s::float8, %(exact)s, %(imported)s, %(created_at)s::timestamptz, %(most)s::bigint)
 
 -- supersede_memory --
 -- Puts a memory in the place of another; see recall.supersede_memory_v1. Columns: status, id, version, recorded_at, waits.
@@ -191,7 +192,7 @@ vectors AS MATERIALIZED (
     SELECT g.root, m.vector FROM member AS g JOIN recall.memory AS m ON m.id = g.id AND m.version = g.version
     WHERE m.model = %(model)s::smallint
 )
-SELECT m.id, m.importance, m.content, o.id AS other, (
+SELECT m.id, recall.importance_v1(m.id, m.version, m.importance, NULL) AS importance, m.content, o.id AS other, (
     SELECT (1 - max(a.vector <=> b.vector) - e.unrelated) / (1 - e.unrelated)
     FROM vectors AS a CROSS JOIN vectors AS b WHERE a.root = m.id AND b.root = o.id) AS similarity
 FROM recall.memory AS m JOIN embedding_model AS e ON e.model = m.model
@@ -212,7 +213,7 @@ UPDATE recall.memory_namespace SET consolidated_at = %(at)s::timestamptz WHERE n
 SELECT namespace FROM recall.memory_namespace WHERE maintained_at < imem_now() - interval '20 hours' ORDER BY namespace LIMIT 1
 
 -- maintain_memories --
--- Lets importance decay, and deletes old, unimportant, rarely accessed memories; see recall.maintain_memories_v1.
+-- Lets importance decay, and deletes old, unimportant, rarely accessed memories, a page at a time; see recall.maintain_memories_v1.
 SELECT decayed, deleted
 FROM recall.maintain_memories_v1(
-    %(namespace)s, %(unused)s::interval, %(decay)s::float8, %(least)s::float8, %(age)s::interval, %(accesses)s::bigint)
+    %(namespace)s, %(page)s, %(unused)s::interval, %(decay)s::float8, %(least)s::float8, %(age)s::interval, %(accesses)s::bigint)

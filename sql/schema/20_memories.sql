@@ -23,11 +23,13 @@ CREATE TABLE recall.memory_namespace (
     memories  bigint NOT NULL DEFAULT 0,
     lexemes   bigint NOT NULL DEFAULT 0,
     consolidated_at timestamptz NOT NULL DEFAULT '-infinity',
-    maintained_at   timestamptz NOT NULL DEFAULT '-infinity'
+    maintained_at   timestamptz NOT NULL DEFAULT '-infinity',
+    maintained_to   uuid
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE recall.memory_namespace IS 'One row a namespace; its lock orders those who write there.';
 COMMENT ON COLUMN recall.memory_namespace.consolidated_at IS 'What was recorded until then was compared with all of the namespace.';
 COMMENT ON COLUMN recall.memory_namespace.maintained_at IS 'When importance decayed last: once a day, however often the pipeline runs.';
+COMMENT ON COLUMN recall.memory_namespace.maintained_to IS 'Of a round that goes on, the last memory that had its turn, in the order of ids; NULL between rounds.';
 COMMENT ON COLUMN recall.memory_namespace.memories IS 'Of current versions: how many, and how many different lexemes they have in all. What words weigh follows from both.';
 
 CREATE FUNCTION recall.content_hash_v1(p_content text) RETURNS bytea
@@ -81,9 +83,10 @@ CREATE INDEX memory_conversation ON recall.memory (namespace, conversation_id, o
 CREATE INDEX memory_recorded ON recall.memory (namespace, recorded_at);
 CREATE INDEX memory_words ON recall.memory USING gin (words) WITH (fastupdate = off);
 CREATE INDEX memory_kinds ON recall.memory (namespace, memory_type, agent_id) WHERE superseded_at IS NULL;
+CREATE INDEX memory_ids ON recall.memory (namespace, id) WHERE superseded_at IS NULL;
 CREATE INDEX memory_model ON recall.memory (model) WHERE superseded_at IS NULL;
 CREATE INDEX memory_superseded_by ON recall.memory (superseded_by) WHERE superseded_by IS NOT NULL;
-COMMENT ON TABLE recall.memory IS 'Every version of every memory. A version ends; nothing else of it changes but its vectors, and its importance, which decays in place.';
+COMMENT ON TABLE recall.memory IS 'Every version of every memory. A version ends; nothing else of it changes but its vectors. What is left of its importance is in memory_decay.';
 COMMENT ON COLUMN recall.memory.agent_id IS 'The actor that stored the version.';
 COMMENT ON COLUMN recall.memory.ordinal IS 'Place in its conversation, from 1: what stands before and after it says what it is about.';
 COMMENT ON COLUMN recall.memory.author IS 'Who said it, if that is not the one who stored it.';
@@ -373,13 +376,13 @@ $$;
 CREATE FUNCTION recall.store_memory_v1(
     p_actor text, p_role text, p_id uuid, p_namespace text, p_type text, p_content text, p_metadata jsonb, p_importance double precision,
     p_user_id text, p_conversation_id text, p_author text, p_model smallint, p_vector halfvec, p_parts json, p_context_vector halfvec,
-    p_before uuid, p_similar double precision, p_exact integer, p_imported boolean, p_created_at timestamptz
+    p_before uuid, p_similar double precision, p_exact integer, p_imported boolean, p_created_at timestamptz, p_most bigint
 ) RETURNS TABLE (status text, id uuid, version integer, recorded_at timestamptz, waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
 AS $$
 -- Stores a memory. status: new; updated (the namespace has one of the same text, or more than p_similar similar (may_say_the_same_v1),
--- which has a new version now); identical (that would change nothing, nothing was written); full (their metadata together are too
--- large, nothing was written). A message of a conversation is the same as one of that text and author there, and never similar to another;
+-- which has a new version now); identical (that would change nothing); full (their metadata together are too large); crowded (it would be
+-- a new one, and the namespace has p_most). The last three write nothing. A message of a conversation is the same as one of that text and author there, and never similar to another;
 -- an imported one is a message of its own. p_before: the message that the context vector was made with. waits: a vector is missing, and is due. p_imported: p_id says where it comes from; what was imported once is
 -- identical, whatever became of it, and the metadata of another memory with that text come first. p_created_at: when it was stored there.
 #variable_conflict use_column
@@ -420,6 +423,7 @@ BEGIN
         ORDER BY n.similarity DESC, m.id LIMIT 1;
     END IF;
     IF v_known.id IS NOT NULL THEN
+        v_known.importance := importance_v1(v_known.id, v_known.version, v_known.importance, NULL);
         v_metadata := CASE WHEN p_imported THEN p_metadata || v_known.metadata ELSE v_known.metadata || p_metadata END;
         IF octet_length(v_metadata::text) > 65536 THEN
             RETURN QUERY SELECT 'full', v_known.id, v_known.version, v_known.recorded_at, v_known.vector IS NULL;
@@ -433,6 +437,11 @@ BEGIN
             v_known, v_known.id, p_actor, p_content, v_metadata, greatest(v_known.importance, p_importance), p_model, p_vector, p_parts,
             -- The context of the text as it stands now is made later.
             NULL, 'Stored again.') AS r;
+        RETURN;
+    END IF;
+    IF (SELECT s.memories >= p_most FROM memory_namespace AS s WHERE s.namespace = p_namespace) THEN
+        status := 'crowded';
+        RETURN NEXT;
         RETURN;
     END IF;
     IF p_conversation_id IS NOT NULL THEN
@@ -548,7 +557,8 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT 'superseded', r.* FROM replace_memory_v1(
-        v_known, p_id, p_actor, p_content, p_metadata, coalesce(p_importance, v_known.importance), p_model, p_vector, p_parts,
+        v_known, p_id, p_actor, p_content, p_metadata,
+        coalesce(p_importance, importance_v1(v_known.id, v_known.version, v_known.importance, NULL)), p_model, p_vector, p_parts,
         NULL, p_reason) AS r;
 END
 $$;

@@ -73,6 +73,7 @@ class MemoriesApi(ActorApi):
 
         Raises:
             BadInput: an argument is wrong; names it.
+            TooLarge: the namespace holds as many memories as the settings allow (``memory_namespace_limit``).
             PermissionDenied: the actor may not write there; a denial row was written.
             PostgresUnavailable, BudgetExceeded: nothing was written; retry.
             OutcomeUnknown: the connection broke while committing; repeating the call is safe.

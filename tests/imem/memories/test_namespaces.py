@@ -164,7 +164,7 @@ async def test_postgres_checks_writers_too(house: House) -> None:
     assert house.settings.postgres_url is not None
     call = (
         "SELECT * FROM recall.store_memory_v1('ann', 'agent', gen_random_uuid(), %s, 'semantic', 'x', '{}', 0.5, NULL,"
-        " NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0.95, 10, false, NULL)"
+        " NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0.95, 10, false, NULL, 10)"
     )
     with psycopg.connect(house.settings.postgres_url.get_secret_value(), autocommit=True) as conn:
         for space in ("global", "agent/bob", "agent/annabel/x"):
@@ -175,6 +175,7 @@ async def test_postgres_checks_writers_too(house: House) -> None:
             "UPDATE recall.memory SET importance = 1",
             "DELETE FROM recall.memory_use",
             "DELETE FROM recall.memory_part",
+            "DELETE FROM recall.memory_decay",
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 conn.execute(statement)

@@ -16,7 +16,7 @@ from imem.memory import Memory
 from imem.recall.answers import Quality
 from imem.recall.memories import accesses
 from imem.recall.memories.model import MemoriesSection, MemoryMatch, StoreStatus
-from imem.recall.memories.upkeep import consolidate
+from imem.recall.memories.upkeep import UpkeepRules, consolidate
 from tests.imem.memories.conftest import Places, make_vectors, memory_of, round_of
 from tests.imem.memory.conftest import House
 
@@ -146,7 +146,7 @@ async def test_what_vectors_do_not_tell_apart(house: House, places: Places, one:
     places.cosines = {one: 1.0, other: 1.0}
     async with memory_of(house) as memory:
         assert [(await memory.remember(text)).status for text in (one, other)] == [StoreStatus.NEW] * 2
-    assert (await round_of(house, consolidate, places))["merged"] == 0
+    assert (await round_of(house, consolidate, places, UpkeepRules()))["merged"] == 0
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,28 @@ async def test_metadata_that_are_too_large_together(house: House, places: Places
         with pytest.raises(TooLarge, match="64 KiB"):
             await memory.remember("Up 4 %.", metadata={"b": "x" * 40_000})
         await memory.remember("Growth 4 %.", metadata={"b": "x" * 40_000})
-    assert await round_of(house, consolidate, places) == {"merged": 0, "more": False}
+    assert await round_of(house, consolidate, places, UpkeepRules()) == {"merged": 0, "more": False}
     assert house.rows("SELECT count(*) FROM recall.memory") == [{"count": 2}]
+
+
+@pytest.mark.usefixtures("places")
+async def test_a_full_namespace_refuses_what_is_new(house: House) -> None:
+    """With an error that names it, and nothing written; what is there is updated and superseded all the same."""
+    async with Memory.open(house.of().model_copy(update={"memory_namespace_limit": 2})) as memory:
+        first = await memory.remember("Margins rise.")
+        await memory.remember("Yes.", conversation_id="c")
+        for conversation in (None, "c"):
+            with pytest.raises(TooLarge, match="2 memories") as refused:
+                await memory.remember("The plant opens.", conversation_id=conversation)
+            assert refused.value.field == "namespace"
+        assert (await memory.remember("Margins rise.", importance=0.9)).status is StoreStatus.UPDATED
+        assert (await memory.remember("The plant opens.", namespace="symbol/MU")).status is StoreStatus.NEW
+        await memory.memories.supersede(first.id, "Margins fall.", reason="They do.")
+        assert len((await memory.memories.search("margins", deadline_ms=30_000)).items) == 3
+    assert house.rows("SELECT memories FROM recall.memory_namespace ORDER BY namespace") == [
+        {"memories": 2},
+        {"memories": 1},
+    ]
 
 
 @pytest.mark.spec("RC-17")

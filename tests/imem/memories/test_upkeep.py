@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
 
+from imem.journal.errors import PostgresUnavailable
 from imem.journal.postgres.database import Database
+from imem.journal.settings import Settings
 from imem.kg.similarity.embedders import unit
 from imem.recall.memories import upkeep
-from imem.recall.memories.upkeep import ACCESSES, AGE, DECAY, LEAST, UNUSED, consolidate, maintain
+from imem.recall.memories.model import StoreStatus
+from imem.recall.memories.upkeep import UpkeepRules, consolidate, maintain
 from tests.imem.memories.conftest import NEVER, Places, make_vectors, memory_of
 from tests.imem.memory.conftest import House
 from tests.servers import as_pipelines
+
+RULES = UpkeepRules()
+
+
+OLD = "UPDATE recall.memory SET created_at = now() - interval '40 days', recorded_at = now() - interval '40 days'"
+A_DAY_LATER = "UPDATE recall.memory_namespace SET maintained_at = maintained_at - interval '1 day'"
 
 
 @pytest_asyncio.fixture
@@ -50,7 +59,7 @@ async def test_what_says_the_same_becomes_one(
             await memory.remember(texts[number], metadata={str(number): True}, importance=0.5 + number / 10)
         await memory.remember("Strong demand.", namespace="symbol/MU")
         await memory.remember("Demand is strong.", namespace="symbol/MU", conversation_id="c")
-        assert await consolidate(pipelines, places, until=NEVER) == {"merged": 1, "more": False}
+        assert await consolidate(pipelines, places, RULES, until=NEVER) == {"merged": 1, "more": False}
         found = {item.content: item for item in (await memory.memories.search("demand", namespace="agent/ann")).items}
         assert sorted(found) == ["Demand is rather strong.", "Demand was weak.", "Strong demand."]
         kept = found["Strong demand."]
@@ -59,7 +68,7 @@ async def test_what_says_the_same_becomes_one(
         assert versions["Demand is strong."].superseded_by == kept.id
         counts = house.rows("SELECT memories FROM recall.memory_namespace ORDER BY namespace")
         assert counts == [{"memories": 3}, {"memories": 2}]
-        assert await consolidate(pipelines, places, until=NEVER) == {"merged": 0, "more": False}
+        assert await consolidate(pipelines, places, RULES, until=NEVER) == {"merged": 0, "more": False}
 
 
 @pytest.mark.spec("RC-21")
@@ -67,12 +76,12 @@ async def test_what_says_the_same_becomes_one(
 async def test_what_nobody_needs_fades(house: House, pipelines: Database) -> None:
     """A memory never found decays too, once a day; it is deleted if it is unimportant, old and hardly ever found."""
     conditions = {
-        "old, unimportant, never found": (LEAST / 2, AGE, 0),
-        "old, unimportant, twice found": (LEAST / 2, AGE, ACCESSES - 1),
-        "young": (LEAST / 2, AGE - timedelta(days=2), 0),
-        "found often": (LEAST / 2, AGE, ACCESSES),
-        "important": (0.5, AGE, 0),
-        "at the bound": (LEAST, AGE, 0),
+        "old, unimportant, never found": (RULES.least_importance / 2, RULES.age, 0),
+        "old, unimportant, twice found": (RULES.least_importance / 2, RULES.age, RULES.accesses - 1),
+        "young": (RULES.least_importance / 2, RULES.age - timedelta(days=2), 0),
+        "found often": (RULES.least_importance / 2, RULES.age, RULES.accesses),
+        "important": (0.5, RULES.age, 0),
+        "at the bound": (RULES.least_importance, RULES.age, 0),
         "found lately": (0.5, timedelta(days=1), 1),
     }
     async with memory_of(house) as memory:
@@ -88,28 +97,120 @@ async def test_what_nobody_needs_fades(house: House, pipelines: Database) -> Non
             if accesses:
                 house.rows("INSERT INTO recall.memory_use VALUES (%s, %s, now() - %s)", one.id, accesses, before)
 
-        assert await maintain(pipelines, until=NEVER) == {"decayed": 1, "deleted": 2, "more": False}
+        assert await maintain(pipelines, RULES, until=NEVER) == {"decayed": 1, "deleted": 2, "more": False}
         left = {
-            row["content"]: row["importance"] for row in house.rows("SELECT content, importance FROM recall.memory")
+            item.content: item.importance
+            for item in (await memory.memories.search("old and important", deadline_ms=30_000)).items
         }
         assert left.keys() == conditions.keys() - {"old, unimportant, never found", "old, unimportant, twice found"}
-        assert left["important"] == pytest.approx(0.5 * DECAY)
-        assert (left["at the bound"], left["found lately"]) == (LEAST, 0.5)
+        assert left["important"] == pytest.approx(0.5 * RULES.daily_decay)
+        assert (left["at the bound"], left["found lately"]) == (RULES.least_importance, 0.5)
         assert house.rows("SELECT memories FROM recall.memory_namespace") == [{"memories": 5}]
-        assert await maintain(pipelines, until=NEVER) == {"decayed": 0, "deleted": 0, "more": False}, "once a day"
-        house.rows("UPDATE recall.memory_namespace SET maintained_at = now() - interval '1 day'")
-        assert (await maintain(pipelines, until=NEVER))["decayed"] == 1
-    assert timedelta(days=1) < UNUSED
+        assert await maintain(pipelines, RULES, until=NEVER) == {"decayed": 0, "deleted": 0, "more": False}, (
+            "once a day"
+        )
+        house.rows(
+            "UPDATE recall.memory_use SET last_accessed_at = last_accessed_at - interval '1 day' WHERE access_count < 3"
+        )
+        house.rows(A_DAY_LATER)
+        assert (await maintain(pipelines, RULES, until=NEVER))["decayed"] == 1
+
+
+@pytest.mark.usefixtures("places")
+async def test_what_is_left_of_importance_is_that_of_the_moment(house: House, pipelines: Database) -> None:
+    """An answer as of a day has the importance of that day; writes go by what is left."""
+    async with memory_of(house) as memory:
+        one = await memory.remember("Margins rise.", importance=0.5)
+        other = await memory.remember("The plant opens.", importance=0.5)
+        house.rows(OLD)
+        moments, shown = [], []
+        for _ in range(3):
+            moments.append(datetime.now(UTC))
+            found = await memory.memories.search("margins", as_of=moments[-1])
+            shown.append(found.items)
+            assert (await maintain(pipelines, RULES, until=NEVER))["decayed"] == 2
+            house.rows(A_DAY_LATER)
+        left = [0.5 * RULES.daily_decay**day for day in range(4)]
+        for moment, items, importance in zip(moments, shown, left, strict=False):
+            assert (await memory.memories.search("margins", as_of=moment)).items == items
+            assert [item.importance for item in items] == pytest.approx([importance] * 2)
+        assert [item.importance for item in (await memory.memories.search("margins")).items] == pytest.approx(
+            left[3:] * 2
+        )
+
+        again = await memory.remember("Margins rise.", importance=0.49)
+        assert (again.status, again.version) == (StoreStatus.UPDATED, 2), "it is more than what was left"
+        new = await memory.memories.supersede(other.id, "The plant closes.", reason="It was said.")
+        current = {item.id: item.importance for item in (await memory.memories.search("margins")).items}
+        assert current == pytest.approx({one.id: 0.49, new.id: left[3]})
+    assert house.rows(
+        "SELECT count(*) FROM recall.memory WHERE importance <> 0.5 AND id <> ALL (%s)", [one.id, new.id]
+    ) == [{"count": 0}], "no version was rewritten"
+
+
+@pytest.mark.spec("RC-21")
+@pytest.mark.usefixtures("places")
+async def test_a_large_namespace_decays_page_by_page(
+    house: House, pipelines: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round that ends between two pages goes on where it was: each memory decays once, and is deleted once."""
+    monkeypatch.setattr(upkeep, "MAINTAINED", 2)
+    async with memory_of(house) as memory:
+        for letter in "abcdefg":
+            await memory.remember(f"something, {letter}")
+        await memory.remember("unimportant", importance=0.01)
+    house.rows(OLD.replace("40 days", "100 days"))
+    real, pages = Database.commit, 0
+
+    async def commit(self: Database, name: str, given: Any = None, **more: Any) -> Any:
+        nonlocal pages
+        pages += name == "maintain_memories"
+        if pages in {2, 5}:
+            pages += 1
+            raise PostgresUnavailable("It was killed.")
+        return await real(self, name, given, **more)
+
+    monkeypatch.setattr(Database, "commit", commit)
+    for _ in range(2):
+        with pytest.raises(PostgresUnavailable):
+            await maintain(pipelines, RULES, until=NEVER)
+    steps = house.rows("SELECT cardinality(at) AS steps FROM recall.memory_decay")
+    assert 0 < len(steps) < 7, "it is under way"
+    assert (await maintain(pipelines, RULES, until=NEVER))["more"] is False
+    steps = house.rows("SELECT cardinality(at) AS steps FROM recall.memory_decay")
+    assert steps == [{"steps": 1}] * 7
+    assert house.rows("SELECT memories FROM recall.memory_namespace WHERE maintained_to IS NULL") == [{"memories": 7}]
+    assert await maintain(pipelines, RULES, until=NEVER) == {"decayed": 0, "deleted": 0, "more": False}, "once a day"
+
+
+@pytest.mark.usefixtures("places")
+async def test_rules_are_settings(house: House, pipelines: Database) -> None:
+    """Every threshold and rate, by the names of the settings."""
+    assert UpkeepRules.of(house.settings) == RULES
+    given = {
+        "memory_merge_similarity": 0.8,
+        "memory_unused_days": 1,
+        "memory_daily_decay": 0.5,
+        "memory_least_importance": 0.3,
+        "memory_delete_days": 2,
+        "memory_delete_accesses": 1,
+    }
+    rules = UpkeepRules.of(Settings.read({}, **given))
+    assert rules == UpkeepRules(0.8, timedelta(days=1), 0.5, 0.3, timedelta(days=2), 1)
+    async with memory_of(house) as memory:
+        await memory.remember("Margins rise.", importance=0.5)
+    house.rows(OLD.replace("40 days", "3 days"))
+    assert await maintain(pipelines, rules, until=NEVER) == {"decayed": 1, "deleted": 1, "more": False}
 
 
 @pytest.mark.usefixtures("places")
 async def test_what_was_imported_is_as_old_as_its_import(house: House, pipelines: Database) -> None:
     """However old it is where it comes from: it neither decays nor is deleted on the day after."""
     async with memory_of(house) as memory:
-        for name, importance in (("old", 0.5), ("old and unimportant", LEAST / 2)):
+        for name, importance in (("old", 0.5), ("old and unimportant", RULES.least_importance / 2)):
             one = await memory.remember(name, importance=importance)
             house.rows("UPDATE recall.memory SET created_at = '2020-01-01' WHERE id = %s", one.id)
-    assert await maintain(pipelines, until=NEVER) == {"decayed": 0, "deleted": 0, "more": False}
+    assert await maintain(pipelines, RULES, until=NEVER) == {"decayed": 0, "deleted": 0, "more": False}
 
 
 async def test_a_large_namespace_is_consolidated_page_by_page(
@@ -137,10 +238,9 @@ async def test_a_large_namespace_is_consolidated_page_by_page(
         for letter in "abcdefgh":
             await memory.remember(f"something else, {letter}")
         await memory.remember("tail of it")
-    assert await consolidate(pipelines, places, until=NEVER) == {"merged": 1, "more": False}
+    assert await consolidate(pipelines, places, RULES, until=NEVER) == {"merged": 1, "more": False}
     assert len(looked) >= 4
     assert max(looked) == 3
-    assert upkeep.MERGED == 0.90
 
 
 async def test_a_vector_that_is_made_late_is_compared_too(house: House, places: Places, pipelines: Database) -> None:
@@ -151,6 +251,6 @@ async def test_a_vector_that_is_made_late_is_compared_too(house: House, places: 
         await memory.remember("the report")
         places.away = False
         await memory.remember("a report")
-    assert (await consolidate(pipelines, places, until=NEVER))["merged"] == 0
+    assert (await consolidate(pipelines, places, RULES, until=NEVER))["merged"] == 0
     await make_vectors(house, places)
-    assert await consolidate(pipelines, places, until=NEVER) == {"merged": 1, "more": False}
+    assert await consolidate(pipelines, places, RULES, until=NEVER) == {"merged": 1, "more": False}

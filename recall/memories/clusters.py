@@ -7,10 +7,34 @@ Of a chain A~B~C without A~C two join, and the third stays.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import TypeVar
 
 M = TypeVar("M", bound=Hashable)
+
+
+def connected(pairs: Iterable[tuple[M, M]], order: Mapping[M, int], most: int) -> list[list[M]]:
+    """
+    Return blocks of at most *most* that *pairs* connect, each from its first in *order* outwards; each is in one.
+
+    Of more that hang together, pairs between two blocks are left for another round: each settles at least one pair.
+    """
+    beside: dict[M, set[M]] = {}
+    for one, other in pairs:
+        beside.setdefault(one, set()).add(other)
+        beside.setdefault(other, set()).add(one)
+    seen: set[M] = set()
+    blocks: list[list[M]] = []
+    for first in sorted(beside, key=order.__getitem__):
+        if first in seen:
+            continue
+        block = [first]
+        # Breadth first: what is appended has its turn, too.
+        for member in block:
+            block += sorted(beside[member] - seen - {*block}, key=order.__getitem__)[: most - len(block)]
+        seen |= {*block}
+        blocks.append(block)
+    return blocks
 
 
 def clusters(similarities: Mapping[frozenset[M], float], order: Mapping[M, object], least: float) -> list[list[M]]:

@@ -7,7 +7,7 @@ whole steps, and the next run goes on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -18,7 +18,7 @@ from imem.journal.postgres.database import Database
 from imem.journal.settings import Settings
 from imem.kg.similarity.embedders import Embedder
 from imem.kg.similarity.vectors import model_number, store_deadline
-from imem.recall.memories.clusters import clusters
+from imem.recall.memories.clusters import clusters, connected
 from imem.recall.memories.store import EXACT
 
 NEIGHBOURS: Final = 20
@@ -28,7 +28,7 @@ PAGE: Final = 500
 """New memories of one statement: in a namespace of any size it ends within the server's transaction timeout."""
 
 MOST_ALIKE: Final = 100
-"""Most memories that are compared with one another at once; of more that hang together the rest stays."""
+"""Most memories that are compared with one another at once; more that hang together are compared block by block."""
 
 MAINTAINED: Final = 1_000
 """Memories that have their turn in one transaction of the daily round."""
@@ -90,31 +90,39 @@ async def consolidate(
         [space] = found
         given = {**space, "model": model, "least": rules.merge_similarity, "exact": EXACT, "limit": NEIGHBOURS}
         pairs = await database.named("similar_memories", given, deadline=Deadline.never())
-        for alike in _connected([(row["id"], row["other"]) for row in pairs]):
-            merged += await _merge(database, model, alike[:MOST_ALIKE], rules.merge_similarity)
+        merged += await _merge(database, model, [(row["id"], row["other"]) for row in pairs], rules)
         await database.execute("note_consolidated", space, deadline=store_deadline())
     return {"merged": merged, "more": True}
 
 
-async def _merge(database: Database, model: int, ids: Sequence[UUID], least: float) -> int:
-    rows = await database.named("memories_alike", {"ids": list(ids), "model": model}, deadline=store_deadline())
+async def _merge(database: Database, model: int, pairs: Collection[tuple[UUID, UUID]], rules: UpkeepRules) -> int:
+    """Merge what is alike in the memories of *pairs*, each of which is similar; return how many were merged."""
+    ids = {"ids": list({one for pair in pairs for one in pair})}
     # By what they say and not by their ids: in whichever order they were stored, the same is kept.
-    order = {row["id"]: (-row["importance"], -len(row["content"]), row["content"]) for row in rows}
-    similarities = {frozenset((row["id"], row["other"])): row["similarity"] for row in rows if row["other"] is not None}
+    ranked = await database.named("memories_in_order", ids, deadline=store_deadline())
+    order = {row["id"]: rank for rank, row in enumerate(ranked)}
+    pairs = [(one, other) for one, other in pairs if one in order and other in order]
     merged = 0
-    for keep, *others in clusters(similarities, order, least):
-        [done] = await database.commit("merge_memories", {"keep": keep, "others": others}, deadline=store_deadline())
-        merged += len(others) if done["merged"] else 0
+    while pairs:
+        compared: dict[UUID, int] = {}
+        for number, block in enumerate(connected(pairs, order, MOST_ALIKE)):
+            compared |= dict.fromkeys(block, number)
+            merged += await _merge_block(database, model, block, order, rules)
+        pairs = [(one, other) for one, other in pairs if compared[one] != compared[other]]
     return merged
 
 
-def _connected(pairs: Sequence[tuple[UUID, UUID]]) -> list[list[UUID]]:
-    """Return the groups that pairs connect, each sorted."""
-    group_of: dict[UUID, set[UUID]] = {}
-    for pair in pairs:
-        joined = set(pair).union(*(group_of.get(one, set()) for one in pair))
-        group_of.update(dict.fromkeys(joined, joined))
-    return [sorted(group) for group in {id(group): group for group in group_of.values()}.values()]
+async def _merge_block(
+    database: Database, model: int, block: Sequence[UUID], order: Mapping[UUID, int], rules: UpkeepRules
+) -> int:
+    rows = await database.named("memories_alike", {"ids": list(block), "model": model}, deadline=store_deadline())
+    current = {row["id"]: order[row["id"]] for row in rows}
+    similarities = {frozenset((row["id"], row["other"])): row["similarity"] for row in rows if row["other"] is not None}
+    merged = 0
+    for keep, *others in clusters(similarities, current, rules.merge_similarity):
+        [done] = await database.commit("merge_memories", {"keep": keep, "others": others}, deadline=store_deadline())
+        merged += len(others) if done["merged"] else 0
+    return merged
 
 
 async def maintain(database: Database, rules: UpkeepRules, *, until: Deadline) -> dict[str, object]:

@@ -178,8 +178,13 @@ WHERE s.namespace = %(namespace)s AND m.model = %(model)s::smallint AND m.supers
   AND m.item_key IS NULL AND o.conversation_id IS NULL AND n.id <> m.id AND (n.similarity - e.unrelated) / (1 - e.unrelated) > %(least)s::float8
   AND recall.may_say_the_same_v1(m.content, o.content)
 
+-- memories_in_order --
+-- Which of the given memories are current, in the order that decides which is kept: the most important, then the longest.
+SELECT m.id FROM recall.memory AS m WHERE m.id = ANY (%(ids)s::uuid[]) AND m.superseded_at IS NULL
+ORDER BY recall.importance_v1(m.id, m.version, m.importance, NULL) DESC, length(m.content) DESC, m.content COLLATE "C", m.id
+
 -- memories_alike --
--- The similarity of every two of the given memories of one type that may say the same, and what decides which is kept. A memory stands
+-- The similarity of every two of the given memories of one type that may say the same. A memory stands
 -- for those that it took the place of, too: the least similar two count, so that a chain does not become one in several rounds.
 -- Parameters: ids, model.
 WITH RECURSIVE member (root, id, version) AS (
@@ -192,7 +197,7 @@ vectors AS MATERIALIZED (
     SELECT g.root, m.vector FROM member AS g JOIN recall.memory AS m ON m.id = g.id AND m.version = g.version
     WHERE m.model = %(model)s::smallint
 )
-SELECT m.id, recall.importance_v1(m.id, m.version, m.importance, NULL) AS importance, m.content, o.id AS other, (
+SELECT m.id, o.id AS other, (
     SELECT (1 - max(a.vector <=> b.vector) - e.unrelated) / (1 - e.unrelated)
     FROM vectors AS a CROSS JOIN vectors AS b WHERE a.root = m.id AND b.root = o.id) AS similarity
 FROM recall.memory AS m JOIN embedding_model AS e ON e.model = m.model

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from imem.recall.memories.clusters import clusters
+from imem.recall.memories.clusters import clusters, connected
 
 LEAST = 0.9
 
@@ -52,3 +52,28 @@ def test_a_chain_does_not_become_one() -> None:
     chain = {frozenset("ab"): 0.92, frozenset("bc"): 0.95, frozenset("ac"): 0.85}
     assert clusters(chain, order, LEAST) == [["b", "c"]]
     assert clusters({**chain, frozenset("ac"): 0.91}, order, LEAST) == [["a", "b", "c"]]
+
+
+@pytest.mark.spec("RC-20")
+@given(
+    some.sets(some.tuples(some.integers(0, 30), some.integers(0, 30)), max_size=80), some.integers(2, 9), some.data()
+)
+def test_blocks_do_not_depend_on_ids(pairs: set[tuple[int, int]], most: int, data: some.DataObject) -> None:
+    """However memories are numbered and pairs found: none is in two blocks, and round by round every pair is in one."""
+    pairs = {(one, other) for one, other in pairs if one != other}
+    order = {one: one for one in range(31)}
+    names = dict(zip(order, data.draw(some.permutations(list(order))), strict=True))
+    renamed = data.draw(some.permutations([(names[other], names[one]) for one, other in pairs]))
+    blocks = connected(pairs, order, most)
+    again = connected(renamed, {names[one]: rank for one, rank in order.items()}, most)
+    assert again == [[names[one] for one in block] for block in blocks]
+    rounds = 0
+    while pairs:
+        blocks = connected(pairs, order, most)
+        members = [one for block in blocks for one in block]
+        assert sorted(members) == sorted({one for pair in pairs for one in pair})
+        assert max(map(len, blocks)) <= most
+        assert any({*pair} <= {*block} for pair in pairs for block in blocks), "each round settles some"
+        pairs = {pair for pair in pairs if not any({*pair} <= {*block} for block in blocks)}
+        rounds += 1
+    assert rounds <= 80

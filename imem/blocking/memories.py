@@ -22,6 +22,7 @@ class SyncMemories(Twin[Memories]):
     record_outcome = blocking(Memories.record_outcome)
     history = blocking(Memories.history)
     supersede = blocking(Memories.supersede)
+    retire = blocking(Memories.retire)
     store = blocking(Memories.store)
     extract = blocking(Memories.extract)
 

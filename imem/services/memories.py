@@ -269,6 +269,21 @@ class Memories(ActorApi):
             self._actor, known, memory, reason=reason, importance=importance, deadline=due
         )
 
+    async def retire(self, memory_id: UUID | str, *, reason: str, deadline_ms: float | None = None) -> RememberedMemory:
+        """
+        End a memory that holds no longer, without another in its place: searches find it as of earlier moments alone.
+
+        It stays in its history, with *reason*. Who may supersede it may retire it. Retiring it again is ``identical``.
+
+        Args:
+            reason: why, 1 to 1,000 characters.
+            deadline_ms: as of :meth:`supersede`.
+        """
+        check_reason(reason)
+        due, known = self._write_due(deadline_ms, REMEMBER_MS), _id_of(memory_id)
+        await self._authorize_memory(known, Action.WRITE, due)
+        return await self._table.retire(self._actor, known, reason=reason, deadline=due)
+
     async def store(
         self,
         text: str,

@@ -53,6 +53,8 @@ class StoreStatus(StrEnum):
     """It was there already; nothing was written."""
     SUPERSEDED = "superseded"
     """It took the place of another memory."""
+    RETIRED = "retired"
+    """The memory has ended, and nothing took its place."""
 
 
 class MemoryMatch(StrEnum):
@@ -116,7 +118,7 @@ def check_content(name: str, text: str) -> None:
 
 def check_reason(text: str) -> None:
     """
-    Check why a memory is superseded.
+    Check why a memory is superseded or retired.
 
     Raises:
         BadInput: it is no text of 1 to 1,000 characters.
@@ -140,11 +142,11 @@ def memory_type_of(value: str) -> MemoryType:
 @dataclass(frozen=True, slots=True)
 class RememberedMemory:
     """
-    The result of storing a text.
+    The result of storing a text, or of retiring a memory.
 
     Attributes:
         status: what it did.
-        id, version: the memory that holds the text now.
+        id, version: the memory that holds the text now; or the version that ended.
         recorded_at: since when that version is valid.
         waits: whether its vector is made later, by a worker: until then it is found by its words.
         facts: what was extracted of it and stored with it.

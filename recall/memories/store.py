@@ -10,7 +10,7 @@ Rights are checked by the callers, :mod:`imem.services.memories`, and for writes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -200,15 +200,32 @@ class MemoryTable:
         """
         encoded = await self._encoded("", memory.content, None, deadline)
         given = {"known": known, "reason": reason, "importance": importance}
-        write = _write(actor, memory, encoded)
-        [row] = await self._database.commit("supersede_memory", {**given, **write}, deadline=deadline)
+        return await self._end(known, {**given, **_write(actor, memory, encoded)}, deadline)
+
+    async def retire(self, actor: Actor, known: UUID, *, reason: str, deadline: Deadline) -> RememberedMemory:
+        """
+        End *known* without another in its place; its versions stay.
+
+        Raises:
+            BadInput: there is no such memory, or another took its place already.
+            PostgresUnavailable, BudgetExceeded, OutcomeUnknown: as :meth:`store`.
+        """
+        nothing = dict.fromkeys(("id", "content", "metadata", "importance", "model", "vector", "parts"))
+        given = {"known": known, "reason": reason, "actor": actor.id, "role": actor.role.value}
+        return await self._end(known, {**given, **nothing}, deadline)
+
+    async def _end(self, known: UUID, given: Mapping[str, Any], deadline: Deadline) -> RememberedMemory:
+        [row] = await self._database.commit("supersede_memory", given, deadline=deadline)
         match row["status"]:
             case "absent":
                 raise unknown_memory(known)
             case "ended":
-                raise BadInput("memory_id", f"{known} was superseded by {row['id']} already.")
+                by = f"was superseded by {row['id']}" if row["id"] is not None else "was retired"
+                raise BadInput("memory_id", f"{known} {by} already.")
             case "item":
-                raise BadInput("memory_id", f"{known} is an item of a store, where `put` replaces its value.")
+                raise BadInput(
+                    "memory_id", f"{known} is an item of a store, where `put` replaces its value and `delete` ends it."
+                )
             case "taken":
                 raise BadInput("text", f"is what memory {row['id']} of the namespace says already.")
             case _:

@@ -62,7 +62,7 @@ FROM recall.store_memory_v1(
     %(before)s::uuid, %(similar)s::float8, %(exact)s, %(imported)s, %(created_at)s::timestamptz, %(most)s::bigint)
 
 -- supersede_memory --
--- Puts a memory in the place of another; see recall.supersede_memory_v1. Columns: status, id, version, recorded_at, waits.
+-- Puts a memory in the place of another, or, with content NULL, none; see recall.supersede_memory_v1. Columns: status, id, version, recorded_at, waits.
 SELECT status, id, version, recorded_at, waits
 FROM recall.supersede_memory_v1(
     %(actor)s, %(role)s, %(known)s::uuid, %(id)s::uuid, %(content)s, %(metadata)s::jsonb, %(importance)s::float8, %(model)s::smallint,

@@ -42,7 +42,7 @@ BEGIN
                 'imem_grant_application', 'imem_grant_curators', 'imem_grant_pipelines', 'imem_curates_v1',
                 'imem_note_questions_v1', 'imem_note_open_writers_v1', 'imem_embedding_index_v1', 'imem_embedding_drop_v1', 'imem_embedding_import_v1',
                 'set_vectors_v1', 'drop_unused_indexes_v1', 'merge_memories_v1', 'maintain_memories_v1', 'project_texts_v1', 'set_text_vectors_v1',
-                'add_reflection_v1', 'end_items_v1', 'retain_signals_v1'))
+                'add_reflection_v1', 'end_memories_v1', 'retain_signals_v1'))
     LOOP
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, %I', v_object, p_role);
     END LOOP;

@@ -516,9 +516,10 @@ CREATE FUNCTION recall.supersede_memory_v1(
 ) RETURNS TABLE (status text, id uuid, version integer, recorded_at timestamptz, waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
 AS $$
--- Puts a memory of another text in the place of one that it contradicts. status: superseded; identical (this was done already); absent
--- (there is none of that id); ended (another took its place already: id, version and recorded_at are the last of that one); taken
--- (another memory of the namespace has that text: id); item (it is one of LangGraph's store). Only the first writes.
+-- Puts a memory of another text in the place of one that it contradicts, or, where p_content is NULL, none. status: superseded; retired
+-- (nothing is in its place); identical (this was done already); absent (there is none of that id); ended (another took its place already:
+-- id, version and recorded_at are the last of that one; without them, it is retired); taken (another memory of the namespace has that text:
+-- id); item (it is one of LangGraph's store). Only the first two write.
 #variable_conflict use_column
 DECLARE
     v_known memory;
@@ -545,8 +546,17 @@ BEGIN
     SELECT m.* INTO v_known FROM memory AS m WHERE m.id = p_known ORDER BY m.version DESC LIMIT 1;
     IF v_known.superseded_at IS NOT NULL THEN
         SELECT m.* INTO v_other FROM memory AS m WHERE m.id = v_known.superseded_by ORDER BY m.version DESC LIMIT 1;
-        RETURN QUERY SELECT CASE WHEN v_other.content = p_content THEN 'identical' ELSE 'ended' END, v_other.id, v_other.version,
-            v_other.recorded_at, v_other.vector IS NULL;
+        IF p_content IS NULL AND v_other.id IS NULL THEN
+            RETURN QUERY SELECT 'identical', v_known.id, v_known.version, v_known.recorded_at, false;
+        ELSE
+            RETURN QUERY SELECT CASE WHEN v_other.content = p_content THEN 'identical' ELSE 'ended' END, v_other.id, v_other.version,
+                v_other.recorded_at, v_other.vector IS NULL;
+        END IF;
+        RETURN;
+    END IF;
+    IF p_content IS NULL THEN
+        PERFORM end_memories_v1(v_known.namespace, ARRAY[p_known], p_reason);
+        RETURN QUERY SELECT 'retired', v_known.id, v_known.version, v_known.recorded_at, false;
         RETURN;
     END IF;
     SELECT m.* INTO v_other FROM memory AS m

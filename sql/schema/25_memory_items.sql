@@ -71,7 +71,7 @@ BEGIN
         -- Locked, as its vectors and those of its parts could be made anew until it ends.
         SELECT * INTO v_known FROM memory AS m WHERE m.id = v_item.id ORDER BY m.version DESC LIMIT 1 FOR UPDATE;
         IF v_known.superseded_at IS NULL AND v_known.expires_at <= imem_now() THEN
-            PERFORM end_items_v1(v_item.namespace, ARRAY[v_item.id], 'Expired.');
+            PERFORM end_memories_v1(v_item.namespace, ARRAY[v_item.id], 'Expired.');
             SELECT * INTO v_known FROM memory AS m WHERE m.id = v_item.id ORDER BY m.version DESC LIMIT 1;
         END IF;
         IF v_known.superseded_at IS NULL AND v_known.metadata::text = v_item.object::text AND v_known.content = v_item.content THEN
@@ -82,7 +82,7 @@ BEGIN
         END IF;
         v_same := coalesce(v_known.content = v_item.content AND v_known.vector IS NOT NULL, false);
         IF v_known.superseded_at IS NULL AND v_known.id IS NOT NULL THEN
-            PERFORM end_items_v1(v_item.namespace, ARRAY[v_item.id], CASE WHEN v_item.object IS NULL THEN 'Deleted.' ELSE 'Put again.' END);
+            PERFORM end_memories_v1(v_item.namespace, ARRAY[v_item.id], CASE WHEN v_item.object IS NULL THEN 'Deleted.' ELSE 'Put again.' END);
         END IF;
         CONTINUE WHEN v_item.object IS NULL;
         v_now := (SELECT greatest(imem_now(), m.superseded_at) FROM (SELECT max(o.superseded_at) AS superseded_at FROM memory AS o
@@ -106,10 +106,10 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION recall.end_items_v1(p_namespace text, p_ids uuid[], p_reason text) RETURNS void
+CREATE FUNCTION recall.end_memories_v1(p_namespace text, p_ids uuid[], p_reason text) RETURNS void
 LANGUAGE sql SET search_path = recall, public, pg_temp
 AS $$
--- Ends the current versions of items of a namespace, whose lock the caller holds.
+-- Ends the current versions of memories of a namespace, whose lock the caller holds: nothing takes their place.
 WITH ended AS (
     UPDATE memory AS m SET superseded_at = greatest(imem_now(), m.recorded_at + interval '1 microsecond'), reason = p_reason
     WHERE m.id = ANY (p_ids) AND m.superseded_at IS NULL RETURNING m.lexemes

@@ -96,7 +96,7 @@ BEGIN
     UPDATE memory_namespace AS s
     SET maintained_to = v_page[p_page], maintained_at = CASE WHEN v_page[p_page] IS NULL THEN v_now ELSE s.maintained_at END
     WHERE s.namespace = p_namespace;
-    PERFORM end_items_v1(p_namespace, ARRAY(
+    PERFORM end_memories_v1(p_namespace, ARRAY(
         SELECT m.id FROM memory AS m
         WHERE m.id = ANY (v_page) AND m.superseded_at IS NULL AND m.item_key IS NOT NULL AND m.expires_at <= v_now), 'Expired.');
     INSERT INTO memory_decay AS d (id, version, at, importance)

@@ -137,6 +137,8 @@ async def test_who_reads_and_writes_where(house: House) -> None:
                 if space not in writes:
                     with pytest.raises(PermissionDenied):
                         await memory.memories.supersede(ids[space], "Another.", reason="No.")
+                    with pytest.raises(PermissionDenied):
+                        await memory.memories.retire(ids[space], reason="No.")
 
 
 async def test_what_others_stored_in_a_shared_namespace_stays(house: House) -> None:
@@ -146,16 +148,21 @@ async def test_what_others_stored_in_a_shared_namespace_stays(house: House) -> N
         before = len(house.audited(authorized=False))
         with pytest.raises(PermissionDenied):
             await ann.memories.supersede(stored, "Margins fall.", reason="I say so.")
-        assert len(house.audited(authorized=False)) == before + 1
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            house.rows(
-                "SELECT * FROM recall.supersede_memory_v1('ann', 'agent', %s, gen_random_uuid(), 'x', '{}', 0.5, NULL,"
-                " NULL, NULL, 'No.')",
-                stored,
-            )
+        with pytest.raises(PermissionDenied):
+            await ann.memories.retire(stored, reason="I say so.")
+        assert len(house.audited(authorized=False)) == before + 2
+        for text in ("x", None):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                house.rows(
+                    "SELECT * FROM recall.supersede_memory_v1('ann', 'agent', %s, gen_random_uuid(), %s, '{}', 0.5,"
+                    " NULL, NULL, NULL, 'No.')",
+                    stored,
+                    text,
+                )
         newer = await bob.memories.supersede(stored, "Margins fell.", reason="The report says so.")
     async with memory_of(house, "kate", Role.HUMAN_ADMIN) as kate:
-        await kate.memories.supersede(newer.id, "Margins fell by 4 %.", reason="The figure was missing.")
+        last = await kate.memories.supersede(newer.id, "Margins fell by 4 %.", reason="The figure was missing.")
+        await kate.memories.retire(last.id, reason="It was another company.")
 
 
 async def test_postgres_checks_writers_too(house: House) -> None:

@@ -270,6 +270,41 @@ async def test_superseded_on_purpose(house: House) -> None:
 
 
 @pytest.mark.usefixtures("places")
+async def test_retired_on_purpose(house: House) -> None:
+    """It is found as of earlier moments alone, and its history has the reason; the text may be stored anew."""
+    async with memory_of(house) as memory:
+        old = await memory.remember("The plant opens in May.")
+        await memory.remember("Margins rise.")
+        then = datetime.now(UTC)
+        before = texts(await memory.memories.search("plant", as_of=then))
+        done = await memory.memories.retire(old.id, reason="The plant was sold.")
+        assert (done.status, done.id, done.version) == (StoreStatus.RETIRED, old.id, 1)
+        assert texts(await memory.memories.search("plant")) == ["Margins rise."]
+        assert texts(await memory.memories.search("plant", as_of=then)) == before
+        assert "The plant opens in May." in before
+        [ended] = await memory.memories.history(old.id)
+        assert (ended.superseded_at is not None, ended.superseded_by, ended.reason) == (
+            True,
+            None,
+            "The plant was sold.",
+        )
+        assert house.rows("SELECT memories FROM recall.memory_namespace") == [{"memories": 1}]
+
+        assert (await memory.memories.retire(old.id, reason="Again.")).status is StoreStatus.IDENTICAL
+        with pytest.raises(BadInput, match="was retired already"):
+            await memory.memories.supersede(old.id, "The plant opens in July.", reason="No.")
+        anew = await memory.remember("The plant opens in May.")
+        assert (anew.status, anew.id != old.id) == (StoreStatus.NEW, True)
+        newer = await memory.memories.supersede(anew.id, "The plant opens in July.", reason="It is late.")
+        with pytest.raises(BadInput, match=f"was superseded by {newer.id} already"):
+            await memory.memories.retire(anew.id, reason="No.")
+        with pytest.raises(BadInput, match="there is no memory"):
+            await memory.memories.retire(uuid4(), reason="No.")
+        with pytest.raises(BadInput, match="reason"):
+            await memory.memories.retire(newer.id, reason="")
+
+
+@pytest.mark.usefixtures("places")
 async def test_as_of_a_moment(house: House) -> None:
     """The versions that were current then, with the same scores; nothing that was stored later changes the answer."""
     async with memory_of(house) as memory:

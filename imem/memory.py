@@ -318,6 +318,8 @@ class Memory(
         self,
         subject: str,
         *,
+        metric: str | None = None,
+        target_at: datetime | None = None,
         limit: int | None = None,
         **asked: Unpack[ReadOptions],
     ) -> PanelsSection:
@@ -334,9 +336,13 @@ class Memory(
 
         Args:
             subject: a market is one question; of a company each metric and moment is one, the last one first.
+            metric, target_at: the question alone that is about them; None for any.
             limit: most questions (200).
         """
-        return await single_reads.part(self._recall, panels.SECTION, subject, limit=limit, **self._at(**asked))
+        if metric is None and target_at is None:
+            return await single_reads.part(self._recall, panels.SECTION, subject, limit=limit, **self._at(**asked))
+        question: dict[str, Any] = {"metric": metric, "target_at": target_at, "limit": limit}
+        return await single_reads.panels_on(self._recall, subject, **question, **self._at(**asked))
 
     async def weights(
         self,

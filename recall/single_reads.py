@@ -38,6 +38,7 @@ from imem.recall.model import (
     DebateItem,
     DebateTurn,
     LongText,
+    PanelsSection,
     Quality,
     RecordedDebate,
     Rows,
@@ -49,7 +50,7 @@ from imem.recall.model import (
 from imem.recall.retrievers import Limits, RetrievalRequest, record
 from imem.recall.scores import parse_context
 from imem.recall.section_registry import DATED_QUERIES
-from imem.recall.sections import similar_analyses
+from imem.recall.sections import panels, similar_analyses
 from imem.recall.sections.panels import weight_item
 from imem.recall.sections.spec import SectionSpec
 from imem.recall.sections.track_records import track_record
@@ -131,6 +132,39 @@ async def part(
     finally:
         await reader.lookup.end()
     return section.model_copy(update={"mode": mode})
+
+
+@reports_lateness
+async def panels_on(
+    recall: Recall,
+    subject: str,
+    *,
+    metric: str | None,
+    target_at: datetime | None,
+    as_of: datetime | None,
+    clock: str,
+    limit: int | None,
+    deadline: Deadline,
+) -> PanelsSection:
+    """
+    Return the panels on the questions about *subject* of a metric, a moment, or both; read anew each time.
+
+    Raises:
+        UnknownSubject, BadInput, PermissionDenied: as a briefing.
+        PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
+    """
+    limits = Limits() if limit is None else Limits.all(bounded(limit))
+    at, read_horizon = await recall.begin(as_of, clock, deadline)
+
+    async def answer() -> PanelsSection:
+        subject_id = await recall.subject(subject, at, deadline=deadline)
+        ask = RetrievalRequest(
+            subject_id, at, recall.database, recall.sources.graph, deadline, limits, recall.sources.halflife_years
+        )
+        return await panels.load(ask, metric=metric, target_at=target_at)
+
+    section = await recall.authorized(Resource(ResourceType.GRAPH, subject), Action.READ, answer, deadline=deadline)
+    return section.model_copy(update={"mode": recall.mode(read_horizon, whole=section.quality is Quality.EXACT)})
 
 
 @reports_lateness

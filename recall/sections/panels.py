@@ -148,13 +148,16 @@ class Question(NamedTuple):
     target_at: datetime
 
 
-async def load(request: RetrievalRequest) -> PanelsSection:
+async def load(
+    request: RetrievalRequest, *, metric: str | None = None, target_at: datetime | None = None
+) -> PanelsSection:
     """
-    Return the panels on the newest questions about the subject.
+    Return the panels on the newest questions about the subject, of *metric* and *target_at* where these are given.
 
     An actor that may read the claims may read their weights (docs/decisions/0012).
     """
-    given = {"subject_id": request.subject_id, "limit": request.limits.panels, **request.at.limits}
+    of = {"subject_id": request.subject_id, "metric": metric, "target_at": target_at}
+    given = {**of, "limit": request.limits.panels, **request.at.limits}
     found = await request.database.named("claims_of_subject", given, deadline=request.deadline)
     panels: dict[Question, dict[str, Row]] = {}
     for row in found:

@@ -91,8 +91,8 @@ GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(limit)s
 
 -- claims_of_subject --
 -- The claims on the questions about a subject that are answered last, as they stood, by when they were made, corrected or not: a statement
--- that was known at target_at or later does not count. total: how many questions there are. Parameters: subject_id, known_until, recorded_until,
--- limit (of questions).
+-- that was known at target_at or later does not count. total: how many questions there are. Parameters: subject_id, metric, target_at (of the
+-- questions; NULL for any), known_until, recorded_until, limit (of questions).
 WITH claim AS MATERIALIZED (
     SELECT h.key, h.metric, h.target_at, dense_rank() OVER (ORDER BY h.target_at DESC, h.metric) AS nth,
         stood.core, stood.known_at, stood.order_key
@@ -105,8 +105,8 @@ WITH claim AS MATERIALIZED (
         WINDOW made AS (ORDER BY y.grp = 'correction', y.order_key)
         ORDER BY y.grp = 'correction' DESC, CASE WHEN y.grp = 'correction' THEN y.order_key END DESC, y.order_key LIMIT 1
     ) AS stood
-    WHERE h.subject_id = %(subject_id)s AND h.kind = 'Finding' AND h.grp = 'core' AND h.metric IS NOT NULL
-      AND h.target_at IS NOT NULL
+    WHERE h.subject_id = %(subject_id)s AND h.kind = 'Finding' AND h.grp = 'core'
+      AND h.metric = coalesce(%(metric)s::text, h.metric) AND h.target_at = coalesce(%(target_at)s::timestamptz, h.target_at)
 )
 SELECT c.key, c.metric, c.target_at, c.known_at AS said_at, s.agent, s.domain, s.probability, s.direction, s.value, s.unit,
     s.period_start, (SELECT max(nth) FROM claim) AS total

@@ -127,7 +127,11 @@ async def test_panels_of_a_subject(house: House, table: Table) -> None:
             assert answer.items[0].evidence == "enough"
             database, due = memory._stores.database, Deadline.after_ms(60_000)
             begun = time.perf_counter()
-            await database.named("claims_of_subject", {"subject_id": subject, "limit": 200, **now.limits}, deadline=due)
+            await database.named(
+                "claims_of_subject",
+                {"subject_id": subject, "metric": None, "target_at": None, "limit": 200, **now.limits},
+                deadline=due,
+            )
             await database.named("observations_until", of_records, deadline=due)
             bare_ms.append((time.perf_counter() - begun) * 1000)
     warm = SUBJECTS // 10

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from typing import Any
 
 import pytest
 
-from imem.journal.errors import BadInput, PermissionDenied
+from imem.journal.errors import BadInput, PermissionDenied, UnknownSubject
 from imem.journal.settings import Role
 from imem.recall.answers import Quality
 from imem.recall.sections.panels import domain_of, panel_text
 from tests.recall import facts
 from tests.recall.conftest import Desk
-from tests.recall.facts import day
+from tests.recall.facts import TARGET_DAY, day
 from tests.recall.test_who_may_ask import asking
 
 
@@ -49,6 +50,35 @@ async def test_a_panel_holds_each_agents_newest_answer(desk: Desk) -> None:
     assert "## What the agents say together" in text
     assert "mean probability 0.50" in text
     assert "the weights are equal" in text
+
+
+async def test_one_question_is_asked_about(desk: Desk) -> None:
+    """By its metric, its moment, or both; as of a day, and for whoever may read the claims."""
+    later = facts.day(TARGET_DAY + 1)
+    asked = [
+        facts.finding("f0", 0, agent="agent0"), facts.finding("f4", 0, agent="agent1", target_at=later),
+        facts.finding("f8", 1, agent="agent1", metric="strategic_merger", target_at=later),
+    ]  # fmt: skip
+    await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), *asked])
+
+    async def found(number: float = 2, **question: Any) -> list[tuple[str, datetime]]:
+        panels = await desk.memory.panel("T0", as_of=at(number), deadline_ms=30_000, **question)
+        assert (panels.total, panels.quality, panels.mode) == (len(panels.items), Quality.EXACT, "normal")
+        return [(one.metric, one.target_at) for one in panels.items]
+
+    first, second, third = ("up", at(TARGET_DAY)), ("up", at(TARGET_DAY + 1)), ("strategic_merger", at(TARGET_DAY + 1))
+    assert await found() == await found(limit=3) == [second, third, first]
+    assert await found(metric="up") == [second, first]
+    assert await found(target_at=at(TARGET_DAY + 1)) == [second, third]
+    assert await found(metric="up", target_at=at(TARGET_DAY)) == [first]
+    assert await found(0.5, target_at=at(TARGET_DAY + 1)) == [second]
+    assert await found(metric="eps") == []
+    with pytest.raises(BadInput, match="limit"):
+        await desk.memory.panel("T0", metric="up", limit=201)
+    with pytest.raises(BadInput, match="target_at"):
+        await desk.memory.panel("T0", target_at=datetime(2026, 1, 1))  # noqa: DTZ001 - without a zone, on purpose
+    with pytest.raises(UnknownSubject):
+        await desk.memory.panel("nobody", metric="up", deadline_ms=30_000)
 
 
 async def test_a_correction_of_an_older_claim_does_not_make_it_the_newest(desk: Desk) -> None:

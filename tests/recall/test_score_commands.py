@@ -15,6 +15,7 @@ from imem.cli import app
 from imem.journal.settings import Role
 from imem.kg.kinds.fields import NAME_CHARS
 from imem.terminal.intervals import WIDTH, IntervalRow, interval_lines
+from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.test_existence import environment
 from tests.recall.test_scores import DOMAIN, ENOUGH_MS, season
@@ -70,6 +71,16 @@ async def test_agents_are_listed_drawn_and_explained(desk: Desk, run: Run, tmp_p
     assert nobody.strip() == "No claim of nobody was ever settled."
     await asked(run, "agent", "ann", "--context", "colour=red", code=2)
     await asked(run, "agent", "ann", "--svg", str(tmp_path), code=2)
+
+
+async def test_a_panel_on_one_question(desk: Desk, run: Run) -> None:
+    await desk.know(season("ann", [True]))
+    words = ["panel", "market:ann-1-0", "--metric"]
+
+    assert "ann: 0.80, weight 1.000" in (await asked(run, *words, "up", "--target-at", facts.day(7))).replace('"', "")
+    assert "No agent answered" in await asked(run, *words, "up", "--target-at", facts.day(8))
+    assert "No agent answered" in await asked(run, *words, "eps")
+    await asked(run, *words, "up", "--target-at", "soon", code=2)
 
 
 async def test_a_person_pins_unpins_and_overrides(desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from imem.commands.memory.ask import AsOf, Limit, OnClock, Subject, checked_options, run_question
-from imem.journal.errors import shown
-from imem.terminal.command import DEGRADED, Json, print_answer
+from imem.journal.errors import BadInput, shown
+from imem.terminal.command import DEGRADED, Json, moment, print_answer
 
 app = typer.Typer()
 
 
 @app.command()
 def panel(
-    subject: Subject, *, as_of: AsOf = None, clock: OnClock = "known", limit: Limit = None, as_json: Json = False
+    subject: Subject,
+    *,
+    metric: Annotated[str | None, typer.Option("--metric", help="Questions about this metric alone.")] = None,
+    target_at: Annotated[
+        str | None, typer.Option("--target-at", metavar="T", help="The question of this time alone, with its zone.")
+    ] = None,
+    as_of: AsOf = None,
+    clock: OnClock = "known",
+    limit: Limit = None,
+    as_json: Json = False,
 ) -> None:
     """
     Show the agents' newest answers to each question on a subject, pooled, with the weight of each and its reason.
@@ -21,7 +32,11 @@ def panel(
     Exit code 0: everything was asked; 3: something could not be asked, or is not scored yet.
     """
     options = checked_options(as_of, clock)
-    answer = run_question(lambda memory: memory.panel(subject, limit=limit, **options))
+    try:
+        at = moment(target_at, "--target-at")
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.field}: {error.reason}") from error
+    answer = run_question(lambda memory: memory.panel(subject, metric=metric, target_at=at, limit=limit, **options))
 
     def lines() -> list[str]:
         from imem.recall.sections.panels import panel_lines  # noqa: PLC0415 - a command imports what it needs

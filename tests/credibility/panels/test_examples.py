@@ -37,7 +37,7 @@ async def panels(world: World, subjects: set[str], at: datetime) -> list[PanelIt
     """Return the panels of several agents on the questions about *subjects* that are open at a moment."""
     found = []
     for subject in sorted(subjects):
-        given = {"subject_id": subject, "limit": 200, **AsOf(at).limits}
+        given = {"subject_id": subject, "metric": None, "target_at": None, "limit": 200, **AsOf(at).limits}
         questions: dict[Question, dict[str, Any]] = {}
         for row in await world.database.named("claims_of_subject", given, deadline=Deadline.never()):
             unit = unit_of(row["metric"], row["unit"])

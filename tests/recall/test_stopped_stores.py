@@ -212,6 +212,7 @@ READS: Final[Mapping[str, tuple[Read, frozenset[str]]]] = {
         ), BOTH,
     ),
     "search": (lambda memory, of: memory.search("anything", subject=of), frozenset({"postgres"})),
+    "memories": (lambda memory, of: memory.memories.search(f"anything of {of}"), frozenset({"postgres"})),
 }  # fmt: skip
 """The single reads, and which stores each asks."""
 

@@ -8,10 +8,10 @@ returned, marked stale with its age; after a day there is none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 from pydantic import Field
@@ -40,7 +40,7 @@ MOST_CLAIMS: Final = 200
 """Most claims that an explanation lists."""
 
 MOST_CACHED: Final = 1_000
-"""Most scores of an answer that is held for when Postgres is away."""
+"""Most scores or claims of an answer that is held for when Postgres is away."""
 
 NOT_SCORED: Final = "some outcomes are not scored yet"
 
@@ -62,6 +62,11 @@ class ScoresTable(BriefingSection):
     stale: bool = False
     stale_since: datetime | None = None
 
+    @property
+    def listed(self) -> int:
+        """How many scores it lists."""
+        return len(self.items)
+
 
 class ScoreExplanation(BriefingSection):
     """
@@ -71,12 +76,20 @@ class ScoreExplanation(BriefingSection):
         score: the score.
         formula: how it follows from the numbers, one step a line.
         claims: the settled claims, the newest :data:`MOST_CLAIMS`; ``total`` is how many there are.
+        as_of, stale, stale_since: as those of :class:`ScoresTable`.
     """
 
     score: AgentScore
     formula: list[str]
     claims: list[BehindScore] = Field(default_factory=list)
     as_of: datetime
+    stale: bool = False
+    stale_since: datetime | None = None
+
+    @property
+    def listed(self) -> int:
+        """How many claims it lists."""
+        return len(self.claims)
 
 
 class AutoResolutionAnswer(BriefingSection):
@@ -94,6 +107,9 @@ class AutoResolutionAnswer(BriefingSection):
     verdicts: dict[rule.Basis, dict[str, Any]]
     probability_greater: float
     as_of: datetime
+
+
+A = TypeVar("A", ScoresTable, ScoreExplanation)
 
 
 # Reading
@@ -165,19 +181,24 @@ async def scores(recall: Recall, request: ScoresRequest, *, deadline: Deadline) 
     owners: Sequence[str | None] = (None,) if request.agents is None else request.agents or (recall.actor.id,)
     resources = [Resource(ResourceType.CREDIBILITY, one, owner=one) for one in owners]
     first = next((one for one in resources if not recall.may(one, Action.READ)), resources[0])
-    return await recall.authorized(first, Action.READ, lambda: _cached(recall, request, deadline), deadline=deadline)
+    query = _query(recall, "scores", ScoresTable, request)
+
+    async def ask() -> ScoresTable:
+        return await _or_last(recall, query, lambda due: _read(recall, request, due), deadline)
+
+    return await recall.authorized(first, Action.READ, ask, deadline=deadline)
 
 
-async def _cached(recall: Recall, request: ScoresRequest, deadline: Deadline) -> ScoresTable:
-    """Return the answer of Postgres, else the last one that this process had, marked stale."""
-    tiers, query = recall.sources.tiers, _query(recall, request)
+async def _or_last(recall: Recall, query: Query[A], read: Callable[[Deadline], Awaitable[A]], deadline: Deadline) -> A:
+    """Return what *read* has from Postgres, else the last answer to *query* of this process, marked stale."""
+    tiers = recall.sources.tiers
     due = Deadline(deadline.at_s - deadline.left_s() * (1 - L3_SHARE))
     found = CacheLookup()
     if tiers is not None and query.key is not None:
         looked_up = await tiers.lookup([query], deadline=due.within_ms(tiers.cache_timeout_ms))
         found = looked_up.get(query.key, found)
     try:
-        table = await _read_in_time(recall, request, due)
+        answer = await _in_time(read(due), due)
     except (PostgresUnavailable, BudgetExceeded) as error:
         last = None if tiers is None else tiers.stale(query, found, None)
         if last is None:
@@ -188,33 +209,29 @@ async def _cached(recall: Recall, request: ScoresRequest, deadline: Deadline) ->
                 "stale_since": last.moment, "mode": recall.mode(None, whole=False),
             }
         )  # fmt: skip
-    if tiers is not None and found.tag_versions is not None and len(table.items) <= MOST_CACHED:
-        tiers.put_local(query, Loaded(table, table.as_of), found.tag_versions.bookmark)
-    return table
+    if tiers is not None and found.tag_versions is not None and answer.listed <= MOST_CACHED:
+        tiers.put_local(query, Loaded(answer, answer.as_of), found.tag_versions.bookmark)
+    return answer
 
 
-def _query(recall: Recall, request: ScoresRequest) -> Query[ScoresTable]:
+def _query(recall: Recall, kind: str, model: type[A], request: ScoresRequest, **more: int) -> Query[A]:
     """Return the cache query of a question; it has no tags: what it finds is a fallback, however much has changed."""
     context = None if request.context is None else list(request.context)
     own = {"journal": recall.sources.journal, "halflife": recall.sources.halflife_years, "context": context}
-    arguments = {**asdict(request), **own}
-    key = key_of("scores", schema_of(ScoresTable), recall.actor.role.value, arguments)
-    return Query("scores", key, _encoded, _decoded)
-
-
-def _encoded(table: ScoresTable) -> bytes:
-    return table.model_dump_json().encode()
-
-
-def _decoded(data: bytes) -> ScoresTable:
+    arguments = {**asdict(request), **own, **more}
+    key = key_of(kind, schema_of(model), recall.actor.role.value, arguments)
     # Parsed by orjson, since pydantic's own parser may change the last bit of a number.
-    return ScoresTable.model_validate(orjson.loads(data))
+    return Query(kind, key, _encoded, lambda data: model.model_validate(orjson.loads(data)))
 
 
-async def _read_in_time(recall: Recall, request: ScoresRequest, deadline: Deadline) -> ScoresTable:
+def _encoded(answer: BriefingSection) -> bytes:
+    return answer.model_dump_json().encode()
+
+
+async def _in_time(answer: Awaitable[A], deadline: Deadline) -> A:
     try:
         async with asyncio.timeout(deadline.left_s()):
-            return await _read(recall, request, deadline)
+            return await answer
     except TimeoutError as error:
         raise BudgetExceeded("Postgres did not answer in time.") from error
 
@@ -263,22 +280,27 @@ async def explanation(recall: Recall, request: ScoresRequest, *, limit: int, dea
     Raises:
         BadInput: *limit* is below 1 or over :data:`MOST_CLAIMS`.
         PermissionDenied: an agent reads its own alone.
-        PostgresUnavailable, BudgetExceeded: there was no answer in time; retryable.
+        PostgresUnavailable, BudgetExceeded: there was no answer in time, and no earlier one.
     """
     if not 1 <= limit <= MOST_CLAIMS:
         raise BadInput("limit", f"must be 1 to {MOST_CLAIMS}.")
 
-    async def ask() -> ScoreExplanation:
-        table = await _read_in_time(recall, request, deadline)
+    async def read(due: Deadline) -> ScoreExplanation:
+        table = await _read(recall, request, due)
         (score,), at = table.items, AsOf(table.as_of, request.on)
         until = min(moments_read(at, table.stale_since))
         claims, total = await claims_behind(
-            recall.database, score, at, until, context=request.context, limit=limit, deadline=deadline
+            recall.database, score, at, until, context=request.context, limit=limit, deadline=due
         )
-        labels = {"quality": table.quality, "reason": table.reason, "mode": table.mode}
+        labels = table.model_dump(include={"quality", "reason", "mode", "stale", "stale_since"})
         return ScoreExplanation(
             score=score, formula=formula(score), claims=claims, total=total, as_of=table.as_of, **labels
         )
+
+    query = _query(recall, "explanation", ScoreExplanation, request, limit=limit)
+
+    async def ask() -> ScoreExplanation:
+        return await _or_last(recall, query, read, deadline)
 
     (agent,) = request.agents or ("",)
     resource = Resource(ResourceType.CREDIBILITY, agent, owner=agent)

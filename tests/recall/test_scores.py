@@ -260,6 +260,7 @@ async def test_without_postgres_the_last_answer_is_given_as_stale(far: Far) -> N
     assert tiers is not None
     tiers.cache_timeout_ms = ENOUGH_MS  # On a busy machine the cache would be late.
     fresh = await far.memory.credibility(["ann"], deadline_ms=ENOUGH_MS)
+    explained = await far.memory.explain("ann", DOMAIN, limit=2, deadline_ms=ENOUGH_MS)
 
     far.stall("postgres")
     found = await far.memory.credibility(["ann"], deadline_ms=5_000)
@@ -267,8 +268,13 @@ async def test_without_postgres_the_last_answer_is_given_as_stale(far: Far) -> N
     assert (found.quality, found.stale, found.stale_since) == (Quality.STALE, True, fresh.as_of)
     assert found.age_s is not None
     assert found.items == fresh.items
+    again = await far.memory.explain("ann", DOMAIN, limit=2, deadline_ms=5_000)
+    assert (again.quality, again.stale, again.stale_since) == (Quality.STALE, True, explained.as_of)
+    assert (again.score, again.claims, again.total) == (explained.score, explained.claims, 3)
     with pytest.raises((PostgresUnavailable, BudgetExceeded)):
         await far.memory.credibility(["bob"], deadline_ms=5_000)
+    with pytest.raises((PostgresUnavailable, BudgetExceeded)):
+        await far.memory.explain("ann", DOMAIN, limit=3, deadline_ms=5_000)
 
 
 async def test_wrong_arguments_are_named(desk: Desk) -> None:

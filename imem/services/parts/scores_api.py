@@ -75,6 +75,9 @@ class ScoresApi(ActorApi):
         """
         Return the score of *agent* in *domain*, how it follows from its numbers, and the claims that it rests on.
 
+        When Postgres does not answer in time, the last answer to the same question in this process is returned, marked
+        ``stale``.
+
         Args:
             context: as in :meth:`credibility`.
             limit: most claims, the newest first, 1 to 200; ``total`` says how many there are.

@@ -215,7 +215,7 @@ class Settings(BaseSettings):
         0.95, gt=0, le=1, description="Above this similarity, a memory with the same figures and directions is updated."
     )
     memory_namespace_limit: int = Field(
-        10_000,
+        200_000,
         ge=1,
         le=10_000_000,
         description="Most memories of a namespace; a new one beyond is refused. Items of LangGraph's store are not.",

@@ -50,7 +50,7 @@ from imem.recall.timing.lateness import reports_lateness
 NEAR_DUPLICATE: Final = 0.95
 """Above this similarity a text of the same figures and directions is the same memory; a setting's default."""
 
-NAMESPACE_LIMIT: Final = 10_000
+NAMESPACE_LIMIT: Final = 200_000
 """Most memories of a namespace, above which a new one is refused; a setting's default."""
 
 EXACT: Final = 5_000

@@ -356,14 +356,14 @@ class Memories(ActorApi):
         return MemoryItems(self._stores, self._actor, root=root, fields=fields, deadline_ms=deadline_ms)
 
     async def _authorize_memory(self, memory_id: UUID, action: Action, deadline: Deadline) -> None:
-        """Authorize *action* on a memory; of a shared namespace its authors, like owners, may write it."""
+        """Authorize *action* on a memory; in a shared namespace whoever stored it first owns it."""
         place = await self._table.place_of(memory_id, deadline=deadline)
         if place is None:
             raise unknown_memory(memory_id)
-        namespace, authors = place
+        namespace, owner = place
         resource = resource_of(parse_namespace(namespace), self._actor, action)
-        if action is Action.WRITE and not namespace.startswith("agent/") and self._actor.id not in authors:
-            resource = replace(resource, owner=authors[0])
+        if action is Action.WRITE and not namespace.startswith("agent/"):
+            resource = replace(resource, owner=owner)
         await self._authorize(resource, action, deadline)
 
 

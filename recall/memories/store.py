@@ -241,10 +241,10 @@ class MemoryTable:
         status = StoreStatus(row["status"])
         return RememberedMemory(status, row["id"], row["version"], row["recorded_at"], row["waits"])
 
-    async def place_of(self, memory_id: UUID, *, deadline: Deadline) -> tuple[str, list[str]] | None:
-        """Return the namespace of a memory, and who stored a version of it; None if there is none of that id."""
+    async def place_of(self, memory_id: UUID, *, deadline: Deadline) -> tuple[str, str] | None:
+        """Return the namespace of a memory, and who stored it first; None if there is none of that id."""
         found = await self._database.named("memory_namespace_of", {"id": memory_id}, deadline=deadline)
-        return (found[0]["namespace"], found[0]["authors"]) if found else None
+        return (found[0]["namespace"], found[0]["owner"]) if found else None
 
     async def _encoded(self, namespace: str, content: str, conversation: str | None, deadline: Deadline) -> _Encoded:
         """Return the vectors of a text; none of them if the encoder is away or late."""

@@ -36,8 +36,8 @@ JOIN recall.memory_namespace AS s ON s.namespace = m.namespace AND s.scopes && %
 ORDER BY m.recorded_at, m.id, m.version
 
 -- memory_namespace_of --
--- The namespace of a memory, and who stored a version of it; no row where there is no such memory.
-SELECT min(namespace) AS namespace, array_agg(DISTINCT agent_id) AS authors FROM recall.memory WHERE id = %(id)s HAVING count(*) > 0
+-- The namespace of a memory, and who stored it first; no row where there is no such memory.
+SELECT namespace, agent_id AS owner FROM recall.memory WHERE id = %(id)s AND version = 1
 
 -- last_of_conversation --
 -- The last message of a conversation in a namespace; no row for a new one.

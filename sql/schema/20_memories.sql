@@ -537,9 +537,9 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
-    -- In a shared namespace an agent supersedes only memories of which it stored a version.
+    -- In a shared namespace an agent supersedes only memories that it stored first: whoever says the same makes a later version.
     IF p_role NOT IN ('human_admin', 'knowledge_base_agent') AND NOT starts_with(v_known.namespace, 'agent/')
-        AND NOT EXISTS (SELECT FROM memory AS m WHERE m.id = p_known AND m.agent_id = p_actor) THEN
+        AND NOT EXISTS (SELECT FROM memory AS m WHERE m.id = p_known AND m.version = 1 AND m.agent_id = p_actor) THEN
         RAISE EXCEPTION '% (%) may not supersede memories of others', p_actor, p_role USING ERRCODE = 'insufficient_privilege';
     END IF;
     PERFORM FROM memory_namespace AS s WHERE s.namespace = v_known.namespace FOR UPDATE;

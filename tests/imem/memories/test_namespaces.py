@@ -145,6 +145,9 @@ async def test_what_others_stored_in_a_shared_namespace_stays(house: House) -> N
     """An agent ends its own memories there alone, whatever it says to Postgres; a person ends any."""
     async with memory_of(house, "bob") as bob, memory_of(house, "ann") as ann:
         stored = (await bob.remember("Margins rise.", namespace="symbol/MU")).id
+        # Who says the same has a version of it, and no more.
+        again = await ann.remember("Margins rise.", namespace="symbol/MU", importance=0.9)
+        assert (again.id, again.version) == (stored, 2)
         before = len(house.audited(authorized=False))
         with pytest.raises(PermissionDenied):
             await ann.memories.supersede(stored, "Margins fall.", reason="I say so.")

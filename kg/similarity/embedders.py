@@ -58,7 +58,7 @@ class Embedder(Protocol):
 
 # The local one
 
-IDLE_S: Final = 120.0
+IDLE_S: Final = 600.0
 """Time without use after which the model is unloaded, in seconds; loading it takes one or two."""
 
 _AT_ONCE: Final = 32

@@ -217,6 +217,7 @@ def _own(found: Any, agent: str) -> None:
     assert {f"agent{nth}" for nth in range(10) if f'"agent{nth}"' in text} <= {agent}
 
 
+@pytest.mark.spec("RC-8")
 async def test_many_agents_are_one_statement(shared: House, monkeypatch: pytest.MonkeyPatch) -> None:
     async with memory_of(shared) as memory:
         database, names = memory._stores.database, list[str]()

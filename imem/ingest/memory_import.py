@@ -78,13 +78,17 @@ def read_entries(path: Path, source: str, report: ImportReport) -> Iterator[tupl
         content = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableFile(f"{path} cannot be read: {error}.") from error
+    met: Counter[str] = Counter()
     for line, record in _records(content, lists):
         try:
             found = make(_object(record))
         except BadInput as error:
             report.refused.append(RefusedLine.by(error, str(path), line))
-        else:
-            yield line, found
+            continue
+        if isinstance(found, ImportedMemory) and found.numbered:
+            met[found.id] += 1
+            found = replace(found, id=f"{found.id}|{met[found.id]}")
+        yield line, found
 
 
 def _object(record: Any) -> dict[str, Any]:

@@ -25,6 +25,7 @@ class ImportedMemory:
         namespace: where, if the export says it in our terms.
         user, agent: whose it is, otherwise.
         created_at: when it was stored there.
+        numbered: whether equal entries of the file are entries of their own, which the order tells apart.
     """
 
     id: str
@@ -33,6 +34,7 @@ class ImportedMemory:
     user: str | None = None
     agent: str | None = None
     created_at: datetime | None = None
+    numbered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

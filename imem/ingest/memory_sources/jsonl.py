@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Final
 
 from imem.ingest.memory_sources.entries import ImportedMemory, Record, mapping, moment, required, text
@@ -19,7 +20,9 @@ _FIELDS: Final = frozenset(
 
 def entry(record: Record) -> ImportedMemory:
     """
-    Return the memory of an entry; without an ``id`` it is known by its text.
+    Return the memory of an entry.
+
+    Without an ``id`` it is known by all its fields, and a message also by its place among equal ones.
 
     Raises:
         BadInput: a field is missing, unknown or wrong.
@@ -39,5 +42,11 @@ def entry(record: Record) -> ImportedMemory:
         author=text(record, "author"),
         distinct=True,
     )
-    known = text(record, "id") or hashlib.sha256(content.encode()).hexdigest()
-    return ImportedMemory(known, memory, text(record, "namespace"), created_at=moment(record, "created_at"))
+    known, namespace, created_at = text(record, "id"), text(record, "namespace"), moment(record, "created_at")
+    return ImportedMemory(
+        known or hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest(),
+        memory,
+        namespace,
+        created_at=created_at,
+        numbered=not known and memory.conversation_id is not None,
+    )

@@ -146,6 +146,33 @@ def test_our_own_lines(house: House, run: Run) -> None:
     assert run(text, "jsonl") == "3 identical\n"
 
 
+def test_messages_without_an_id(house: House, run: Run) -> None:
+    """Who said it, in which conversation and how often tell equal texts apart; twice is once, and one more is new."""
+    lines: list[dict[str, Any]] = [
+        {"content": "Sell?", "author": "Ann", "conversation_id": "c"},
+        {"content": "Yes.", "author": "Bob", "conversation_id": "c"},
+        {"content": "Yes.", "author": "Ann", "conversation_id": "c"},
+        {"author": "Bob", "conversation_id": "c", "content": "Yes."},
+        {"content": "Yes.", "author": "Bob", "conversation_id": "d"},
+        {"content": "Yes.", "metadata": {"a": 1}},
+        {"content": "Yes.", "metadata": {"b": 2}},
+    ]
+    assert run(lines, "jsonl") == "6 new, 1 updated\n"
+    [plain] = [row for row in stored(house) if row["conversation_id"] is None]
+    assert plain["metadata"] == {"a": 1, "b": 2}
+
+    def said(conversation: str) -> list[tuple[str, str]]:
+        return [(row["author"], row["content"]) for row in stored(house) if row["conversation_id"] == conversation]
+
+    assert said("c") == [("Ann", "Sell?"), ("Bob", "Yes."), ("Ann", "Yes."), ("Bob", "Yes.")]
+    assert said("d") == [("Bob", "Yes.")]
+    assert run(lines, "jsonl") == "7 identical\n"
+    assert run([dict(reversed(line.items())) for line in lines], "jsonl") == "7 identical\n"
+    assert run([*lines, lines[1]], "jsonl") == "7 identical, 1 new\n"
+    assert said("c")[-1] == ("Bob", "Yes.")
+    assert len(said("c")) == 5
+
+
 def test_without_the_import_right(house: House, run: Run) -> None:
     """The time of the source is in the metadata, and not the memory's own."""
     who = house.of("ann").model_copy(update={"may_import": False})

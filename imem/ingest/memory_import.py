@@ -37,13 +37,30 @@ _BETWEEN: Final = re.compile(r"[\s,]*")
 
 Entry = ImportedMemory | ImportedItem
 
-SOURCES: Final[Mapping[str, tuple[Callable[[Mapping[str, Any]], Entry], tuple[str, ...]]]] = {
-    "jsonl": (jsonl.entry, jsonl.LISTS),
-    "langgraph": (langgraph.entry, langgraph.LISTS),
-    "mem0": (mem0.entry, mem0.LISTS),
-    "zep": (zep.entry, zep.LISTS),
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """
+    How a file of a source is read.
+
+    Attributes:
+        entry: what makes an entry of a record.
+        lists: keys of a document under which its list may stand.
+        conversations: fields that name a message's conversation, the first counts first; none if it has no messages.
+    """
+
+    entry: Callable[[Mapping[str, Any]], Entry]
+    lists: tuple[str, ...]
+    conversations: tuple[str, ...] = ()
+
+
+SOURCES: Final[Mapping[str, Source]] = {
+    "jsonl": Source(jsonl.entry, jsonl.LISTS, jsonl.CONVERSATIONS),
+    "langgraph": Source(langgraph.entry, langgraph.LISTS),
+    "mem0": Source(mem0.entry, mem0.LISTS),
+    "zep": Source(zep.entry, zep.LISTS, zep.CONVERSATIONS),
 }
-"""Name of a source → what makes an entry of a record, and where a document may hold the list."""
+"""Those that can be imported, by name."""
 
 
 @dataclass(slots=True)
@@ -60,18 +77,22 @@ class ImportReport:
     refused: list[RefusedLine] = field(default_factory=list)
 
 
-def read_entries(path: Path, source: str, report: ImportReport) -> Iterator[tuple[int, Entry]]:
+def read_entries(
+    path: Path, source: str, report: ImportReport, *, conversation: str | None = None
+) -> Iterator[tuple[int, Entry]]:
     """
     Return the entries of a file with their lines; those that are none are noted in *report*.
 
     Args:
         path: JSON Lines, or a JSON document that is or holds a list.
         source: one of :data:`SOURCES`.
+        conversation: that of messages for which the file names none.
 
     Raises:
         UnreadableFile: it cannot be read, is too large, or is no text.
     """
-    make, lists = SOURCES[source]
+    kind = SOURCES[source]
+    given = dict.fromkeys(kind.conversations[:1], conversation)
     try:
         if path.stat().st_size > FILE_BYTES:
             raise UnreadableFile(f"{path} is larger than {FILE_BYTES:,} bytes; split it.")
@@ -79,9 +100,9 @@ def read_entries(path: Path, source: str, report: ImportReport) -> Iterator[tupl
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableFile(f"{path} cannot be read: {error}.") from error
     met: Counter[str] = Counter()
-    for line, record in _records(content, lists):
+    for line, record, around in _records(content, kind.lists):
         try:
-            found = make(_object(record))
+            found = kind.entry(_with_shared(_with_shared(_object(record), around, kind), given, kind))
         except BadInput as error:
             report.refused.append(RefusedLine.by(error, str(path), line))
             continue
@@ -89,6 +110,15 @@ def read_entries(path: Path, source: str, report: ImportReport) -> Iterator[tupl
             met[found.id] += 1
             found = replace(found, id=f"{found.id}|{met[found.id]}")
         yield line, found
+
+
+def _with_shared(record: dict[str, Any], around: Mapping[str, Any], kind: Source) -> dict[str, Any]:
+    """Return *record* with the user and the conversation that *around* says for all, where it says none itself."""
+    shared: dict[str, Any] = {}
+    for names in (("user_id",), kind.conversations) if kind.conversations else ():
+        if not any(record.get(name) for name in names):
+            shared |= {name: around[name] for name in names if around.get(name)}
+    return record | shared
 
 
 def _object(record: Any) -> dict[str, Any]:
@@ -99,8 +129,9 @@ def _object(record: Any) -> dict[str, Any]:
     return record
 
 
-def _records(content: str, lists: tuple[str, ...]) -> Iterator[tuple[int, Any]]:
-    """Return the values of a document or of lines, with the line at which each begins."""
+def _records(content: str, lists: tuple[str, ...]) -> Iterator[tuple[int, Any, dict[str, Any]]]:
+    """Return the values of a document or of lines, each with the line at which it begins and the object around."""
+    around: dict[str, Any] = {}
     decoder = json.JSONDecoder()
     try:
         whole = json.loads(content)
@@ -108,26 +139,27 @@ def _records(content: str, lists: tuple[str, ...]) -> Iterator[tuple[int, Any]]:
         for number, one in enumerate(content.split("\n"), 1):
             if one.strip():
                 try:
-                    yield number, json.loads(one)
+                    yield number, json.loads(one), around
                 except (ValueError, RecursionError) as error:
-                    yield number, ValueError(str(error))
+                    yield number, ValueError(str(error)), around
         return
     start = 0
     if isinstance(whole, dict):
         name = next((name for name in lists if isinstance(whole.get(name), list)), None)
         if name is None:
-            yield 1, whole
+            yield 1, whole, around
             return
+        around = whole
         start, whole = content.index(json.dumps(name)) + len(name) + 2, whole[name]
     if not isinstance(whole, list):
-        yield 1, whole
+        yield 1, whole, around
         return
     at, line, counted = content.index("[", start) + 1, 1, 0
     for value in whole:
         between = _BETWEEN.match(content, at)
         at = between.end() if between is not None else at
         line, counted = line + content.count("\n", counted, at), at
-        yield line, value
+        yield line, value, around
         with suppress(ValueError):  # A text before the list contains its key: lines are not known.
             at = decoder.raw_decode(content, at)[1]
 
@@ -135,12 +167,15 @@ def _records(content: str, lists: tuple[str, ...]) -> Iterator[tuple[int, Any]]:
 class MemoryImport(Memories):
     """Imports of one actor."""
 
-    async def run(self, path: Path, source: str, namespace: str | None) -> ImportReport:
+    async def run(
+        self, path: Path, source: str, namespace: str | None, *, conversation: str | None = None
+    ) -> ImportReport:
         """
         Import a file.
 
         Args:
             namespace: where everything goes; by default where its source says, else the actor's own.
+            conversation: that of messages for which the file names none.
 
         Raises:
             UnreadableFile: as :func:`read_entries`.
@@ -148,7 +183,7 @@ class MemoryImport(Memories):
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: likewise; importing again goes on.
         """
         report = ImportReport()
-        for line, entry in read_entries(path, source, report):
+        for line, entry in read_entries(path, source, report, conversation=conversation):
             try:
                 report.counts[await self._import(entry, source, namespace)] += 1
             except BadInput as error:
@@ -194,7 +229,9 @@ def namespace_of(entry: Entry, namespace: str | None, actor: Actor) -> str:
     return "/".join(parse_namespace("/".join((*base, *map(segment_of, labels)))))
 
 
-def dry_run(path: Path, source: str, namespace: str | None, actor: Actor) -> ImportReport:
+def dry_run(
+    path: Path, source: str, namespace: str | None, actor: Actor, *, conversation: str | None = None
+) -> ImportReport:
     """
     Read and check a file without a server.
 
@@ -202,7 +239,7 @@ def dry_run(path: Path, source: str, namespace: str | None, actor: Actor) -> Imp
         UnreadableFile: as :func:`read_entries`.
     """
     report = ImportReport()
-    for line, entry in read_entries(path, source, report):
+    for line, entry in read_entries(path, source, report, conversation=conversation):
         try:
             where = namespace_of(entry, namespace, actor)
             if isinstance(entry, ImportedItem):

@@ -193,6 +193,10 @@ def import_(
     namespace: Annotated[
         str | None, typer.Option("--namespace", help="Where all of it goes; by default where the export says.")
     ] = None,
+    conversation: Annotated[
+        str | None,
+        typer.Option("--conversation", metavar="ID", help="Of messages (zep, jsonl) for which the file names none."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check; no server is needed.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -207,10 +211,15 @@ def import_(
 
     if source not in memory_import.SOURCES:
         raise typer.BadParameter(f"{source!r} is none of {', '.join(memory_import.SOURCES)}.", param_hint="--from")
+    if conversation is not None and not (conversation and memory_import.SOURCES[source].conversations):
+        raise typer.BadParameter(f"is empty, or {source} has no messages.", param_hint="--conversation")
     if dry_run:
-        report = memory_import.dry_run(file, source, namespace, Actor.from_settings(Settings.read()))
+        actor = Actor.from_settings(Settings.read())
+        report = memory_import.dry_run(file, source, namespace, actor, conversation=conversation)
     else:
-        report = run(lambda stores: memory_import.MemoryImport(stores).run(file, source, namespace))
+        report = run(
+            lambda stores: memory_import.MemoryImport(stores).run(file, source, namespace, conversation=conversation)
+        )
     print_answer(
         {"counts": dict(report.counts), "refused": [asdict(one) for one in report.refused]},
         lambda: [

@@ -13,6 +13,9 @@ from imem.recall.memories.model import NewMemory, memory_type_of
 LISTS: Final = ("memories",)
 """Keys of an object under which a list of entries may stand."""
 
+CONVERSATIONS: Final = ("conversation_id",)
+"""Fields that name the conversation of a message, the first that counts first."""
+
 _FIELDS: Final = frozenset(
     {"id", "content", "memory_type", "metadata", "importance", "user_id", "conversation_id", "author", "namespace"}
 ) | {"created_at"}

@@ -2,7 +2,8 @@
 Memories of Zep: facts (edges of its graph) and messages of threads, lists of either or an object that holds one.
 
 A fact keeps when it was valid, and its other fields, in the metadata under ``zep``. A message is one of a conversation,
-its thread (``session_id`` in older versions), in the order of the file.
+its thread (``session_id`` in older versions), in the order of the file. A thread's own list, ``{messages, user_id}``,
+says whose it is, but neither it nor its messages say which thread it is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from imem.recall.memories.model import MemoryType, NewMemory
 
 LISTS: Final = ("edges", "facts", "messages")
 """Keys of an object under which a list of entries may stand."""
+
+CONVERSATIONS: Final = ("thread_id", "session_id")
+"""Fields that name the conversation of a message, the first that counts first."""
 
 
 def entry(record: Record) -> ImportedMemory:
@@ -40,7 +44,7 @@ def entry(record: Record) -> ImportedMemory:
             MemoryType.EPISODIC,
             {**mapping(record, "metadata"), "zep": rest(record, "content", "created_at", "user_id", "metadata")},
             user_id=user,
-            conversation_id=text(record, "thread_id") or text(record, "session_id"),
+            conversation_id=next(filter(None, (text(record, name) for name in CONVERSATIONS)), None),
             author=text(record, "name") or text(record, "role"),
             distinct=True,
         )

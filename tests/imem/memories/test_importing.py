@@ -47,6 +47,17 @@ ZEP_MESSAGES: list[dict[str, Any]] = [
     {"uuid": "m2", "role": "assistant", "content": "In Boise.", "thread_id": "t", "metadata": {"k": 1}},
 ]
 
+ZEP_THREAD: dict[str, Any] = {
+    "messages": [
+        {
+            "uuid": f"{nth}", "role": role, "name": None, "content": text, "metadata": None, "processed": True,
+            "created_at": f"2025-03-0{nth}T10:00:00Z",
+        }
+        for nth, (role, text) in enumerate([("user", "Sell?"), ("assistant", "Yes."), ("assistant", "Yes.")], 1)
+    ],
+    "row_count": 3, "total_count": 3, "thread_created_at": "2025-03-01T10:00:00Z", "user_id": "ann", "user_uuid": "u",
+}  # fmt: skip
+
 
 @pytest.fixture
 def run(house: House, places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
@@ -105,6 +116,38 @@ def test_zep(house: House, run: Run) -> None:
     assert run(ZEP_MESSAGES, "zep", "--namespace", "user/talk") == "2 identical\n"
     same = [{**ZEP_MESSAGES[0], "uuid": "m3"}, {**ZEP_MESSAGES[0], "uuid": "m4", "thread_id": "u"}]
     assert run(same, "zep", "--namespace", "user/talk") == "2 new\n", "each message has its place"
+
+
+def test_a_thread_of_zep(house: House, run: Run) -> None:
+    """The list says whose it is and may say its thread, else the option does; what a message says comes first."""
+    assert run(ZEP_THREAD, "zep", "--conversation", "t") == "3 new\n"
+    assert [
+        (row["namespace"], row["user_id"], row["conversation_id"], row["ordinal"], row["author"], row["content"])
+        for row in stored(house)
+    ] == [
+        ("user/ann", "ann", "t", 1, "user", "Sell?"),
+        ("user/ann", "ann", "t", 2, "assistant", "Yes."),
+        ("user/ann", "ann", "t", 3, "assistant", "Yes."),
+    ]
+    assert run(ZEP_THREAD, "zep", "--conversation", "t") == "3 identical\n"
+    first, second, third = ZEP_THREAD["messages"]
+    own = [{**first, "session_id": "own", "user_id": "bob"}, second, {**third, "thread_id": ""}]
+    assert run({"messages": own, "thread_id": "all", "user_id": "eve"}, "zep", "--conversation", "t") == "3 new\n"
+    assert {
+        (row["user_id"], row["conversation_id"], row["ordinal"]) for row in stored(house) if row["user_id"] != "ann"
+    } == {("bob", "own", 1), ("eve", "all", 1), ("eve", "all", 2)}
+
+
+def test_lines_of_one_conversation(house: House, run: Run) -> None:
+    """The option says it of our own lines, too: the same ones of another conversation are others."""
+    lines = [{"content": "Yes."}, {"content": "Yes."}]
+    for conversation in ("c", "d"):
+        assert run(lines, "jsonl", "--dry-run", "--conversation", conversation) == "2 read\n"
+        assert run(lines, "jsonl", "--conversation", conversation) == "2 new\n"
+        assert run(lines, "jsonl", "--conversation", conversation) == "2 identical\n"
+    assert sorted((row["conversation_id"], row["ordinal"]) for row in stored(house)) == [
+        ("c", 1), ("c", 2), ("d", 1), ("d", 2)
+    ]  # fmt: skip
 
 
 def test_a_store_of_langgraphs(house: House, run: Run) -> None:
@@ -228,6 +271,9 @@ def test_refusals(house: House, run: Run) -> None:
 def test_wrong_usage(run: Run, house: House, tmp_path: Path) -> None:
     run([], "notion", code=2)
     run([{"content": "x"}], "jsonl", "--namespace", "a%", code=1)
+    for source, conversation in (("mem0", "c"), ("langgraph", "c"), ("zep", "")):
+        for more in ([], ["--dry-run"]):
+            assert "--conversation" in run([], source, "--conversation", conversation, *more, code=2)
     done = CliRunner().invoke(app, ["memories", "import", str(tmp_path / "none.json")])
     assert "cannot be read" in str(done.exception)
     with pytest.raises(BadInput):

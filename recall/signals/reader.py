@@ -21,6 +21,7 @@ from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, ImemError, PermissionDenied, StoreUnavailable
 from imem.journal.gateway import Gateway
+from imem.journal.postgres.connection import Row
 from imem.journal.postgres.pool import ServerRefuses
 from imem.journal.settings import Settings
 from imem.kg.asof import AsOf
@@ -132,6 +133,8 @@ class SignalReader:
         """
         Return the newest signals of each agent about a subject: one statement for all of them.
 
+        Of a subject of which something is not projected yet another one, of the journal.
+
         Raises:
             BadInput: the subject is no whole id.
             PermissionDenied: the actor may not read about it.
@@ -184,19 +187,26 @@ class SignalReader:
         given: dict[str, Any] = {
             "kind": kind.value,
             "market": market_id,
+            "subject_id": request.subject,
             "agents": list(agents),
             "limit": request.limit,
+            "retention": self.policy.retention,
         }
-        given["retention"] = self.policy.retention
-        name = "signals"
-        if request.moment is not None:
-            at = await request.moment(request.deadline)
-            name, given = "signals_as_of", {**given, "subject_id": request.subject, "at": at.at, **at.limits}
-        rows = await self._gateway.database.named(name, given, deadline=request.deadline)
         signals: dict[str, list[AgentSignal]] = {one: [] for one in agents}
         skipped, read_at = dict.fromkeys(agents, 0), None
+        at = await request.moment(request.deadline) if request.moment is not None else None
+        rows: list[Row] = []
+        if at is None:
+            rows = await self._gateway.database.named("signals", given, deadline=request.deadline)
+            skipped = {row["agent"]: row["skipped"] for row in rows}
+            if rows[0]["waits"]:
+                # The table lacks what a worker has not projected yet; the journal has it.
+                at = AsOf(rows[0]["at"])
+        if at is not None:
+            given |= {"at": at.at, **at.limits}
+            rows = await self._gateway.database.named("signals_as_of", given, deadline=request.deadline)
         for row in rows:
-            read_at, skipped[row["agent"]] = row["at"], row["skipped"]
+            read_at = row["at"]
             if row["id"] is not None:
                 signals[row["agent"]].append(signal_of(row, kind, market_id))
         return {

@@ -1,9 +1,19 @@
 -- signals --
 -- The newest signals about a subject of each of some agents, newest first, and how many rows among them were skipped since they are no
 -- signals; for an agent without any, one row without an id. Rows that others wrote have no kind of subject, which means a market, and no
--- exact numbers. Parameters: kind, market, agents, retention, limit (of each agent).
-WITH present AS MATERIALIZED (SELECT imem_journal_now() AS at)
-SELECT w.agent, p.at, k.skipped, f.id, f.recommendation_id, f.agent_type, f.fair_probability, f.confidence, f.direction, f.key_drivers,
+-- exact numbers. waits: whether something about the subject may not be in the table yet. Parameters: kind, market, subject_id, agents,
+-- retention, limit (of each agent).
+WITH due AS MATERIALIZED (
+    -- Those set aside, too: the journal has what they say. Of more than are looked at, some may be about the subject.
+    SELECT d.key FROM due_row AS d WHERE d.queue = 'signals' LIMIT 100
+), present AS MATERIALIZED (
+    SELECT imem_journal_now() AS at, (SELECT count(*) FROM due) = 100 OR EXISTS (
+        SELECT FROM due AS d
+        JOIN event AS e ON e.analysis_id = d.key AND e.kind = 'record.Finding'
+        JOIN record_head AS h ON h.kind = 'Finding' AND h.key = e.record_key AND h.grp = 'core'
+        WHERE h.subject_id = %(subject_id)s) AS waits
+)
+SELECT w.agent, p.at, p.waits, k.skipped, f.id, f.recommendation_id, f.agent_type, f.fair_probability, f.confidence, f.direction, f.key_drivers,
     f.metadata, f.created_at, f.analysis_id
 FROM present AS p
 CROSS JOIN unnest(%(agents)s::text[]) AS w (agent)

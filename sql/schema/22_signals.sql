@@ -100,8 +100,8 @@ $$;
 CREATE FUNCTION recall.project_signals_v1(p_analyses text[], p_retention interval) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
 AS $$
--- Brings the rows of some analyses to what the journal says, whoever calls and however often; returns how many changed. Findings older
--- than p_retention get no row. It writes what is in the journal alone, so that the application may call it.
+-- Brings the rows of some analyses to what the journal says, whoever calls and however often, after which they are not due; returns how
+-- many changed. Findings older than p_retention get no row. It writes what is in the journal alone, so that the application may call it.
 DECLARE
     v_changed bigint;
     v_removed bigint;
@@ -109,6 +109,11 @@ BEGIN
     -- Else a projection that had read less could overwrite a later one. In one order, before anything is read.
     PERFORM pg_advisory_xact_lock(hashtext('imem.signals'), l.lock)
     FROM (SELECT DISTINCT hashtext(a.id) AS lock FROM unnest(p_analyses) AS a (id) ORDER BY 1) AS l;
+    -- Before anything is read, so that what is recorded after that stays due. Rows that a worker is at are its own to end: it may wait
+    -- for the lock above.
+    DELETE FROM due_row AS d WHERE d.id IN (
+        SELECT w.id FROM due_row AS w
+        WHERE w.queue = 'signals' AND w.kind = 'Analysis' AND w.key = ANY (p_analyses) FOR UPDATE SKIP LOCKED);
     WITH said AS MATERIALIZED (
         SELECT s.* FROM signals_of_v1(
             ARRAY(SELECT DISTINCT e.record_key FROM event AS e WHERE e.analysis_id = ANY (p_analyses) AND e.kind = 'record.Finding'),

@@ -65,7 +65,8 @@ async def test_ten_agents_read_in_one_statement(house: House, table: Table, monk
                 taken.append((time.perf_counter() - begun) * 1000)
                 await reader.audit.close()
             assert all(len(one.signals) == 3 for one in found.values())
-            given = {"kind": "market", "market": market, "agents": list(AGENTS), "limit": 3}
+            subject = {"kind": "market", "market": market, "subject_id": f"market:{market}"}
+            given = {**subject, "agents": list(AGENTS), "limit": 3}
             begun = time.perf_counter()
             await memory._stores.database.named(
                 "signals", {**given, "retention": reader.policy.retention}, deadline=Deadline.after_ms(5_000)

@@ -88,7 +88,7 @@ class SignalsApi(ActorApi):
         try:
             await self._stores.database.commit("project_signals", given, deadline=due)
         except ImemError as error:
-            # It is durable, and due: a worker projects it within seconds.
+            # It is durable, and due: it is read from the journal until a worker projects it.
             log.warning("signals.not_projected", analysis=analysis_id, reason=str(error))
         done = receipts[-1]
         update = {"id": done.event_id, "created_at": done.recorded_at, "analysis_id": analysis_id}
@@ -145,7 +145,7 @@ class SignalsApi(ActorApi):
         clock: str = "known",
         deadline_ms: float | None = None,
     ) -> dict[str, AgentMemory]:
-        """Return the newest signals of each of *agents* about *subject*, in one statement; see :meth:`signals`."""
+        """Return the newest signals of each of *agents* about *subject*, together; see :meth:`signals`."""
         reader, actor = self._stores.signals, self._actor
         most = reader.policy.per_agent if limit is None else limit
         if not 1 <= most <= MOST:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from imem.journal.errors import BadInput, CoreConflict, PermissionDenied, StatementRejected
+from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
-from imem.kg.kinds.work import Finding
+from imem.kg.kinds.work import Analysis, Finding
 from imem.recall.signals import SignalDirection, format_memory
 from imem.recall.signals.pipelines import retain
 from tests.imem.memory.conftest import House
@@ -154,6 +155,58 @@ async def test_as_of_a_moment_the_text_is_the_one_of_then(shared: House) -> None
             assert format_memory(then, date_format="relative", include_metadata=True).text == text
             recorded = await memory.signals("market:m7", limit=5, as_of=at, clock="recorded")
             assert recorded == then
+
+
+@pytest.mark.spec("RC-9")
+async def test_what_no_worker_has_projected_is_read_all_the_same(
+    shared: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Findings and corrections that wait, or are set aside; of other subjects the table is read, unless much waits."""
+    await project(shared)
+    asked: list[str] = []
+    real = Database.named
+
+    async def named(self: Database, name: str, given: Any = None, **more: Any) -> Any:
+        asked.append(name)
+        return await real(self, name, given, **more)
+
+    monkeypatch.setattr(Database, "named", named)
+    about = {"analysis_id": "m9/1", "agent": "ann", "domain": "macro", "statement": "It will.", "confidence": 0.7}
+    async with memory_of(shared) as memory, memory_of(shared, "curator", Role.HUMAN_ADMIN) as people:
+        first = Finding(id="m9/1", subject_id="market:m9", probability=0.6, **about)
+        # Both of one transaction, so that one row is due for both.
+        await memory.record_analysis(
+            Analysis(id="m9/1", subject_id="market:m9", kind="macro", date=datetime.now(UTC), confidence=0.7),
+            findings=[Finding(id="m9/2", subject_id="market:m9b", probability=0.3, **about), first],
+        )
+        live = [await memory.signals("market:m9")]
+        assert [one.fair_probability for one in live[0].signals] == [0.6]
+        assert [one.fair_probability for one in (await memory.signals("market:m9b")).signals] == [0.3]
+        shared.rows("UPDATE due_row SET set_aside = 'It failed.' WHERE queue = 'signals'")
+        await people.correct(first.model_copy(update={"probability": 0.2}), "Misread.")
+        shared.rows("UPDATE due_row SET set_aside = 'It failed.' WHERE queue = 'signals'")
+        live.append(await memory.signals("market:m9"))
+        assert [one.fair_probability for one in live[1].signals] == [0.2]
+
+        async def reads() -> list[str]:
+            asked.clear()
+            await memory.signals("market:other")
+            return [name for name in asked if name.startswith("signals")]
+
+        assert await reads() == ["signals"]
+        shared.rows(
+            "INSERT INTO due_row (queue, kind, key) "
+            "SELECT 'signals', 'Analysis', 'x' || n FROM generate_series(1, 99) AS n"
+        )
+        assert await reads() == ["signals", "signals_as_of"], "no more are looked at"
+        shared.rows("UPDATE due_row SET set_aside = NULL WHERE queue = 'signals'")
+        await project(shared)
+        assert await reads() == ["signals"]
+        live.append(await memory.signals("market:m9"))
+        assert live[2].signals == live[1].signals
+        applied(shared)
+        for found in live:
+            assert await memory.signals("market:m9", as_of=found.as_of) == found
 
 
 async def test_what_is_older_than_the_retention_leaves_the_table_and_not_the_journal(shared: House) -> None:

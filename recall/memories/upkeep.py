@@ -1,8 +1,8 @@
 """
 Upkeep of memories: near-duplicates are merged, importance decays, and unused memories are deleted.
 
-Merging and decay go by namespaces and pages, each in its own transaction, and note their progress: a crash leaves
-whole steps, and the next run goes on.
+Both read by namespaces and pages. Merges, and pages of decay, are transactions of their own, and progress is noted: a
+crash leaves whole steps, and the next run goes on.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ NEIGHBOURS: Final = 20
 
 PAGE: Final = 500
 """New memories of one statement: in a namespace of any size it ends within the server's transaction timeout."""
+
+GATHERED: Final = 100_000
+"""Most pairs of a namespace that are gathered; with more, or at the end of a run, those of some pages are merged."""
 
 MOST_ALIKE: Final = 100
 """Most memories that are compared with one another at once; more that hang together are compared block by block."""
@@ -83,14 +86,22 @@ async def consolidate(
     model = await model_number(database, embedder, deadline=store_deadline())
     merged = 0
     while not until.passed:
-        wanted = {"model": model, "page": PAGE}
+        wanted = {"model": model, "page": PAGE, "namespace": None, "after": None}
         found = await database.named("namespaces_to_consolidate", wanted, deadline=store_deadline())
         if not found:
             return {"merged": merged, "more": False}
-        [space] = found
-        given = {**space, "model": model, "least": rules.merge_similarity, "exact": EXACT, "limit": NEIGHBOURS}
-        pairs = await database.named("similar_memories", given, deadline=Deadline.never())
-        merged += await _merge(database, model, [(row["id"], row["other"]) for row in pairs], rules)
+        pairs: list[tuple[UUID, UUID]] = []
+        # All before the first is merged: else what was recorded first would decide which of a chain become one.
+        while found:
+            [space] = found
+            given = {**wanted, **space, "least": rules.merge_similarity, "exact": EXACT, "limit": NEIGHBOURS}
+            rows = await database.named("similar_memories", given, deadline=Deadline.never())
+            pairs += [(row["id"], row["other"]) for row in rows]
+            if len(pairs) > GATHERED or until.left_s() <= 0.0:
+                break
+            wanted |= {"namespace": space["namespace"], "after": space["at"]}
+            found = await database.named("namespaces_to_consolidate", wanted, deadline=store_deadline())
+        merged += await _merge(database, model, pairs, rules)
         await database.execute("note_consolidated", space, deadline=store_deadline())
     return {"merged": merged, "more": True}
 

@@ -151,24 +151,28 @@ SELECT recall.set_vectors_v1(
 
 -- namespaces_to_consolidate --
 -- A namespace in which something was recorded since it was consolidated, and up to when to look at it: at most so many memories.
--- Messages of conversations are not counted: they stay as they were said. Parameters: model, page.
+-- Messages of conversations are not counted: they stay as they were said. Parameters: model, page, and to go on within a namespace, it and
+-- after, up to when it was looked at (NULL to begin).
 SELECT s.namespace, coalesce((
     SELECT m.recorded_at FROM recall.memory AS m
-    WHERE m.namespace = s.namespace AND m.recorded_at > s.consolidated_at AND m.superseded_at IS NULL AND m.conversation_id IS NULL
-      AND m.item_key IS NULL AND m.model = %(model)s::smallint
+    WHERE m.namespace = s.namespace AND m.recorded_at > greatest(s.consolidated_at, %(after)s::timestamptz)
+      AND m.superseded_at IS NULL AND m.conversation_id IS NULL AND m.item_key IS NULL AND m.model = %(model)s::smallint
     ORDER BY m.recorded_at OFFSET %(page)s - 1 LIMIT 1), imem_now()) AS at
 FROM recall.memory_namespace AS s
 WHERE EXISTS (
-    SELECT FROM recall.memory AS m WHERE m.namespace = s.namespace AND m.recorded_at > s.consolidated_at AND m.superseded_at IS NULL
+    SELECT FROM recall.memory AS m
+    WHERE m.namespace = s.namespace AND m.recorded_at > greatest(s.consolidated_at, %(after)s::timestamptz) AND m.superseded_at IS NULL
       AND m.conversation_id IS NULL AND m.item_key IS NULL AND m.model = %(model)s::smallint)
+  AND s.namespace = coalesce(%(namespace)s, s.namespace)
 ORDER BY s.namespace LIMIT 1
 
 -- similar_memories --
--- Pairs of a namespace of which one was recorded since it was consolidated, and until the given moment, that are of one type, may say
--- the same, and whose similarity is above the given one. Parameters: namespace, at, model, least, exact, limit (neighbours of each).
+-- Pairs of a namespace of which one was recorded since it was consolidated, after one moment (NULL: any) and until another, that are of
+-- one type, may say the same, and whose similarity is above the given one. Parameters: namespace, after, at, model, least, exact, limit (neighbours of each).
 SELECT m.id, n.id AS other
 FROM recall.memory_namespace AS s
-JOIN recall.memory AS m ON m.namespace = s.namespace AND m.recorded_at > s.consolidated_at AND m.recorded_at <= %(at)s::timestamptz
+JOIN recall.memory AS m ON m.namespace = s.namespace AND m.recorded_at > greatest(s.consolidated_at, %(after)s::timestamptz)
+    AND m.recorded_at <= %(at)s::timestamptz
 JOIN embedding_model AS e ON e.model = m.model
 CROSS JOIN LATERAL recall.nearest_texts_v1(
     'memory', 'vector', ARRAY[m.namespace], m.model, m.vector, jsonb_build_object('memory_type', m.memory_type, 'is_item', false), NULL,

@@ -46,11 +46,19 @@ ANGLES = {"Demand is strong.": 0.0, "Strong demand.": 20.0, "Demand is rather st
 
 
 @pytest.mark.spec("RC-20")
+@pytest.mark.parametrize("page", [upkeep.PAGE, 1])
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 0, 3, 1), (3, 2, 1, 0)])
 async def test_what_says_the_same_becomes_one(
-    house: House, places: Places, pipelines: Database, monkeypatch: pytest.MonkeyPatch, order: Sequence[int]
+    house: House,
+    places: Places,
+    pipelines: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    order: Sequence[int],
+    page: int,
 ) -> None:
     """In whichever order it was stored: of a chain the two nearest, with what both knew; the other stays in history."""
+    monkeypatch.setattr(upkeep, "PAGE", page)
     monkeypatch.setattr(
         Places, "_vector", lambda self, text: on_a_circle(ANGLES[text]) if text in ANGLES else self._noise(text)
     )
@@ -79,6 +87,7 @@ async def test_more_than_are_compared_at_once_do_not_depend_on_their_order(
 ) -> None:
     """A long chain, compared in blocks: whatever was stored first, the same texts are kept."""
     monkeypatch.setattr(upkeep, "MOST_ALIKE", 3)
+    monkeypatch.setattr(upkeep, "PAGE", 1)
     # From 18.5° to 23.3° between neighbours, whose similarity falls from 0.948 to 0.918; cos 37° is 0.80.
     angles = {letter * (nth + 1): 18.5 * nth + 0.4 * nth * (nth - 1) for nth, letter in enumerate("abcdefgh")}
     monkeypatch.setattr(
@@ -250,7 +259,9 @@ async def test_a_large_namespace_is_consolidated_page_by_page(
         if name == "similar_memories":
             [row] = house.rows(
                 "SELECT count(*) FROM recall.memory AS m JOIN recall.memory_namespace AS s USING (namespace) "
-                "WHERE m.recorded_at > s.consolidated_at AND m.recorded_at <= %s AND m.superseded_at IS NULL",
+                "WHERE m.recorded_at > greatest(s.consolidated_at, %s) AND m.recorded_at <= %s "
+                "AND m.superseded_at IS NULL",
+                given["after"],
                 given["at"],
             )
             looked.append(row["count"])

@@ -21,7 +21,7 @@ from imem.kg.similarity.vectors import model_number, store_deadline
 from imem.recall.memories.clusters import clusters, connected
 from imem.recall.memories.store import EXACT
 
-NEIGHBOURS: Final = 20
+NEIGHBOURS: Final = 50
 """Neighbours that are looked at of each new memory."""
 
 PAGE: Final = 500

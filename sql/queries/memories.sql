@@ -175,11 +175,12 @@ JOIN recall.memory AS m ON m.namespace = s.namespace AND m.recorded_at > greates
     AND m.recorded_at <= %(at)s::timestamptz
 JOIN embedding_model AS e ON e.model = m.model
 CROSS JOIN LATERAL recall.nearest_texts_v1(
-    'memory', 'vector', ARRAY[m.namespace], m.model, m.vector, jsonb_build_object('memory_type', m.memory_type, 'is_item', false), NULL,
+    'memory', 'vector', ARRAY[m.namespace], m.model, m.vector,
+    jsonb_build_object('memory_type', m.memory_type, 'is_item', false, 'is_message', false), NULL,
     %(limit)s, s.memories > %(exact)s) AS n
 JOIN recall.memory AS o ON o.id = n.id AND o.version = n.version
 WHERE s.namespace = %(namespace)s AND m.model = %(model)s::smallint AND m.superseded_at IS NULL AND m.conversation_id IS NULL
-  AND m.item_key IS NULL AND o.conversation_id IS NULL AND n.id <> m.id AND (n.similarity - e.unrelated) / (1 - e.unrelated) > %(least)s::float8
+  AND m.item_key IS NULL AND n.id <> m.id AND (n.similarity - e.unrelated) / (1 - e.unrelated) > %(least)s::float8
   AND recall.may_say_the_same_v1(m.content, o.content)
 
 -- memories_in_order --

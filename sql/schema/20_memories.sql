@@ -189,15 +189,17 @@ CREATE FUNCTION recall.text_condition_v1(p_table text, p_equal jsonb, p_until ti
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 -- What rows m of a table are searched, as SQL: of the collections $1, those with the values $2 of other columns, as of $3 (current ones
--- for NULL). Of memories, is_item says whether they are items of LangGraph's store, and exact and value what the value of one has to
--- match (recall.filter_parts_v1). Of patterns those that are active then; as of a moment, by the journal.
+-- for NULL). Of memories, is_item says whether they are items of LangGraph's store, is_message (false) leaves out messages, and exact and
+-- value say what the value of an item has to match (recall.filter_parts_v1). Of patterns those that are active then; as of a moment, by
+-- the journal.
 SELECT format('m.%I = ANY ($1)', CASE p_table WHEN 'record_text' THEN 'kind' ELSE 'namespace' END)
     || CASE WHEN p_until IS NULL THEN ' AND m.superseded_at IS NULL'
         ELSE format(' AND m.%I <= $3 AND (m.superseded_at IS NULL OR m.superseded_at > $3)',
             CASE p_table WHEN 'record_text' THEN 'known_at' ELSE 'recorded_at' END) END
     || coalesce((SELECT string_agg(format(' AND m.%I = $2 ->> %L', e.name, e.name), '' ORDER BY e.name)
-                 FROM jsonb_object_keys(p_equal) AS e (name) WHERE e.name NOT IN ('is_item', 'exact', 'value')), '')
+                 FROM jsonb_object_keys(p_equal) AS e (name) WHERE e.name NOT IN ('is_item', 'is_message', 'exact', 'value')), '')
     || CASE p_equal ->> 'is_item' WHEN 'true' THEN ' AND m.item_key IS NOT NULL' WHEN 'false' THEN ' AND m.item_key IS NULL' ELSE '' END
+    || CASE p_equal ->> 'is_message' WHEN 'false' THEN ' AND m.conversation_id IS NULL' ELSE '' END
     || CASE WHEN p_equal ? 'exact' THEN ' AND m.metadata @> ($2 -> ''exact'')' ELSE '' END
     || CASE WHEN p_equal ? 'value' THEN ' AND recall.matches_v1(m.metadata, $2 -> ''value'')' ELSE '' END
     || CASE WHEN p_table <> 'record_text' THEN ' AND (m.expires_at IS NULL OR m.expires_at > coalesce($3, imem_now()))'
@@ -414,12 +416,14 @@ BEGIN
     IF v_known.id IS NULL AND p_conversation_id IS NULL AND p_vector IS NOT NULL THEN
         SELECT m.* INTO v_known
         FROM nearest_texts_v1(
-            'memory', 'vector', ARRAY[p_namespace], p_model, p_vector, '{"is_item": false}', NULL, 10,
+            'memory', 'vector', ARRAY[p_namespace], p_model, p_vector,
+            jsonb_build_object('memory_type', p_type, 'is_item', false, 'is_message', false), NULL,
+            -- Which say the same is known of those found alone: of some that differ in their figures, one may.
+            50,
             p_exact < (SELECT s.memories FROM memory_namespace AS s WHERE s.namespace = p_namespace)) AS n
         JOIN memory AS m ON m.id = n.id AND m.version = n.version
         JOIN embedding_model AS e ON e.model = p_model
         WHERE (n.similarity - e.unrelated) / (1 - e.unrelated) > p_similar AND may_say_the_same_v1(m.content, p_content)
-          AND m.memory_type = p_type AND m.conversation_id IS NULL
         ORDER BY n.similarity DESC, m.id LIMIT 1;
     END IF;
     IF v_known.id IS NOT NULL THEN

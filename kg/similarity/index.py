@@ -59,7 +59,7 @@ PRUNE_PAGE: Final = 5_000
 BULK_REST: Final = 0.25
 """Pause after a page of an update with much work, as a share of the page's duration."""
 
-LOADING_TIMES: Final = 16.0
+LOADING_TIMES: Final = 40.0
 """How many times as long the pauses are while events wait for the graph: an import needs the processor."""
 
 REBUILD_REST: Final = 3.0

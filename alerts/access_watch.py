@@ -8,10 +8,10 @@ from uuid import UUID
 import structlog
 from prometheus_client import Gauge
 
-from imem.alerts.store import NewAlert, Severity, close_alerts, raise_once
+from imem.alerts.store import NewAlert, Severity, close_alerts, is_open, raise_once
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import id_of, new_id, rows
+from imem.journal.postgres.rows import id_of, new_id
 
 log = structlog.get_logger()
 
@@ -63,5 +63,5 @@ async def _update(database: Database, about: UUID, kind: str, reason: str | None
             )
             if await raise_once(conn, alert):
                 log.warning("alert.raised", kind=kind, reason=reason)
-        elif await rows(conn, "open_alerts_among", {"kind": kind, "abouts": [about]}):
+        elif await is_open(conn, kind, about):
             await close_alerts(conn, about)

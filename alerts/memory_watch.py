@@ -15,11 +15,11 @@ import structlog
 from prometheus_client import Gauge
 from redis.exceptions import RedisError
 
-from imem.alerts.store import NewAlert, Severity, close_alerts, raise_once
+from imem.alerts.store import NewAlert, Severity, close_alerts, is_open, raise_once
 from imem.journal.deadline import Deadline
 from imem.journal.notifications.wakeups import valkey_client
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import id_of, new_id, rows
+from imem.journal.postgres.rows import id_of, new_id
 from imem.journal.valkey_memory import FULL, HIGH, MemoryUse
 
 log = structlog.get_logger()
@@ -101,5 +101,5 @@ async def _update_alerts(database: Database, store: str, use: MemoryUse, deadlin
                 )
                 if await raise_once(conn, alert):
                     log.warning("valkey_memory.high", store=store, share=round(use.share, 3))
-            elif await rows(conn, "open_alert_about", {"about": about}):
+            elif await is_open(conn, level.kind, about):
                 await close_alerts(conn, about)

@@ -127,8 +127,12 @@ async def raise_once(conn: Connection, alert: NewAlert) -> bool:
     """Raise *alert* unless another of its kind about the same matter is open; return whether it was raised."""
     # Concurrent callers wait here, and then see the alert.
     await rows(conn, "lock_alerts_about", {"about": alert.about})
-    among = {"kind": alert.kind, "abouts": [alert.about]}
-    return not await rows(conn, "open_alerts_among", among) and await raise_alert(conn, alert)
+    return not await is_open(conn, alert.kind, alert.about) and await raise_alert(conn, alert)
+
+
+async def is_open(conn: Connection, kind: str, about: UUID | None) -> bool:
+    """Return whether an alert of a kind about a matter is open."""
+    return bool(await rows(conn, "open_alerts_among", {"kind": kind, "abouts": [about]}))
 
 
 async def close_alerts(conn: Connection, about: UUID) -> int:

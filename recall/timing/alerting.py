@@ -10,11 +10,11 @@ from uuid import UUID
 
 import structlog
 
-from imem.alerts.store import NewAlert, Severity, raise_alert
+from imem.alerts.store import NewAlert, Severity, raise_once
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import id_of, new_id, rows
+from imem.journal.postgres.rows import id_of, new_id
 
 log = structlog.get_logger()
 
@@ -69,7 +69,6 @@ class BackgroundAlerts:
         log.warning("recall.alert", kind=kind, **payload)
         try:
             async with database.transaction(Deadline.after_ms(BUDGET_MS)) as conn:
-                if not await rows(conn, "open_alert_about", {"about": matter}):
-                    await raise_alert(conn, alert)
+                await raise_once(conn, alert)
         except ImemError as error:
             log.warning("recall.alert_failed", kind=kind, reason=str(error))

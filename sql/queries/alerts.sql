@@ -14,10 +14,6 @@ VALUES (%(name)s, %(store)s, %(count)s, %(reason)s)
 ON CONFLICT (name, store) DO UPDATE SET
     total = c.total + excluded.total, last_at = imem_now(), last_reason = excluded.last_reason
 
--- open_alert_about --
--- The open alert about a matter, if there is one.
-SELECT alert_id FROM workflow.alert WHERE about = %(about)s AND closed_at IS NULL LIMIT 1
-
 -- open_alerts_among --
 -- Which of the given matters an open alert of a kind is about. Alerts of another kind count for nothing: anybody may raise one.
 SELECT DISTINCT about FROM workflow.alert WHERE about = ANY (%(abouts)s::uuid[]) AND kind = %(kind)s AND closed_at IS NULL

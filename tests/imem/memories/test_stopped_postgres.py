@@ -37,7 +37,11 @@ BUSY_S: Final = 1.5
 ENOUGH_MS: Final = 30_000
 
 AUSTIN: Final = "The plant is in Austin."
-AWAY: Final[Mapping[str, type[ImemError] | tuple[type[ImemError], ...]]] = {
+Errors = type[ImemError] | tuple[type[ImemError], ...]
+
+UNKNOWN: Final = (PostgresUnavailable, BudgetExceeded, OutcomeUnknown)
+
+AWAY: Final[Mapping[str, Errors]] = {
     "refused": PostgresUnavailable,
     "refused midway": PostgresUnavailable,
     # After the first call, no connection is left to wait at.
@@ -91,6 +95,18 @@ class Stopping:
         if self._refused:
             await self.proxy.listen()
         self.proxy.flow()
+
+    async def ends_in_time(
+        self, how: str, errors: Errors, call: Callable[[], Awaitable[object]]
+    ) -> pytest.ExceptionInfo[ImemError]:
+        """Stop it for *call*, which ends by its deadline with one of *errors*, and let it run again."""
+        in_time = Punctual()
+        await self.stop(how)
+        with in_time.within(BUDGET_MS / 1000 + BUSY_S), pytest.raises(errors) as raised:
+            await call()
+        assert in_time.late_s < 0
+        await self.go_on()
+        return raised
 
 
 @asynccontextmanager
@@ -170,17 +186,10 @@ async def test_a_write_ends_and_leaves_nothing_half(
         for name, (text, write, done) in WRITES.items():
             if name == "retire" and how.endswith("midway"):
                 continue  # It needs no vector, so that there is no midst.
-            in_time, known = Punctual(), one(house, text)
-            await given.stop(how)
-            with (
-                in_time.within(BUDGET_MS / 1000 + BUSY_S),
-                pytest.raises((PostgresUnavailable, BudgetExceeded, OutcomeUnknown)) as raised,
-            ):
-                await write(given.memory, known, BUDGET_MS)
-            assert in_time.late_s < 0
+            known = one(house, text)
+            raised = await given.ends_in_time(how, UNKNOWN, lambda: write(given.memory, known, BUDGET_MS))  # noqa: B023 - awaited at once
             if how == "refused":
                 assert raised.type is PostgresUnavailable, name
-            await given.go_on()
             status = (await answered(lambda: write(given.memory, known, ENOUGH_MS))).status  # noqa: B023 - awaited at once
             if raised.type is not OutcomeUnknown:
                 assert status is done, f"{name}: {raised.value!r} says that nothing was written"
@@ -208,26 +217,10 @@ async def test_a_store_ends_and_leaves_nothing_half(
         for name, read in reads.items():
             if how.endswith("midway") and name != "search":
                 continue
-            in_time = Punctual()
-            await given.stop(how)
-            with (
-                in_time.within(BUDGET_MS / 1000 + BUSY_S),
-                pytest.raises(AWAY[how]),
-            ):
-                await read()
-            assert in_time.late_s < 0
-            await given.go_on()
+            await given.ends_in_time(how, AWAY[how], read)
 
         puts = [PutOp(docs, str(number), {"text": f"gas {number}"}) for number in range(2)]
-        in_time = Punctual()
-        await given.stop(how)
-        with (
-            in_time.within(BUDGET_MS / 1000 + BUSY_S),
-            pytest.raises((PostgresUnavailable, BudgetExceeded, OutcomeUnknown)),
-        ):
-            await given.store.abatch(puts)
-        assert in_time.late_s < 0
-        await given.go_on()
+        await given.ends_in_time(how, UNKNOWN, lambda: given.store.abatch(puts))
         patient = MemoryStore(given.memory, root="user/ann")
         there = await answered(lambda: patient.abatch([GetOp(docs, str(number)) for number in range(2)]))
         assert (there[0] is None) == (there[1] is None)
@@ -255,14 +248,6 @@ async def test_a_search_says_that_it_could_not_be_asked(
             known = one(house, FIRST)
             reads["history"] = lambda: memories.history(known, deadline_ms=BUDGET_MS)
         for read in reads.values():
-            in_time = Punctual()
-            await given.stop(how)
-            with (
-                in_time.within(BUDGET_MS / 1000 + BUSY_S),
-                pytest.raises(AWAY[how]),
-            ):
-                await read()
-            assert in_time.late_s < 0
-            await given.go_on()
+            await given.ends_in_time(how, AWAY[how], read)
         found = await answered(lambda: memories.search("margins", namespace="agent/ann", deadline_ms=ENOUGH_MS))
         assert len(found.items) == 3

@@ -39,13 +39,16 @@ PAGE: Final = 160
 """Most analyses in one transaction, which takes about a second under the lock on neighbours."""
 
 IMPORT_PAGE: Final = 640
-"""The same after an import, where nobody waits for them: each analysis changes a dozen lists, which overlap."""
+"""The same after an import, where nobody waits: an analysis changes a dozen lists, and a page writes each list once."""
 
 ROWS_OF_ONE: Final = 3
 """Due rows of an analysis with its claims, about: so many times a page are read for it."""
 
 DUE_ROWS: Final = PAGE * ROWS_OF_ONE
 """Due rows read for a page."""
+
+IMPORT_ROWS: Final = IMPORT_PAGE * ROWS_OF_ONE
+"""The same after an import."""
 
 QUESTIONS_PAGE: Final = 1_000
 """Questions stored in one statement."""
@@ -242,7 +245,7 @@ async def _update_page(
 ) -> UpdateReport | None:
     """Compare a page of due analyses, the next first; None when none is due."""
     async with database.transaction(store_deadline()) as conn:
-        found = await next_due(conn, QUEUE, ("Analysis",), IMPORT_PAGE * ROWS_OF_ONE)
+        found = await next_due(conn, QUEUE, ("Analysis",), IMPORT_ROWS)
         some = list(dict.fromkeys(one.key for one in found))
         keys = some[: IMPORT_PAGE if found and found[0].later else PAGE]
         # An analysis has a row for each of its claims; those that an import recorded later are further back.
@@ -259,7 +262,7 @@ async def _update_page(
             if build.rules == RULES:
                 changed |= await place(conn, build, keys, known)
         await finish_due(conn, QUEUE, due)
-    more = len(some) > len(keys) or len(found) == IMPORT_PAGE * ROWS_OF_ONE
+    more = len(some) > len(keys) or len(found) == IMPORT_ROWS
     return UpdateReport(len(keys), made, len(changed), more=more)
 
 

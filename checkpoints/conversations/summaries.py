@@ -18,7 +18,6 @@ from typing import Any, Final, Protocol
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from scipy import sparse
 
 from imem.checkpoints.conversations.messages import PREFIX, StoredMessage
 from imem.journal.deadline import Deadline
@@ -196,6 +195,8 @@ def _words(text: str) -> Iterator[str]:
 
 def _likeness(texts: Sequence[str]) -> NDArray[np.float64]:
     """Return the idf-modified cosine of each two texts (equation 1 of the paper); 1 on the diagonal."""
+    from scipy import sparse  # noqa: PLC0415 - slow to import, and few processes make summaries
+
     counts = [Counter(_words(text)) for text in texts]
     vocabulary = {word: column for column, word in enumerate(sorted(set().union(*counts)))}
     if not vocabulary:

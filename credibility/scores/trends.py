@@ -8,12 +8,12 @@ score is a rank test on disjoint buckets of four weeks: exact Kendall tau, and t
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from statistics import correlation, linear_regression, median
 from typing import Final, NamedTuple
-
-from scipy import stats
 
 from imem.credibility.posterior import DAYS_IN_YEAR
 from imem.credibility.settlement import TOLERANCE
@@ -109,10 +109,10 @@ def linear_trend(weeks: Sequence[WeekPoint]) -> LinearTrend:
     shares = [one.right / one.observations for one in points]
     if len(points) < 2:
         return LinearTrend(len(points), shares[-1] if shares else None, None, None, None, None)
-    line = stats.linregress([-one.week * _YEARS_IN_WEEK for one in points], shares)
-    slope, correlation = float(line.slope), float(line.rvalue)
-    # Of equal shares there is no correlation (NaN): nothing is there to explain.
-    explained = 0.0 if math.isnan(correlation) else correlation**2
+    years = [-one.week * _YEARS_IN_WEEK for one in points]
+    slope = linear_regression(years, shares).slope
+    # Of equal shares there is no correlation: nothing is there to explain.
+    explained = correlation(years, shares) ** 2 if max(shares) > min(shares) else 0.0
     return LinearTrend(len(points), shares[-1], slope, explained, _direction(slope), extrapolated(shares[-1], slope))
 
 
@@ -140,9 +140,9 @@ def rank_test(years: Sequence[float], shares: Sequence[float]) -> RankTrend:
     """Return the test of *shares* against their times, in years; ties leave it approximate."""
     if len(shares) < BUCKETS or max(shares) - min(shares) <= TOLERANCE:
         return RankTrend(len(shares))
-    ranked = stats.kendalltau(years, shares)
-    slope = float(stats.theilslopes(shares, years).slope)
-    tau, p_value = float(ranked.statistic), float(ranked.pvalue)
+    points = sorted(zip(years, shares, strict=True))
+    tau, p_value = _kendall([share for _, share in points])
+    slope = median((late - early) / (to - since) for (since, early), (to, late) in combinations(points, 2))
     found = None
     if p_value < SIGNIFICANT - TOLERANCE:
         found = TrendDirection.IMPROVING if tau > 0.0 else TrendDirection.DEGRADING
@@ -153,3 +153,26 @@ def _direction(slope: float) -> TrendDirection:
     if slope > STEEP + TOLERANCE:
         return TrendDirection.IMPROVING
     return TrendDirection.DEGRADING if slope < -STEEP - TOLERANCE else TrendDirection.STABLE
+
+
+def _kendall(values: Sequence[float]) -> tuple[float, float]:
+    """
+    Return tau b of *values*, not all equal, against their order, and its two-sided p-value.
+
+    The p-value is exact without ties, else by the normal approximation (Kendall, Rank Correlation Methods, 1970,
+    chapters 1, 3 and 5). scipy.stats says the same; importing it takes longer than a read may take.
+    """
+    n = len(values)
+    pairs = n * (n - 1) // 2
+    score = sum(int(late > early) - int(late < early) for early, late in combinations(values, 2))
+    ties = [number for number in Counter(values).values() if number > 1]
+    tau = score / math.sqrt(pairs * (pairs - sum(number * (number - 1) // 2 for number in ties)))
+    if ties:
+        spread = n * (n - 1) * (2 * n + 5) - sum(number * (number - 1) * (2 * number + 5) for number in ties)
+        return tau, math.erfc(abs(score) / math.sqrt(spread / 18) / math.sqrt(2))
+    # How many orders of n values have 0, 1, 2 … pairs the wrong way round: each value stands before 0 to all of the
+    # smaller ones.
+    orders = [1]
+    for more in range(1, n):
+        orders = [sum(orders[max(0, wrong - more) : wrong + 1]) for wrong in range(len(orders) + more)]
+    return tau, min(1.0, 2 * sum(orders[: (pairs - abs(score)) // 2 + 1]) / math.factorial(n))

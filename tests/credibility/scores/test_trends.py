@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
 
 from imem.credibility.scores.trends import WeekPoint, linear_trend, rank_test, rank_trend
 from imem.kg.kinds.enums import TrendDirection
@@ -59,6 +65,28 @@ def test_kendall_and_theil() -> None:
     assert found.slope == pytest.approx(0.3044, abs=5e-5)
     assert found.direction is TrendDirection.IMPROVING
     assert rank_test([0.0] * 7, EXAMPLE[:7]).tau is None
+
+
+@given(st.lists(st.one_of(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), st.floats(0.0, 1.0)), min_size=8, max_size=13))
+def test_the_rank_test_is_that_of_scipy(shares: list[float]) -> None:
+    """With ties and without, at times in any order."""
+    assume(max(shares) - min(shares) > 1e-6)
+    years = [(7 * place % 29) / 13 for place in range(len(shares))]
+    found, tau = rank_test(years, shares), stats.kendalltau(years, shares)
+
+    assert found.tau == pytest.approx(tau.statistic, abs=1e-12)
+    assert found.p_value == pytest.approx(tau.pvalue, abs=1e-12)
+    assert found.slope == pytest.approx(stats.theilslopes(shares, years).slope, abs=1e-12)
+
+
+def test_a_process_that_reads_does_not_wait_for_scipy_stats() -> None:
+    """Importing it takes half a second of a processor, more than a read may take; nor for what summaries need."""
+    heavy = "print([name for name in ('scipy.stats', 'scipy.sparse', 'celery', 'onnxruntime') if name in sys.modules])"
+    ran = subprocess.run(
+        [sys.executable, "-c", f"import sys, imem.memory; {heavy}"], check=True, capture_output=True, text=True
+    )
+
+    assert ran.stdout.strip() == "[]"
 
 
 def _bucket(place: int, share: float) -> list[WeekPoint]:

@@ -13,11 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from mcp import StdioServerParameters
-from mcp.client import Client
 
-from imem.journal.settings import Settings
-from tests.docs.pages import blocks
 from tests.recall import facts
 from tests.recall.conftest import Desk, desk, empty, journal, world
 from tests.recall.test_existence import environment
@@ -78,15 +74,15 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
-    Install the wheel into an empty environment as its users do, and return its folder of programs.
+    Install the wheel, with what it declares and no lock, into an empty environment; return its folder of programs.
 
-    With pip and no lock: what it depends on is chosen by what the wheel itself declares.
+    With uv, which links what is on the machine already; with pip, as users do, ``tests/e2e/test_package.py`` does it.
     """
     folder = tmp_path_factory.mktemp("elsewhere") / "venv"
-    venv.create(folder, with_pip=True)
-    programs = folder / "bin"
-    subprocess.run([str(programs / "pip"), "install", "--quiet", str(built)], check=True, cwd=folder)
-    return programs
+    venv.create(folder)
+    uv, python = Path(sys.executable).parent / "uv", folder / "bin" / "python"
+    subprocess.run([str(uv), "pip", "install", "--quiet", "--python", str(python), str(built)], check=True, cwd=folder)
+    return folder / "bin"
 
 
 def _run(installed: Path, program: str, *arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
@@ -170,32 +166,6 @@ async def test_a_briefing_beside_modules_of_the_same_names(desk: Desk, installed
 
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == {"history": ["a0"], "from": str(installed.parent)}
-
-
-async def test_the_first_lines_of_the_readme_and_a_client_of_its_tools(
-    desk: Desk, installed: Path, tmp_path: Path
-) -> None:
-    """They run as they are written; the protocol's own client finds with `imem mcp` what they remembered."""
-    first = next(block for block in blocks("README.md") if block.language == "python")
-    assert len([line for line in first.text.splitlines() if line.strip()]) == 5
-    (tmp_path / "first.py").write_text(first.text, encoding="utf-8")
-    # The encoder's model is where other tests have put it: without it the first run fetches it.
-    env = {"PATH": os.defpath, "HOME": str(tmp_path), "LANG": "C.UTF-8", **environment(desk.settings)}
-    env["IMEM_CACHE_DIR"] = str(Settings.read({}).cache_dir)
-    ran = await asyncio.to_thread(
-        subprocess.run,
-        [str(installed / "python"), "first.py"],
-        cwd=tmp_path, env=env, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert "High-bandwidth memory is sold out until 2027." in ran.stdout
-
-    server = StdioServerParameters(command=str(installed / "imem"), args=["mcp"], env=env, cwd=tmp_path)
-    async with Client(server) as client:
-        assert "brief" in {tool.name for tool in (await client.list_tools()).tools}
-        found = await client.call_tool("search_memories", {"query": "Is there enough HBM for AI chips?"})
-        assert found.structured_content is not None
-        assert [item["namespace"] for item in found.structured_content["items"]] == ["symbol/MU"]
 
 
 def test_nothing_was_written_into_the_home(installed: Path, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """
-An agent that pays for a call in a process of its own: ``python -m tests.checkpoints.paying``, its task on stdin.
+An agent that pays for a call in a process of its own: a script, its task on stdin.
 
 It completes the subtasks before the named one, and in that one writes to its memory, pays, and writes again; told to,
 it kills itself with SIGKILL then, in the middle. Otherwise it completes everything, and prints what its memory holds.

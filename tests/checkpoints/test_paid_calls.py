@@ -6,11 +6,9 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +31,7 @@ from imem.checkpoints.paid_calls import (
 )
 from imem.checkpoints.session import Session
 from imem.journal.errors import BadInput, ConsistencyError, UnsupportedType
+from tests import forking
 from tests.checkpoints.conftest import World, soon
 from tests.checkpoints.recovering import READERS, desk_of, identity, names
 from tests.http_server import Answer, serving
@@ -55,13 +54,10 @@ async def lose_working_memory(world: World) -> None:
 
 async def ran(task: dict[str, Any]) -> tuple[int, str]:
     """Run the paying agent in a process of its own; return how it ended and what it printed."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.checkpoints.paying", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd())},
-    )  # fmt: skip
-    out, _ = await asyncio.wait_for(process.communicate(json.dumps(task).encode()), 60)
-    assert process.returncode is not None
-    return process.returncode, out.decode()
+    program = str(forking.TOP / "tests" / "checkpoints" / "paying.py")
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(forking.TOP)}
+    done = await asyncio.to_thread(forking.run, "script", program, env=env, stdin=json.dumps(task).encode())
+    return done.returncode, done.stdout
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["kept", "durable and the working server empty"])

@@ -19,8 +19,15 @@ from typing import Any, Final
 
 SERVER: Final = "imem.local.servers.neo4j"
 
-JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1",)
-"""Most of what such a server does in a test is to compile itself: so a fifth of the processor time is spared."""
+JVM_OPTIONS: Final = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+)
+"""
+Most of what such a server does in a test is to compile itself: so a fifth of the processor time is spared. A sixth of a
+start's goes into the verification of classes, of jars whose hashes are known.
+"""
 
 LINES: Final = (
     # Otherwise a quarter of a gigabyte of zeros is written for each database, into memory mostly.

@@ -8,13 +8,10 @@ were killed.
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 import sys
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import psycopg
 
@@ -26,7 +23,7 @@ from imem.jobs import due
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
-from imem.logs import by_default
+from tests.lives import NamedPoint, one_a_point
 
 COMMITTED: Final = ("advance", "publish_wakeup")
 """After the commit of a detection: one dies there, since the next finds it detected."""
@@ -47,27 +44,7 @@ class Told:
         return [IndicatorRow(datetime.now(UTC) - timedelta(minutes=1), Indicators(0.2, 5.0, 12.0))]
 
 
-class Killer:
-    """Kills the process at a point."""
-
-    def __init__(self, point: tuple[str, str] | None) -> None:
-        self.point = point
-        self.stage = ""
-
-    def guard(self, owner: Any, name: str, *, named: bool) -> None:
-        """Have *owner*'s function kill first, by its own name or by that of the statement it is given."""
-        function: Callable[..., Awaitable[Any]] = getattr(owner, name)
-
-        async def run(*args: Any, **more: Any) -> Any:
-            if (self.stage, args[1] if named else name) == self.point:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return await function(*args, **more)
-
-        setattr(owner, name, run)
-
-
-async def _live(url: str, point: tuple[str, str] | None) -> None:
-    killer = Killer(point)
+async def _live(url: str, killer: NamedPoint) -> None:
     for module in (runs, readings, publication, due):
         for name in ("rows", "execute"):
             if hasattr(module, name):
@@ -85,23 +62,13 @@ async def _live(url: str, point: tuple[str, str] | None) -> None:
 
 
 def main(url: str, kills: int) -> int:
-    by_default("ERROR")  # What it says on standard output is how many died, and nothing else.
-    killed = 0
-    for point in (*(one for one in POINTS for _ in range(1 if one == COMMITTED else kills)), None):
-        # Whoever was killed holds its claim for a minute: each worker is one that comes later.
+    def let_a_claim_lapse() -> None:
+        """Whoever was killed holds its claim for a minute: each worker is one that comes later."""
         with psycopg.connect(url, autocommit=True) as conn:
             conn.execute("UPDATE regime_run SET claimed_at = claimed_at - interval '61 seconds'")
-        child = os.fork()
-        if child == 0:
-            asyncio.run(_live(url, point))
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-            killed += 1
-        elif os.waitstatus_to_exitcode(status) != 0:
-            return 1
-    sys.stdout.write(f"{killed}\n")
-    return 0
+
+    points = (one for one in POINTS for _ in range(1 if one == COMMITTED else kills))
+    return one_a_point(partial(_live, url), points, before=let_a_claim_lapse)
 
 
 if __name__ == "__main__":

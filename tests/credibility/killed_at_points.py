@@ -1,0 +1,68 @@
+"""
+A program whose settlers are killed: ``python -m tests.credibility.killed_at_points``, database and number on stdin.
+
+It forks one settler after the other. So many of them kill themselves with SIGKILL at each of :data:`POINTS`; the last
+one lives. It prints how many were killed.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Final
+
+from imem.credibility import settling, store
+from imem.jobs import due
+from imem.journal.deadline import Deadline
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
+from tests.lives import NamedPoint, one_a_point
+
+from .killed import HALFLIFE, QUESTIONS
+
+POINTS: Final = (
+    ("agents", "due_questions_of_agents"),
+    ("contexts", "due_claims_in_regimes"),
+    ("scores", "write_scores"),
+    ("scores", "due_tracks"),
+    ("scores", "due_done"),
+    ("records", "write_cells"),
+    ("records", "delete_track_due"),
+    ("verdicts", "append_in"),
+)
+"""Stage and statement, or call, before which settlers die; no point is reached before those before it are passed."""
+
+STAGES: Final = {
+    "settle_agents": "agents",
+    "settle_contexts": "contexts",
+    "settle_questions": "scores",
+    "settle_tracks": "records",
+    "settle_decisions": "verdicts",
+}
+
+
+async def _live(url: str, killer: NamedPoint) -> None:
+    for module in (store, settling, due):
+        for name in ("rows", "execute"):
+            killer.guard(module, name, named=True)
+    killer.guard(Gateway, "append_in", named=False)
+    for function, stage in STAGES.items():
+        killer.enter(settling, function, stage)
+    database = Database(url)
+    gateway = Gateway(database, settling.ACTOR)
+    while True:
+        done = await settling.settle_due(
+            database, gateway, halflife_years=HALFLIFE, until=Deadline.never(), questions=QUESTIONS
+        )
+        # The server may not have noticed yet that the one before is dead.
+        if not done.busy:
+            break
+    await database.close()
+
+
+def main(url: str, kills: int) -> int:
+    return one_a_point(partial(_live, url), (one for one in POINTS for _ in range(kills)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.stdin.readline().strip(), int(sys.stdin.readline())))

@@ -17,6 +17,7 @@ more: a copy adds nothing.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -306,7 +307,7 @@ def pooled_value(answers: Mapping[str, float], weights: Mapping[str, AgentWeight
     place = int(np.searchsorted(cumulated, 0.5 - 1e-12))
     value = float(values[order][place])
     if abs(cumulated[place] - 0.5) <= 1e-12 and place + 1 < len(values):
-        value = (value + float(values[order][place + 1])) / 2.0
+        value = value / 2.0 + float(values[order][place + 1]) / 2.0
     return Pool(value, *_interval(value, values, shares, spread))
 
 
@@ -327,6 +328,14 @@ def _interval(value: float, values: Floats, shares: Floats, spread: Floats) -> t
     effective = 1.0 / float((shares**2).sum())
     if count < 2 or effective <= 1.0 + 1e-9:
         return None, None
-    variance = float((shares**2 * (values - value) ** 2 * (count / (count - 1.0) + spread**2)).sum())
-    reach = float(stdtrit(max(effective - 1.0, 1.0), INTERVAL[1])) * math.sqrt(variance)
-    return value - reach, value + reach
+    # In units of the largest: the square of a value that one agent made up may be no number any more.
+    unit = max(float(np.abs(values).max()), sys.float_info.min)
+    apart = values / unit - value / unit
+    variance = float((shares**2 * apart**2 * (count / (count - 1.0) + spread**2)).sum())
+    reach = float(stdtrit(max(effective - 1.0, 1.0), INTERVAL[1])) * math.sqrt(variance) * unit
+    return finite(value - reach), finite(value + reach)
+
+
+def finite(value: float) -> float:
+    """Return *value*, or what is nearest to it of the numbers that can be stored, where it is beyond them."""
+    return min(max(value, -sys.float_info.max), sys.float_info.max)

@@ -7,6 +7,7 @@ claim once a person has approved it, and never changes a claim, a score or an ou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from statistics import fmean, median
@@ -84,6 +85,9 @@ def _proposal(kind: BiasKind, older: Sequence[ValueClaim], newer: Sequence[Value
         # Below zero the correction by a share would go the wrong way.
         return None
     bias = median(error(one.predicted, one.actual, kind) for one in older)
+    if not math.isfinite(bias):
+        # The values lie beyond all measure: a bias of them is no number that could be recorded.
+        return None
     wrong = [one for one in older if not _right(one.predicted, one)]
     frequency = sum((one.predicted > one.actual) == (bias > 0.0) for one in wrong) / len(older)
     if frequency <= SYSTEMATIC + TOLERANCE or bias == 0.0 or (kind is BiasKind.RELATIVE and bias <= -1.0 + TOLERANCE):

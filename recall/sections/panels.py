@@ -11,7 +11,7 @@ from pydantic import Field
 
 from imem.cache.tiers import tags
 from imem.credibility.panels.evidence import weights_as_of
-from imem.credibility.panels.pooling import AgentWeight, Pool, pooled, pooled_value
+from imem.credibility.panels.pooling import AgentWeight, Pool, finite, pooled, pooled_value
 from imem.credibility.settlement import SIGNS
 from imem.credibility.store import TrackRecordKey
 from imem.credibility.track_record import ENOUGH_OBSERVATIONS
@@ -222,9 +222,10 @@ def panel_of(question: Question, claims: Mapping[str, Row], weights: Sequence[Ag
             finding=claims[one.agent]["key"],
             answer=given[one.agent],
             answered_at=claims[one.agent]["said_at"],
-            moves=(one.weight - 1.0 / len(given)) * (given[one.agent] - equal.value),
+            moves=finite(more * given[one.agent] - more * equal.value),
         )
         for one in sorted(weights, key=lambda one: (-one.weight, one.agent))
+        for more in (one.weight - 1.0 / len(given),)
     ]
     most = max((one.observations for one in weights), default=0)
     return PanelItem(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime
 from typing import Any
 
 import pytest
 
+from imem.credibility.panels.pooling import AgentWeight
 from imem.journal.errors import BadInput, PermissionDenied, UnknownSubject
 from imem.journal.settings import Role
 from imem.recall.answers import Quality
-from imem.recall.sections.panels import domain_of, panel_text
+from imem.recall.sections.panels import PanelItem, Question, domain_of, panel_of, panel_text
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import TARGET_DAY, day
@@ -166,3 +168,21 @@ async def test_agents_see_panels_and_no_weights_by_name(desk: Desk) -> None:
     table = await desk.memory.weights(["agent0", "nobody"], "up_or_down", as_of=[at(1), at(2)])
     assert table.at(at(2)) == {"agent0": 0.5, "nobody": 0.5}
     assert {one.reason for one in table.items} == {"no outcome yet on a question that others of the panel answered too"}
+
+
+def test_a_value_beyond_all_measure_is_shown_and_kept() -> None:
+    """All numbers of a panel are numbers: with one that is none an answer cannot be written as JSON and read again."""
+    question = Question("eps", None, None, at(TARGET_DAY))
+    values = {"agent0": -1.7e308, "agent1": 1.7e308, "agent2": 1.7e308}
+    claims = {
+        agent: {
+            "agent": agent, "domain": "up", "key": agent, "metric": "eps", "value": value, "said_at": at(0),
+            "direction": None, "probability": None,
+        }
+        for agent, value in values.items()
+    }  # fmt: skip
+    shares = zip(values, (0.98, 0.01, 0.01), strict=True)
+    panel = panel_of(question, claims, [AgentWeight(one, share, 20, 0.1, 0.1, 0.0, 0.0, 0.5) for one, share in shares])
+    assert all(math.isfinite(one.moves) for one in panel.answers)
+    assert PanelItem.model_validate_json(panel.model_dump_json()) == panel
+    assert panel_text(panel).startswith("- ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -325,3 +326,16 @@ def test_point_forecasts_are_pooled_by_the_weighted_median() -> None:
     assert pooled_value(prices).value == 110.0
     assert pooled_value(prices, {"a": of("a", 0.6), "b": of("b", 0.2), "c": of("c", 0.2)}).value == 100.0
     assert pooled_value({"a": 100.0, "b": 110.0}).value == 105.0
+
+
+@pytest.mark.parametrize("largest", [1e160, 1e308, sys.float_info.max])
+def test_a_number_beyond_all_measure_leaves_numbers(largest: float) -> None:
+    """What one agent makes up is far from the pool of three, and the interval ends at the largest number."""
+    values = {"a": 100.0, "b": 110.0, "c": largest}
+    assert pooled_value(values).value == 110.0
+    assert pooled_value({"a": largest, "b": largest}) == (largest, largest, largest)
+    for answers in (values, {"a": -largest, "b": largest}, {"a": -largest, "b": 1.0, "c": largest}):
+        pool = pooled_value(answers, {agent: of(agent, 0.3, 0.5) for agent in answers})
+        assert pool.lower is not None
+        assert pool.upper is not None
+        assert -sys.float_info.max <= pool.lower < pool.value < pool.upper <= sys.float_info.max

@@ -57,3 +57,11 @@ def test_values_below_zero_are_corrected_by_a_number() -> None:
 
     assert found is not None
     assert (found.kind, found.bias) == (BiasKind.ABSOLUTE, 1.0)
+
+
+def test_a_bias_is_a_number() -> None:
+    """Of values beyond all measure the relative error is none; what cannot be recorded is not proposed."""
+    found = propose([ValueClaim(START + timedelta(days=day), 1e308, 1e-10, 0.15) for day in range(30)])
+
+    assert found is not None
+    assert (found.kind, found.bias) == (BiasKind.ABSOLUTE, 1e308)

@@ -372,7 +372,8 @@ class Memory(
             as_of: one moment or many; None for now.
 
         Raises:
-            BadInput: no agent is named, agents times moments are more than 100,000, or a dimension is unknown.
+            BadInput: no agent is named, agents times moments are more than 100,000, or a dimension or its value is
+                unknown.
             PermissionDenied: an agent reads its own alone; :meth:`panel` shows the weights of those who answered.
         """
         moments = [as_of] if isinstance(as_of, datetime) else as_of

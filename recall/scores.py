@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 import orjson
 from pydantic import Field
@@ -20,13 +20,15 @@ from imem.cache.tiers.tiered import CacheLookup, Loaded, Query, key_of
 from imem.credibility.posterior import KAPPA
 from imem.credibility.regimes.readings import market_regime
 from imem.credibility.scores import auto_resolve as rule
-from imem.credibility.scores.context import DIMENSIONS, ClaimContext
+from imem.credibility.scores.context import DIMENSIONS, HORIZONS, LONGER, ClaimContext
 from imem.credibility.scores.reading import AgentScore, BehindScore, agent_scores, claims_behind
 from imem.credibility.track_record import dated_pairs, moments_read
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, PostgresUnavailable
 from imem.kg.asof import AsOf, AsOfClock, parse_as_of
+from imem.kg.kinds.enums import GrowthStage, Regime, SizeClass
+from imem.kg.kinds.metrics import SettlingKind
 from imem.recall.answers import BriefingSection, Quality
 from imem.recall.brief import Recall
 from imem.recall.request.context import L3_SHARE
@@ -138,14 +140,28 @@ def parse_context(context: Mapping[str, str | None] | ClaimContext | None) -> Cl
     Return a context from its values by dimension; None stays None.
 
     Raises:
-        BadInput: a dimension is unknown.
+        BadInput: a dimension is unknown, or its value is none of those that a claim can have.
     """
     if context is None or isinstance(context, ClaimContext):
         return context
     unknown = sorted(set(context) - set(DIMENSIONS))
     if unknown:
         raise BadInput("context", f"{unknown[0]!r} is none of {', '.join(DIMENSIONS)}.")
+    for name, values in _VALUES.items():
+        value = context.get(name)
+        if value is not None and value not in values:
+            raise BadInput(f"context.{name}", f"{value!r} is none of {', '.join(values)}.")
     return ClaimContext(**context)
+
+
+_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
+    "metric_type": get_args(SettlingKind),
+    "time_horizon": (*(name for name, _ in HORIZONS), LONGER),
+    "company_size": tuple(SizeClass),
+    "growth_stage": tuple(GrowthStage),
+    "regime": tuple(Regime),
+}
+"""Values of the dimensions that have no others: no claim matches another, and a misspelt one would go unnoticed."""
 
 
 def request_of(
@@ -159,7 +175,7 @@ def request_of(
     Return a question with its arguments checked.
 
     Raises:
-        BadInput: the moment or the clock is wrong, a dimension of the context is unknown, or more than
+        BadInput: the moment or the clock is wrong, a dimension of the context or its value is unknown, or more than
             :data:`MOST_SCORES` scores are named.
     """
     if agents is not None and domains is not None and len(agents) * len(domains) > MOST_SCORES:

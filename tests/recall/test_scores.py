@@ -193,7 +193,7 @@ async def test_records_decide_in_the_context_asked_about(desk: Desk) -> None:
     places = [line for place in range(1, 5) for line in claim("ann", 3, place=place)]
     await desk.know([*season("ann", [True] * 30), *season("bob", [False] * 30), *places])
     weekly = {"metric_type": "binary", "time_horizon": "week"}
-    elsewhere = {**weekly, "sector": "Energy", "company_size": "small_cap", "growth_stage": "mature"}
+    elsewhere = {**weekly, "sector": "Energy", "company_size": "small", "growth_stage": "mature"}
 
     async def asked(context: dict[str, str] | None, day: float = 220) -> tuple[bool, Reason]:
         found = await desk.memory.auto_resolve(
@@ -212,7 +212,7 @@ async def test_records_decide_in_the_context_asked_about(desk: Desk) -> None:
 async def test_the_same_question_in_a_context_is_another_question(desk: Desk) -> None:
     """Claims of another sector and size lie outside the scope and are the prior alone: the interval is wider."""
     await desk.know(season("ann", [True] * 15))
-    elsewhere = {"sector": "Energy", "company_size": "small_cap", "growth_stage": "mature"}
+    elsewhere = {"sector": "Energy", "company_size": "small", "growth_stage": "mature"}
 
     [everywhere] = (await desk.memory.credibility(["ann"], as_of=at(120), deadline_ms=ENOUGH_MS)).items
     [there] = (await desk.memory.credibility(["ann"], context=elsewhere, as_of=at(120), deadline_ms=ENOUGH_MS)).items
@@ -280,6 +280,11 @@ async def test_without_postgres_the_last_answer_is_given_as_stale(far: Far) -> N
 async def test_wrong_arguments_are_named(desk: Desk) -> None:
     with pytest.raises(BadInput, match=r"context.*'colour' is none of sector"):
         await desk.memory.credibility(context={"colour": "red"})
+    with pytest.raises(BadInput, match=r"context.regime: 'BULL' is none of BULL_LOW_RATES"):
+        await desk.memory.weights(["ann"], DOMAIN, {"regime": "BULL"})
+    for name, value in (("metric_type", "yes"), ("time_horizon", "7d"), ("company_size", "big"), ("growth_stage", "")):
+        with pytest.raises(BadInput, match=rf"context.{name}: .* is none of"):
+            await desk.memory.auto_resolve("ann", "bob", DOMAIN, context={name: value})
     with pytest.raises(BadInput, match="limit"):
         await desk.memory.explain("ann", DOMAIN, limit=201)
     with pytest.raises(BadInput, match=r"agents.*10,000"):

@@ -53,7 +53,7 @@ class ScoresApi(ActorApi):
                 posterior. None: the whole domain is.
 
         Raises:
-            BadInput: more than 10,000 scores are asked for, or a dimension is unknown.
+            BadInput: more than 10,000 scores are asked for, or a dimension or its value is unknown.
             PermissionDenied: an agent reads its own score alone.
         """
         from imem.recall.scores import request_of, scores  # noqa: PLC0415 - statistics take long to import

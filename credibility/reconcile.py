@@ -2,8 +2,8 @@
 The nightly reconciliation: recomputes all scores, track records and verdicts, and compares them with those stored.
 
 Differences are reported, in a row and in the log, and overwritten with the recomputed value. Whatever is due is left
-out of the report, since it is expected to differ. Each page is a transaction under the settlement lock: after a crash
-the pages done stay corrected, and the run is repeated.
+out of the report, since it is expected to differ, and so are records stored with another half-life. Each page is a
+transaction under the settlement lock: after a crash the pages done stay corrected, and the run is repeated.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from imem.credibility.settling import (
     QUEUE,
     alone,
     judge_decisions,
+    make_dependents_due,
     recompute_scores,
     recompute_track_record,
     settle_due,
@@ -158,7 +159,9 @@ async def _questions(database: Database, report: ReconciliationReport) -> None:
     async def mend(conn: Connection, page: Sequence[Row]) -> None:
         keys = [QuestionKey(row["subject_id"], row["metric"], row["target_at"]) for row in page]
         difference = await recompute_scores(conn, keys)
-        # Read after the facts: a question with a statement recorded meanwhile is due by now.
+        # Read after the facts: a question with a statement recorded meanwhile is due by now, and so is one of which the
+        # reference or the context changed.
+        await make_dependents_due(conn)
         due = {
             QuestionKey(row["subject_id"], row["metric"], row["target_at"])
             for row in await rows(conn, "due_of_questions", store.columns_of(keys))
@@ -185,9 +188,10 @@ async def _tracks(database: Database, report: ReconciliationReport, halflife_yea
             differing = await recompute_track_record(conn, pair, halflife_years)
             report.track_records += 1
             if differing.steps and pair not in due:
-                report.tracks.add(pair)
-                report.deviation = max(report.deviation, differing.deviation)
                 await make_due(conn, SCORES, CHANGED, [f"{pair.agent}/{pair.domain}"])
+                if not differing.halflife:
+                    report.tracks.add(pair)
+                    report.deviation = max(report.deviation, differing.deviation)
 
     await _pages(database, "tracks_after", {"agent": "", "domain": ""}, mend, limit=TRACKS_PAGE)
 

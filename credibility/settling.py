@@ -362,15 +362,19 @@ async def settle_agents(database: Database) -> SettlementResult:
         SettlementLocked: another process holds the settlement lock.
     """
     async with alone(database) as conn:
-        due = await next_due(conn, QUEUE, ("Agent",), DUE_ROWS)
-        if due:
-            profiles = await rows(conn, "baseline_profiles", {"agents": sorted(one.key for one in due)})
-            agents = sorted({row["agent"] for row in profiles})
-            if agents:
-                since = min(one.created_at for one in due)
-                await execute(conn, "due_questions_of_agents", {"agents": agents, "since": since})
-            await finish_due(conn, QUEUE, due)
-        return SettlementResult(due=len(due))
+        return SettlementResult(due=await _due_of_agents(conn))
+
+
+async def _due_of_agents(conn: Connection) -> int:
+    due = await next_due(conn, QUEUE, ("Agent",), DUE_ROWS)
+    if due:
+        profiles = await rows(conn, "baseline_profiles", {"agents": sorted(one.key for one in due)})
+        agents = sorted({row["agent"] for row in profiles})
+        if agents:
+            since = min(one.created_at for one in due)
+            await execute(conn, "due_questions_of_agents", {"agents": agents, "since": since})
+        await finish_due(conn, QUEUE, due)
+    return len(due)
 
 
 # Contexts
@@ -384,18 +388,28 @@ async def settle_contexts(database: Database) -> SettlementResult:
         SettlementLocked: another process holds the settlement lock.
     """
     async with alone(database) as conn:
-        due = await next_due(conn, QUEUE, (*SUBJECT_KINDS, "RegimeReading"), DUE_ROWS)
-        since = min((one.created_at for one in due), default=None)
-        subjects = [one for one in due if one.kind in SUBJECT_KINDS]
-        readings = [one for one in due if one.kind == "RegimeReading"]
-        if subjects:
-            kinds = {"kinds": [one.kind for one in subjects]}
-            await execute(conn, "due_claims_on_subjects", {**kinds, **_positions(subjects), "since": since})
-        if readings:
-            market = {"market": store.MARKET, "since": since}
-            await execute(conn, "due_claims_in_regimes", {**_positions(readings), **market})
-        await finish_due(conn, QUEUE, due)
-        return SettlementResult(due=len(due))
+        return SettlementResult(due=await _due_of_contexts(conn))
+
+
+async def _due_of_contexts(conn: Connection) -> int:
+    due = await next_due(conn, QUEUE, (*SUBJECT_KINDS, "RegimeReading"), DUE_ROWS)
+    since = min((one.created_at for one in due), default=None)
+    subjects = [one for one in due if one.kind in SUBJECT_KINDS]
+    readings = [one for one in due if one.kind == "RegimeReading"]
+    if subjects:
+        kinds = {"kinds": [one.kind for one in subjects]}
+        await execute(conn, "due_claims_on_subjects", {**kinds, **_positions(subjects), "since": since})
+    if readings:
+        market = {"market": store.MARKET, "since": since}
+        await execute(conn, "due_claims_in_regimes", {**_positions(readings), **market})
+    await finish_due(conn, QUEUE, due)
+    return len(due)
+
+
+async def make_dependents_due(conn: Connection) -> None:
+    """Make all claims due that depend on what is due of agents, subjects and regimes, in *conn*'s transaction."""
+    while await _due_of_agents(conn) + await _due_of_contexts(conn):
+        pass
 
 
 def _positions(due: Sequence[DueRow]) -> dict[str, list[Any]]:

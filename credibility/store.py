@@ -316,13 +316,17 @@ class StepDifference:
     Attributes:
         steps: number of differing steps.
         deviation: largest difference of a number; infinite if a step was missing or superfluous.
+        halflife: whether steps were stored with another half-life, so that they had to differ.
     """
 
     steps: int = 0
     deviation: float = 0.0
+    halflife: bool = False
 
     def __add__(self, other: StepDifference) -> StepDifference:
-        return StepDifference(self.steps + other.steps, max(self.deviation, other.deviation))
+        return StepDifference(
+            self.steps + other.steps, max(self.deviation, other.deviation), self.halflife or other.halflife
+        )
 
 
 async def write_steps(
@@ -348,7 +352,9 @@ async def write_steps(
         values = [(*where.values(), halflife_years, *step) for step in steps[same:]]
         await execute(conn, "write_steps", {"steps": _json((*where, "halflife_years", *STEP_COLUMNS), values)})
     return StepDifference(
-        max(len(stored), len(steps)) - same, _deviation([old for old, _ in stored[same:]], list(steps[same:]))
+        max(len(stored), len(steps)) - same,
+        _deviation([old for old, _ in stored[same:]], list(steps[same:])),
+        any(halflife != halflife_years for _, halflife in stored),
     )
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import structlog
 
 from imem.credibility.reconcile import reconcile
+from imem.credibility.settling import SettlementResult, settle_due
 
-from .conftest import HALFLIFE, World, finding, outcome
+from .conftest import HALFLIFE, World, agent, corrected, finding, market, outcome, reading
 from .load import day, lines
 
 STATE = (
@@ -92,3 +96,47 @@ async def test_what_is_due_is_no_difference(world: World) -> None:
     assert report.differing == 0
     (count,) = await world.rows("SELECT count(*) AS scores FROM agent_outcome WHERE finding_id = 'new'")
     assert count["scores"] > 0
+
+
+async def test_what_is_said_meanwhile_is_no_difference(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of an agent, a subject or the regime: what follows from that is not scored yet, and nothing is wrong."""
+    await world.say(*lines(4))
+    await world.settle()
+    meanwhile = [
+        agent("bob", day(0), "baseline"), market("0", day(0), sector="Health"), reading("r", day(0), "NORMAL"),
+        corrected(outcome("o1-1", day(96), day(6), 0.0, vintage=1, subject_id="market:1"), day(150), withdrawn=True),
+    ]  # fmt: skip
+
+    async def settled(*given: Any, **named: Any) -> SettlementResult:
+        found = await settle_due(*given, **named)
+        if meanwhile:
+            await world.say(*meanwhile)
+            meanwhile.clear()
+        return found
+
+    monkeypatch.setattr("imem.credibility.reconcile.settle_due", settled)
+    report = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
+
+    assert (report.findings, report.tracks, report.verdicts) == (set(), set(), set())
+    assert await world.rows("SELECT FROM workflow.alert") == []
+    described = await world.rows("SELECT DISTINCT finding_id, regime FROM agent_outcome WHERE sector IS NOT NULL")
+    assert {(row["finding_id"], row["regime"]) for row in described} == {
+        (f"{name}-0", "NORMAL") for name in ("ann", "bob", "base")
+    }
+    assert (await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)).differing == 0
+
+
+async def test_another_half_life_is_no_difference(world: World) -> None:
+    """Records are computed anew, and published; nobody is told that they were wrong."""
+    await world.say(*lines(4))
+    await world.settle()
+    world.owner("DELETE FROM due_row WHERE queue = 'scores'")
+
+    report = await reconcile(world.pipelines, world.engine, halflife_years=2 * HALFLIFE)
+
+    assert (report.differing, report.deviation) == (0, 0.0)
+    assert await world.rows("SELECT FROM workflow.alert") == []
+    [stored] = await world.rows("SELECT DISTINCT halflife_years FROM track_step")
+    assert stored["halflife_years"] == 2 * HALFLIFE
+    due = await world.rows("SELECT key FROM due_row WHERE queue = 'scores' ORDER BY key")
+    assert [row["key"] for row in due] == ["ann/flu", "base/flu", "bob/flu"]

@@ -384,6 +384,13 @@ Text = Annotated[
 ]
 """At most 2,000 characters."""
 
+Reason = Annotated[
+    str,
+    StringConstraints(strict=True, min_length=1, max_length=TEXT_CHARS, pattern=NO_NUL),
+    PropertyType("text", _string(TEXT_CHARS, least=1)),
+]
+"""Why something was done: 1 to 2,000 characters."""
+
 LongText = Annotated[
     str,
     StringConstraints(strict=True, max_length=LONG_CHARS, pattern=NO_NUL),

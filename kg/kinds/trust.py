@@ -31,6 +31,7 @@ from imem.kg.kinds.fields import (
     Number,
     Ordinal,
     Prob,
+    Reason,
     ShortText,
     Strings,
     SubjectId,
@@ -182,13 +183,13 @@ class CredibilityPin(Kind, occurred="pinned_at", reference=True, fixed=("agent",
         """When the pin was taken out, and why."""
 
         ended_at: Moment
-        end_reason: Text
+        end_reason: Reason
 
     id: Key
     agent: Name
     domain: Name
     score: Prob
-    reason: Text
+    reason: Reason
     pinned_at: Moment
     until: Moment | None = Field(None, description="When it ends by itself.")
     end: End | None = None

@@ -87,6 +87,8 @@ async def test_a_person_pins_unpins_and_overrides(desk: Desk, run: Run, monkeypa
     await desk.know(season("ann", [True] * 4))
 
     pinned = json.loads(await asked(run, "credibility", "pin", "ann", DOMAIN, "0.3", "--reason", "A review.", "--json"))
+    for words in (["pin", "ann", DOMAIN, "0.3"], ["unpin", pinned["id"]]):
+        await asked(run, "credibility", *words, "--reason", "", code=2)
     told = await asked(run, "agent", "ann")
     listed = await asked(run, "agents")
     await asked(run, "credibility", "unpin", pinned["id"], "--reason", "It is over.")

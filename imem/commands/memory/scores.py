@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from imem.credibility.scores.people import PeopleFacts
     from imem.credibility.scores.reading import AgentScore, BehindScore
     from imem.journal.events.entry import Receipt
+    from imem.kg.kinds.base import StrictModel
     from imem.kg.model import Kind
     from imem.memory import Memory
     from imem.recall.scores import ScoreExplanation
     from imem.services.stores import Stores
+
+M = TypeVar("M", bound="StrictModel")
 
 ASK_MS = 30_000
 """Budget of a command, in milliseconds."""
@@ -215,7 +218,7 @@ def unpin(
     """Take a pin out."""
     from imem.kg.model import CredibilityPin  # noqa: PLC0415 - as above
 
-    end = {"end": CredibilityPin.End(ended_at=SystemClock().now(), end_reason=reason)}
+    end = {"end": _made(CredibilityPin.End, ended_at=SystemClock().now(), end_reason=reason)}
     receipt = run_question(lambda memory: memory.record_groups(CredibilityPin, key, end))
     _print(receipt, key, as_json=as_json)
 
@@ -254,7 +257,7 @@ def _key(kind: str, name: str, domain: str, now: datetime) -> str:
     return key if len(key) <= KEY_CHARS else f"{kind}:{id_of(name, domain)}/{at}"
 
 
-def _made(model: type[Kind], **values: Any) -> Kind:
+def _made(model: type[M], **values: Any) -> M:
     try:
         return model(**values)
     except BadInput as error:

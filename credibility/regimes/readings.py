@@ -16,10 +16,10 @@ from imem.credibility.regimes.providers import MOST_AGE, IndicatorRow, indicator
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import rows
+from imem.journal.postgres.rows import id_of, rows
 from imem.kg.asof import END_OF_TIME, AsOf
 from imem.kg.kinds.enums import Regime
-from imem.kg.kinds.fields import moment_text
+from imem.kg.kinds.fields import KEY_CHARS, moment_text
 from imem.kg.kinds.trust import RegimeReading
 
 MARKET: Final = "US"
@@ -116,6 +116,13 @@ async def reading_in_force(conn: Connection, market: str, now: datetime) -> Regi
     return DatedReading.from_row(found[0]).reading if found else None
 
 
+def reading_id(market: str, source: str, at: datetime) -> str:
+    """Return the id of what *source* reads of *at*; of long names, which would not fit, it has a digest."""
+    since = moment_text(at)
+    key = f"{market}/{source}/{since}"
+    return key if len(key) <= KEY_CHARS else f"{id_of(market, source)}/{since}"
+
+
 def readings_of(given: Iterable[IndicatorRow], source: str, *, market: str = MARKET) -> list[RegimeReading]:
     """
     Return the readings that dated indicators of the past give: one for each moment at which any could be known.
@@ -136,7 +143,7 @@ def readings_of(given: Iterable[IndicatorRow], source: str, *, market: str = MAR
         found = detect(values, readings[-1].regime if readings else None)
         readings.append(
             RegimeReading(
-                id=f"{market}/{source}/{moment_text(row.known_at)}"[:200],
+                id=reading_id(market, source, row.known_at),
                 market=market,
                 observed_at=row.known_at,
                 regime=found.regime,

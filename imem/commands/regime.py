@@ -96,19 +96,21 @@ def import_(
 
 
 async def _set(stores: Stores, name: Regime, market: str, at: str | None) -> dict[str, str]:
-    from imem.journal.clock import SystemClock  # noqa: PLC0415 - a command imports what it needs
+    from imem.credibility.regimes.readings import reading_id  # noqa: PLC0415 - a command imports what it needs
+    from imem.journal.clock import SystemClock  # noqa: PLC0415 - as above
     from imem.kg.kinds.fields import moment_text  # noqa: PLC0415 - as above
     from imem.kg.model import RegimeReading  # noqa: PLC0415 - as above
 
     observed_at = moment(at, "--at") or SystemClock().now()
     if observed_at > SystemClock().now():
         raise BadInput("--at", "lies in the future: a regime is not known before it begins.")
-    actor, since = stores.gateway.actor.id, moment_text(observed_at)
+    actor = stores.gateway.actor.id
     reading = RegimeReading(
-        id=f"{market}/{actor}/{since}", market=market, observed_at=observed_at, regime=name, stale=False, source=actor
-    )
+        id=reading_id(market, actor, observed_at), market=market, observed_at=observed_at, regime=name, stale=False,
+        source=actor,
+    )  # fmt: skip
     await _record(stores, [reading], stated=False)
-    return {"id": reading.id, "regime": name.value, "observed_at": since}
+    return {"id": reading.id, "regime": name.value, "observed_at": moment_text(observed_at)}
 
 
 async def _record(stores: Stores, readings: Sequence[RegimeReading], *, stated: bool) -> int:

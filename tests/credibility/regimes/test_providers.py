@@ -147,3 +147,5 @@ def test_a_history_gives_a_reading_for_each_moment() -> None:
         ("2024-06-03", Regime.BULL_HIGH_RATES, False, 12.9),
     ]
     assert len({one.id for one in readings}) == 3
+    longest = {one.id for name in ("a", "b") for one in readings_of(rows_of(CSV, as_json=False), name * 200)}
+    assert len(longest) == 6, "each reading of each file has its own"

@@ -33,6 +33,9 @@ MOVERS: Final = 3
 SELDOM: Final = 0.005
 """Least share of the whole scale by which an agent moves the answer to be named."""
 
+SHOWN_BIAS: Final = 0.005
+"""Least mean signed error that is shown."""
+
 Kind = Literal["probability", "votes", "value"]
 
 
@@ -320,8 +323,17 @@ def panel_lines(item: PanelItem) -> list[str]:
     lines = [panel_text(item), ""]
     for one in item.answers:
         answer = f"{when(one.answered_at)} {label(one.agent)}: {_value(item, one.answer)}"
-        lines.append(f"  {answer}, weight {one.weight:.3f}; {one.reason}.")
+        lines.append(f"  {answer}, weight {one.weight:.3f}; {one.reason}{_bias_text(item, one)}.")
     return lines
+
+
+def _bias_text(item: PanelItem, one: PanelAnswer) -> str:
+    """Return by how much an agent is too high or too low on average; nothing of votes, and of what is shown as zero."""
+    size = abs(one.bias or 0.0)
+    if size < SHOWN_BIAS or item.kind == "votes":
+        return ""
+    text = f"{size:.0%}" if item.kind == "value" else share(size)
+    return f"; on average {text} too {'high' if (one.bias or 0.0) > 0.0 else 'low'}"
 
 
 def _value(item: PanelItem, value: float) -> str:

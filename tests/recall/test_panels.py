@@ -13,7 +13,7 @@ from imem.credibility.panels.pooling import AgentWeight
 from imem.journal.errors import BadInput, PermissionDenied, UnknownSubject
 from imem.journal.settings import Role
 from imem.recall.answers import Quality
-from imem.recall.sections.panels import PanelItem, Question, domain_of, panel_of, panel_text
+from imem.recall.sections.panels import PanelItem, Question, domain_of, panel_lines, panel_of, panel_text
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import TARGET_DAY, day
@@ -170,19 +170,38 @@ async def test_agents_see_panels_and_no_weights_by_name(desk: Desk) -> None:
     assert {one.reason for one in table.items} == {"no outcome yet on a question that others of the panel answered too"}
 
 
+def a_panel(metric: str, answers: dict[str, float | str], weights: list[AgentWeight]) -> PanelItem:
+    """Return the panel of agents' answers to a question about a metric."""
+    field = {"eps": "value", "up": "probability", "return_5s": "direction"}[metric]
+    nothing = {"value": None, "probability": None, "direction": None}
+    claims = {
+        agent: {**nothing, "agent": agent, "domain": "d", "key": agent, "metric": metric, field: said, "said_at": at(0)}
+        for agent, said in answers.items()
+    }
+    return panel_of(Question(metric, None, None, at(TARGET_DAY)), claims, weights)
+
+
 def test_a_value_beyond_all_measure_is_shown_and_kept() -> None:
     """All numbers of a panel are numbers: with one that is none an answer cannot be written as JSON and read again."""
-    question = Question("eps", None, None, at(TARGET_DAY))
-    values = {"agent0": -1.7e308, "agent1": 1.7e308, "agent2": 1.7e308}
-    claims = {
-        agent: {
-            "agent": agent, "domain": "up", "key": agent, "metric": "eps", "value": value, "said_at": at(0),
-            "direction": None, "probability": None,
-        }
-        for agent, value in values.items()
-    }  # fmt: skip
+    values: dict[str, float | str] = {"agent0": -1.7e308, "agent1": 1.7e308, "agent2": 1.7e308}
     shares = zip(values, (0.98, 0.01, 0.01), strict=True)
-    panel = panel_of(question, claims, [AgentWeight(one, share, 20, 0.1, 0.1, 0.0, 0.0, 0.5) for one, share in shares])
+    panel = a_panel("eps", values, [AgentWeight(one, share, 20, 0.1, 0.1, 0.0, 0.0, 0.5) for one, share in shares])
     assert all(math.isfinite(one.moves) for one in panel.answers)
     assert PanelItem.model_validate_json(panel.model_dump_json()) == panel
     assert panel_text(panel).startswith("- ")
+
+
+@pytest.mark.parametrize(
+    ("metric", "said", "told"),
+    [
+        ("eps", (110.0, 90.0, 100.0), ["on average 12% too high", "on average 3% too low"]),
+        ("up", (0.7, 0.4, 0.5), ["on average 0.12 too high", "on average 0.03 too low"]),
+        ("return_5s", ("positive", "negative", "negative"), []),
+    ],
+)
+def test_each_answer_says_how_its_agent_errs(metric: str, said: tuple[Any, ...], told: list[str]) -> None:
+    """Of point forecasts and probabilities: who is always too high is told from who is too low; a vote is neither."""
+    agents = dict(zip(("agent0", "agent1", "agent2"), said, strict=True))
+    biases = zip(agents, (0.12, -0.03, 0.001), strict=True)
+    panel = a_panel(metric, agents, [AgentWeight(one, 1 / 3, 20, 0.1, 0.1, bias, 0.0, 0.0) for one, bias in biases])
+    assert re.findall(r"on average .* too (?:high|low)", "\n".join(panel_lines(panel))) == told

@@ -46,6 +46,7 @@ from imem.recall.memories.namespaces import (
     scopes,
     segment_of,
 )
+from imem.recall.memories.parts import SEPARATOR
 from imem.services.arguments import MOST_WRITE_BUDGET_MS, budget_ms
 from imem.services.parts.actor_api import ActorApi
 from imem.services.stores import Stores
@@ -195,7 +196,7 @@ class MemoryItems(ActorApi):
             content = leaves(op.value)
         else:
             texts = (text for path in paths for text in get_text_at_path(op.value, path))
-            content = "\n".join(texts).strip()[:CONTENT_CHARS]
+            content = SEPARATOR.join(texts).strip()[:CONTENT_CHARS]
         return NewItem(namespace, op.key, value, content, op.ttl)
 
     def _segments(self, labels: Iterable[str]) -> Segments:

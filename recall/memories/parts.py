@@ -16,11 +16,22 @@ PART_CHARS: Final = 900
 PARTS: Final = 56
 """Most parts of a text; what is longer is searched in its first 50,000 characters."""
 
+SEPARATOR: Final = "\x1e"
+"""Divides texts that share no part: the control character for it, which is in no text by chance and in no word."""
+
+APART: Final = 16
+"""Most texts that are kept apart; the last of them is whatever is left."""
+
 
 def split(text: str) -> list[str]:
     """Return *text* in parts of at most :data:`PART_CHARS`: whole paragraphs, sentences or words where possible."""
+    parts = [part for section in text.split(SEPARATOR, APART - 1) for part in _split(section)]
+    return parts[:PARTS]
+
+
+def _split(section: str) -> list[str]:
     parts: list[str] = []
-    rest = text.strip()
+    rest = section.strip()
     while rest and len(parts) < PARTS:
         if len(rest) <= PART_CHARS:
             parts.append(rest)

@@ -1,6 +1,6 @@
 -- Vectors of the parts of long memories (20_memories.sql): an encoder reads the beginning of a text alone.
 --
--- Bounds: a part has at most 900 characters, so that a memory has at most some 20 of them (imem.recall.memories.parts). That of the first
+-- Bounds: a part has at most 900 characters, so that a memory has at most some 40 of them (imem.recall.memories.parts). That of the first
 -- is in the memory's own row: most memories have no other.
 
 CREATE TABLE recall.memory_part (

@@ -12,7 +12,7 @@ import pytest
 from imem.langgraph import MemoryStore
 from imem.memory import Memory
 from imem.recall.memories.model import CONTENT_CHARS, MemoriesSection, MemoryMatch, StoreStatus
-from imem.recall.memories.parts import PART_CHARS, split
+from imem.recall.memories.parts import APART, PART_CHARS, SEPARATOR, split
 from imem.recall.memories.pipelines import PAGE
 from tests.imem.memories.conftest import Places, make_vectors, memory_of
 from tests.imem.memory.conftest import House
@@ -190,6 +190,33 @@ def test_items_of_a_store_have_parts(house: House) -> None:
         assert store.search(("notes",), query=QUERY)[0].key == "plains"
         store.delete(("notes",), "plains")
         assert store.search(("notes",), query=QUERY)[0].key == "bakers"
+
+
+async def test_each_indexed_text_of_an_item_has_vectors_of_its_own(house: House, wheat: Places) -> None:
+    """Of the fields the most similar one counts, and is the excerpt; made by a worker, the vectors are the same."""
+    value = {
+        "title": "Bakers raise prices.",
+        "notes": [{"text": f"Note {nth}."} for nth in range(9)] + [{"text": WHEAT}],
+    }
+    async with memory_of(house) as memory:
+        store = MemoryStore(memory, fields=["title", "notes[*].text"], deadline_ms=MS)
+        for key in ("now", "later"):
+            wheat.away = key == "later"
+            await store.aput(("notes",), key, value)
+        wheat.away = False
+        assert await make_vectors(house, wheat) == {"vectors": 1, "more": False}
+        found = await store.asearch(("notes",), query=QUERY)
+        assert {(item.key, round(item.score or 0.0, 2)) for item in found} == {("now", 0.95), ("later", 0.95)}
+        assert best(await memory.memories.search(QUERY, deadline_ms=MS))[1:] == (WHEAT, 0.95)
+
+
+def test_of_many_texts_the_last_ones_share_parts() -> None:
+    """So that none is lost, however many a value has."""
+    texts = [f"Note {nth} of a list." for nth in range(400)]
+    parts = split(SEPARATOR.join(texts))
+    assert parts[: APART - 1] == texts[: APART - 1]
+    assert len(parts) < 2 * APART
+    assert all(any(text in part for part in parts) for text in texts)
 
 
 def test_parts_cover_the_text() -> None:

@@ -8,12 +8,16 @@ weights of :mod:`imem.recall.memories.ranking` were chosen on the first three co
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import os
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -26,6 +30,7 @@ import pytest
 import pytest_asyncio
 
 from imem.journal.deadline import Deadline
+from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from imem.journal.statements import sql
 from imem.kg.similarity.embedders import Vectors, unit
@@ -34,9 +39,11 @@ from imem.kg.similarity.vectors import as_text
 from imem.memory import Memory
 from imem.recall.memories.ranking import CANDIDATES
 from imem.recall.memories.store import EXACT
+from imem.recall.memories.upkeep import UpkeepRules, consolidate, maintain
 from tests.bench.table import Figure, Table, percentile
 from tests.encoders import LOCAL
 from tests.imem.memory.conftest import House, house
+from tests.servers import as_pipelines
 
 __all__ = ["house"]
 
@@ -54,6 +61,9 @@ MOST_MS: Final = 50.0
 
 GROWTH: Final = 2.0
 """Longest search of 50,000 memories in one namespace, as a multiple of that of 3,000, at p95."""
+
+MOST_MB: Final = 64.0
+"""Bar of what a day's upkeep of a namespace needs more of a worker's memory."""
 
 MANY: Final = 4_000 if os.environ.get("IMEM_BENCH_SCALE") == "tiny" else 100_000
 TOPICS: Final = 500
@@ -183,9 +193,9 @@ SPACES: Final = {"symbol/LARGE": 0.5, "symbol/OTHER": 0.46, "symbol/MEDIUM": 0.0
 SEED: Final = """
 INSERT INTO recall.memory (id, version, namespace, memory_type, content, metadata, importance, agent_id, created_at,
     recorded_at, model, vector)
-SELECT gen_random_uuid(), 1, n.namespace, n.memory_type, n.content, '{}', 0.5, 'ann', imem_now(), imem_now(), %s,
-    n.vector::halfvec
-FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[]) AS n (namespace, memory_type, content, vector)
+SELECT gen_random_uuid(), 1, n.namespace, n.memory_type, n.content, '{}', 0.5, 'ann', a.at, a.at, %s, n.vector::halfvec
+FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[]) AS n (namespace, memory_type, content, vector),
+    (SELECT imem_now() - %s::interval AS at) AS a
 """
 
 COUNTED: Final = """
@@ -195,26 +205,26 @@ WHERE c.namespace = s.namespace
 """
 
 
-def seed(admin_url: str, topics: Topics) -> None:
+def seed(admin_url: str, topics: Topics, shares: Mapping[str, float], many: int, age: timedelta = timedelta(0)) -> None:
     """Put the memories in by themselves, and make the index of their vectors then."""
     chance = np.random.default_rng(11)
-    spaces = chance.choice(list(SPACES), size=MANY, p=list(SPACES.values()))
-    about = chance.integers(TOPICS, size=MANY)
-    kinds = np.where(chance.random(MANY) < 0.01, "procedural", "semantic")
+    spaces = chance.permutation([space for space, share in shares.items() for _ in range(round(share * many))])
+    about = chance.integers(TOPICS, size=many)
+    kinds = np.where(chance.random(many) < 0.01, "procedural", "semantic")
     with psycopg.connect(admin_url, autocommit=True) as conn:
         conn.execute("SET maintenance_work_mem = '1GB'")
-        conn.execute("INSERT INTO recall.memory_namespace (namespace) SELECT unnest(%s::text[])", (list(SPACES),))
+        conn.execute("INSERT INTO recall.memory_namespace (namespace) SELECT unnest(%s::text[])", (list(shares),))
         conn.execute("INSERT INTO embedding_model (model_id, dimension) VALUES (%s, %s)", ("topics", topics.dimension))
         [model] = conn.execute("SELECT model FROM embedding_model WHERE model_id = 'topics'").fetchone() or []
-        for start in range(0, MANY, 5_000):
-            part = slice(start, min(start + 5_000, MANY))
+        for start in range(0, many, 5_000):
+            part = slice(start, min(start + 5_000, many))
             numbers = about[part].tolist()
             texts = [
                 f"{one} story{start + nth} of word{one} and word{nth % 97} in the quarter"
                 for nth, one in enumerate(numbers)
             ]
             vectors = [as_text(vector) for vector in topics.vectors(numbers, start)]
-            conn.execute(SEED, (model, list(spaces[part]), list(kinds[part]), texts, vectors))
+            conn.execute(SEED, (model, list(spaces[part]), list(kinds[part]), texts, vectors, age))
         conn.execute(COUNTED)
         conn.execute("SELECT recall.text_model_v1('topics', %s, 0)", (topics.dimension,))
         conn.execute("VACUUM ANALYZE recall.memory")
@@ -226,7 +236,7 @@ async def test_among_many(house: House, table: Table, monkeypatch: pytest.Monkey
     topics = Topics()
     monkeypatch.setattr("imem.services.embedders.embedder_of", lambda _: topics)
     begun = time.perf_counter()
-    seed(house.admin_url, topics)
+    seed(house.admin_url, topics, SPACES, MANY)
     made_s = time.perf_counter() - begun
     filters: dict[str, dict[str, Any]] = {
         "all": {},
@@ -265,3 +275,116 @@ async def test_among_many(house: House, table: Table, monkeypatch: pytest.Monkey
     grown = p95_ms["one namespace of 50 %"] / p95_ms["one namespace of 3 %"]
     data = f"{MANY // 2:,} over {MANY * 3 // 100:,}"
     table.add(*figures, Figure(name="memories p95, growth", data=data, value=grown, unit="×", bar=GROWTH))
+
+
+ONE: Final = {"symbol/ONE": 100 / 103, "symbol/FEW": 3 / 103}
+OF_ONE: Final = round(MANY * 1.03)
+
+NEW: Final = 1_000
+"""Memories of the last day, of which each tenth says what an older one says."""
+
+LATELY: Final = """
+WITH lately AS (
+    SELECT m.namespace, m.memory_type, m.content, m.vector, m.model, row_number() OVER (ORDER BY m.id) AS nth
+    FROM recall.memory AS m WHERE m.namespace = 'symbol/ONE' ORDER BY m.id LIMIT %(new)s
+)
+INSERT INTO recall.memory (id, version, namespace, memory_type, content, metadata, importance, agent_id, created_at,
+    recorded_at, model, vector)
+SELECT gen_random_uuid(), 1, l.namespace, l.memory_type,
+    CASE WHEN l.nth %% 10 = 0 THEN l.content || '!' ELSE l.content || ' ' || l.nth END, '{}', 0.5, 'ann', imem_now(),
+    imem_now(), l.model, l.vector
+FROM lately AS l
+"""
+
+
+async def test_one_namespace_of_very_many(house: House, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To remember and to search beside a namespace of 3,000, in turns; and the day's upkeep of all of them."""
+    topics = Topics()
+    monkeypatch.setattr("imem.services.embedders.embedder_of", lambda _: topics)
+    seed(house.admin_url, topics, ONE, OF_ONE, timedelta(days=40))
+    sizes = {space: round(share * OF_ONE) for space, share in ONE.items()}
+    remembered: dict[str, list[float]] = {space: [] for space in ONE}
+    searched: dict[str, list[float]] = {space: [] for space in ONE}
+    async with Memory.open(house.of("kate", Role.HUMAN_ADMIN)) as memory:
+        for number in range(2 * QUERIES):
+            for space in ONE:
+                topic = number * 37 % TOPICS
+                begun = time.perf_counter()
+                await memory.remember(f"{topic} what was said of word{topic}, {number}", namespace=space)
+                said = time.perf_counter()
+                query = f"{topic} what of word{topic} in that quarter, {number}"
+                await memory.memories.search(query, namespace=space, deadline_ms=30_000)
+                # The first call makes connections and plans.
+                if number:
+                    remembered[space].append((said - begun) * 1000)
+                    searched[space].append((time.perf_counter() - said) * 1000)
+    with psycopg.connect(house.admin_url, autocommit=True) as conn:
+        conn.execute("UPDATE recall.memory_namespace SET consolidated_at = imem_now()")
+        conn.execute(LATELY, {"new": NEW})
+        conn.execute(COUNTED)
+    assert house.settings.postgres_url is not None
+    url = as_pipelines(house.settings, house.settings.postgres_url.get_secret_value())
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        upkeep = pool.submit(upkeep_of, url).result()
+    assert upkeep.merged == NEW // 10
+    # All but what is new, and what was found.
+    assert upkeep.decayed >= OF_ONE - NEW - 4 * QUERIES * 10
+    large, few = ONE
+    data = f"{sizes[large]:,} in one namespace"
+    for name, taken in (("remember", remembered), ("search", searched)):
+        p50_ms, p95_ms = percentile(taken[large], 0.5), percentile(taken[large], 0.95)
+        beside = percentile(taken[few], 0.95)
+        note = f"among {sizes[few]:,}: p50 {percentile(taken[few], 0.5):.1f}, p95 {beside:.1f} ms"
+        table.add(
+            Figure(name=f"memories, {name} p50", data=data, value=p50_ms, unit="ms"),
+            Figure(name=f"memories, {name} p95", data=data, value=p95_ms, unit="ms", note=note),
+            Figure(name=f"memories, {name} p95, growth", data=data, value=p95_ms / beside, unit="×", bar=GROWTH),
+        )
+    table.add(
+        Figure(
+            name="memories, consolidation of a day",
+            data=data,
+            value=upkeep.consolidated_s,
+            unit="s",
+            note=f"{NEW:,} new",
+        ),
+        Figure(name="memories, decay of a day", data=data, value=upkeep.maintained_s, unit="s"),
+        Figure(name="memories, peak memory of the upkeep", data=data, value=upkeep.grown_mb, unit="MB", bar=MOST_MB),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What a day's upkeep did, how long it took, and how much memory of its process beyond what was loaded."""
+
+    merged: object
+    decayed: Any
+    consolidated_s: float
+    maintained_s: float
+    grown_mb: float
+
+
+def upkeep_of(url: str) -> Upkeep:
+    """Do it in this process, which does nothing else: its peak is that of the upkeep."""
+
+    async def do() -> Upkeep:
+        database, rules = Database(url, size=2), UpkeepRules()
+        before_mb, begun = peak_mb(), time.perf_counter()
+        try:
+            merged = await consolidate(database, Topics(), rules, until=Deadline.never())
+            between = time.perf_counter()
+            decayed = await maintain(database, rules, until=Deadline.never())
+            ended = time.perf_counter()
+        finally:
+            await database.close()
+        assert merged["more"] is decayed["more"] is False
+        return Upkeep(merged["merged"], decayed["decayed"], between - begun, ended - between, peak_mb() - before_mb)
+
+    return asyncio.run(do())
+
+
+def peak_mb() -> float:
+    """Return the most that the process held: getrusage would count what its parent held before the exec, too."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    [kilobytes] = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+    return int(kilobytes) / 1024

@@ -62,12 +62,17 @@ PRUNE_PAGE: Final = 5_000
 BULK_REST: Final = 0.25
 """Pause after a page of an update with much work, as a share of the page's duration."""
 
-LOADING_TIMES: Final = 40.0
-"""How many times as long the pauses are while events wait for the graph: an import needs the processor."""
-
 REBUILD_REST: Final = 3.0
 """The same for a rebuild, which is not urgent: it takes a quarter of one processor."""
 
+LOADING_TIMES: Final = 40.0
+"""How many times as long a pause is at most while events wait for the graph: an import needs the processor."""
+
+LOADING_S: Final = 10.0
+"""How long the first page of an import waits at most for them, in seconds."""
+
+LOADING_POLL_S: Final = 0.25
+"""Pause between two looks whether events wait, in seconds."""
 
 QUEUE: Final = "similar"
 """The queue of its due rows: of analyses, and of what many analyses are compared by."""
@@ -134,12 +139,31 @@ class Throttle:
         """Return whether *until* has passed."""
         return self.until.passed
 
-    async def pause(self, times: float = 1.0) -> None:
-        """Pause after a page, *times* as long as usual; called before the next one."""
-        took_s = time.monotonic() - self._begun
-        if self.rest:
-            await asyncio.sleep(min(took_s * self.rest * times, self.until.left_s()))
+    async def pause(self, journal: Database | None = None) -> None:
+        """
+        Pause after a page; called before the next one.
+
+        Args:
+            journal: whose events that wait for the graph make the pause up to :data:`LOADING_TIMES` as long.
+        """
+        rest_s = (time.monotonic() - self._begun) * self.rest
+        if rest_s:
+            await asyncio.sleep(min(rest_s, self.until.left_s()))
+        if journal is not None:
+            await self._wait_for_load(journal, rest_s * (LOADING_TIMES - 1.0))
         self._begun = time.monotonic()
+
+    async def pause_before_import(self, journal: Database) -> None:
+        """Pause before the first page of an import while its events wait for the graph."""
+        await self._wait_for_load(journal, LOADING_S if self.rest else 0.0)
+        self._begun = time.monotonic()
+
+    async def _wait_for_load(self, journal: Database, most_s: float) -> None:
+        over = time.monotonic() + min(most_s, self.until.left_s())
+        while time.monotonic() < over:
+            if not (await journal.named("delivery_behind", deadline=store_deadline()))[0]["behind_s"]:
+                return
+            await asyncio.sleep(LOADING_POLL_S)
 
 
 @asynccontextmanager
@@ -165,12 +189,6 @@ async def run_lock(database: Database, work: str) -> AsyncIterator[bool]:
     """
     async with database.transaction(Deadline.never()) as conn:
         yield bool((await rows(conn, "similarity_run", {"work": work}))[0]["held"])
-
-
-async def pause_between_pages(database: Database, throttle: Throttle) -> None:
-    """Pause after a page, several times as long while events wait for the graph: an import needs the processor."""
-    loading = (await database.named("delivery_behind", deadline=store_deadline()))[0]["behind_s"] > 0
-    await throttle.pause(LOADING_TIMES if loading else 1.0)
 
 
 # Update
@@ -206,6 +224,7 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
     if await _imported(database):
         # Each is compared once where all of an import have their vectors: another that comes later may not find it.
         await database.commit("import_model", {"model": model.number}, deadline=store_deadline())
+        await throttle.pause_before_import(database)
         total += UpdateReport(vectors=await embed_missing(database, embedder, model, throttle=throttle))
         await index_vectors(database, model)
     while not throttle.over():
@@ -214,7 +233,7 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
             return total
         total += done
         if done.more:
-            await pause_between_pages(database, throttle)
+            await throttle.pause(database)
     return total + UpdateReport(more=True)
 
 
@@ -360,7 +379,7 @@ async def embed_missing(database: Database, embedder: Embedder, model: Embedding
             break
         made += await embed(database, embedder, model, keys)
         after = keys[-1]
-        await throttle.pause()
+        await throttle.pause(database)
     return made
 
 

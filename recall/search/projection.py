@@ -22,7 +22,7 @@ from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
 from imem.kg.similarity.embedders import Embedder
-from imem.kg.similarity.index import BULK_REST, Throttle, pause_between_pages, run_lock
+from imem.kg.similarity.index import BULK_REST, Throttle, run_lock
 from imem.kg.similarity.vectors import model_number, store_deadline
 from imem.recall.memories.encoding import passage_vectors
 from imem.recall.memories.store import with_context
@@ -58,20 +58,29 @@ async def project_due(database: Database, embedder: Embedder, *, until: Deadline
     async with run_lock(database, "texts") as held:
         if not held:
             return {"texts": 0, "vectors": 0, "more": False}
+        if await _imported(database):
+            await throttle.pause_before_import(database)
         while not until.passed:
             done = await halving(lambda size: _page(database, size), PAGE, lambda error: _aside(database, error))
             if done is None:
                 break
             changed += done
-            await pause_between_pages(database, throttle)
+            await throttle.pause(database)
         model = await model_number(database, embedder, deadline=store_deadline())
         while not until.passed:
             made = await _embed(database, embedder, model)
             vectors += made
             if made < VECTORS:
                 return {"texts": changed, "vectors": vectors, "more": False}
-            await pause_between_pages(database, throttle)
+            await throttle.pause(database)
     return {"texts": changed, "vectors": vectors, "more": True}
+
+
+async def _imported(database: Database) -> bool:
+    """Return whether nothing is due but much that was imported."""
+    async with database.transaction(store_deadline()) as conn:
+        due = await next_due(conn, QUEUE, tuple(SOURCES), PAGE)
+    return len(due) == PAGE and due[0].later
 
 
 async def _page(database: Database, size: int) -> int | None:

@@ -145,8 +145,7 @@ async def test_pushes_beside_an_import(world: World, table: Table) -> None:
     ]  # fmt: skip
     entries = [entry_of(parse_line(orjson.dumps(line))) for line in lines]
     taken: list[float] = []
-    async with agents(world) as memories:
-        stores = memories[0]._stores
+    async with agents(world) as memories, Stores.open(world.settings) as stores:
         gateway = Gateway(stores.database, Actor.from_settings(world.settings), stores.wakeup_publisher.publish_wakeup)
         actor = gateway.actor.importing("bench")
         loading = asyncio.create_task(gateway.append(entries, actor=actor, deadline=Deadline.after_ms(120_000)))

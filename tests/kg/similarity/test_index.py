@@ -16,10 +16,13 @@ import pytest
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import StatementRejected, StoreUnavailable
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from imem.kg.asof import END_OF_TIME
+from imem.kg.similarity import index
 from imem.kg.similarity.embedders import Vectors
-from imem.kg.similarity.index import PAGE
+from imem.kg.similarity.index import PAGE, update
 from imem.kg.similarity.neighbours import features_of
 from imem.kg.similarity.scoring import NEIGHBOURS, reranked
 from imem.kg.similarity.sentence_models import Purpose
@@ -176,6 +179,31 @@ async def test_the_vectors_of_an_import_are_indexed_once_for_all(house: House) -
     assert (done.analyses, done.more) == (500, False)
     assert len(await house.rows(indexes)) == 1
     assert agree(await house.lists(), await exact(house)) >= 0.95
+
+
+async def test_an_import_is_compared_once_its_events_are_in_the_graph(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then it leaves the processor to them: not one vector is made."""
+    monkeypatch.setattr(index, "DUE_ROWS", 4)
+    await house.say(*(analysis(f"a{nth}", f"company:C{nth}", "Near oil.", day(nth + 1)) for nth in range(6)))
+    named, looked, looked_again = Database.named, asyncio.Event(), asyncio.Event()
+
+    async def noting(self: Database, name: str, *given: Any, **more: Any) -> list[Row]:
+        if name == "delivery_behind":
+            (looked_again if looked.is_set() else looked).set()
+        return await named(self, name, *given, **more)
+
+    monkeypatch.setattr(Database, "named", noting)
+    comparing = asyncio.create_task(update(house.pipelines, house.embedder, until=NEVER))
+    await looked_again.wait()
+    assert not comparing.done()
+    assert isinstance(house.embedder, Directions)
+    assert house.embedder.texts == []
+    house.owner("UPDATE delivery SET state = 'applied'")
+
+    assert (await comparing).vectors == 6
+    assert len(await house.lists()) == 6
 
 
 async def test_a_correction_moves_an_analysis(house: House) -> None:

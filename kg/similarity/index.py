@@ -68,8 +68,8 @@ REBUILD_REST: Final = 3.0
 LOADING_TIMES: Final = 40.0
 """How many times as long a pause is at most while events wait for the graph: an import needs the processor."""
 
-LOADING_S: Final = 10.0
-"""How long the first page of an import waits at most for them, in seconds."""
+LOADING_S: Final = 45.0
+"""How long the first page of an import waits at most for them, in seconds: less than the budget of a run."""
 
 LOADING_POLL_S: Final = 0.25
 """Pause between two looks whether events wait, in seconds."""

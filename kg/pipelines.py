@@ -8,11 +8,12 @@ from typing import Final, Protocol
 from imem.jobs.due import DueRule
 from imem.jobs.pipeline import Daily, Every, Pipeline, Report
 from imem.jobs.runtime import Runtime
+from imem.jobs.throttle import Throttle
 from imem.journal.deadline import Deadline
 from imem.kg import views
 from imem.kg.similarity import index
 from imem.kg.similarity.embedders import Embedder
-from imem.kg.similarity.index import REBUILD_REST, Throttle
+from imem.kg.similarity.index import REBUILD_REST
 
 BUDGET_MS: Final = 60_000
 """

@@ -13,16 +13,15 @@ Between pages the work pauses, which leaves processor time to readers.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
 
 from imem.jobs.due import due_of, finish_due, next_due
+from imem.jobs.throttle import Throttle, is_imported
 from imem.journal.deadline import Deadline
 from imem.journal.errors import PostgresUnavailable
 from imem.journal.postgres.connection import Connection, Row
@@ -64,15 +63,6 @@ BULK_REST: Final = 0.25
 
 REBUILD_REST: Final = 3.0
 """The same for a rebuild, which is not urgent: it takes a quarter of one processor."""
-
-LOADING_TIMES: Final = 40.0
-"""How many times as long a pause is at most while events wait for the graph: an import needs the processor."""
-
-LOADING_S: Final = 45.0
-"""How long the first page of an import waits at most for them, in seconds: less than the budget of a run."""
-
-LOADING_POLL_S: Final = 0.25
-"""Pause between two looks whether events wait, in seconds."""
 
 QUEUE: Final = "similar"
 """The queue of its due rows: of analyses, and of what many analyses are compared by."""
@@ -119,51 +109,6 @@ class UpdateReport:
             self.busy or other.busy,
             other.version or self.version,
         )
-
-
-@dataclass(slots=True)
-class Throttle:
-    """
-    Limits the share of time that the work takes.
-
-    Attributes:
-        rest: the pause after a page, as a share of its duration; 0 for none.
-        until: when to stop; a page that has begun is finished.
-    """
-
-    until: Deadline
-    rest: float = 0.0
-    _begun: float = field(default_factory=time.monotonic)
-
-    def over(self) -> bool:
-        """Return whether *until* has passed."""
-        return self.until.passed
-
-    async def pause(self, journal: Database | None = None) -> None:
-        """
-        Pause after a page; called before the next one.
-
-        Args:
-            journal: whose events that wait for the graph make the pause up to :data:`LOADING_TIMES` as long.
-        """
-        rest_s = (time.monotonic() - self._begun) * self.rest
-        if rest_s:
-            await asyncio.sleep(min(rest_s, self.until.left_s()))
-        if journal is not None:
-            await self._wait_for_load(journal, rest_s * (LOADING_TIMES - 1.0))
-        self._begun = time.monotonic()
-
-    async def pause_before_import(self, journal: Database) -> None:
-        """Pause before the first page of an import while its events wait for the graph."""
-        await self._wait_for_load(journal, LOADING_S if self.rest else 0.0)
-        self._begun = time.monotonic()
-
-    async def _wait_for_load(self, journal: Database, most_s: float) -> None:
-        over = time.monotonic() + min(most_s, self.until.left_s())
-        while time.monotonic() < over:
-            if not (await journal.named("delivery_behind", deadline=store_deadline()))[0]["behind_s"]:
-                return
-            await asyncio.sleep(LOADING_POLL_S)
 
 
 @asynccontextmanager
@@ -221,7 +166,7 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
     if not await _is_built_with(database, model):
         return await rebuild(database, embedder, throttle=throttle)
     known = FeatureCache()
-    if await _imported(database):
+    if await is_imported(database, QUEUE, ("Analysis",), DUE_ROWS):
         # Each is compared once where all of an import have their vectors: another that comes later may not find it.
         await database.commit("import_model", {"model": model.number}, deadline=store_deadline())
         await throttle.pause_before_import(database)
@@ -250,13 +195,6 @@ async def _expand(database: Database) -> None:
             await finish_due(conn, QUEUE, due)
         if len(due) < DUE_ROWS:
             return
-
-
-async def _imported(database: Database) -> bool:
-    """Return whether nothing is due but many that were imported."""
-    async with database.transaction(store_deadline()) as conn:
-        due = await next_due(conn, QUEUE, ("Analysis",), DUE_ROWS)
-    return len(due) == DUE_ROWS and due[0].later
 
 
 async def _update_page(

@@ -17,12 +17,13 @@ import structlog
 
 from imem.jobs.due import DueRow, finish_due, halving, next_due, set_due_aside
 from imem.jobs.pipeline import Report
+from imem.jobs.throttle import Throttle, is_imported
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
 from imem.kg.similarity.embedders import Embedder
-from imem.kg.similarity.index import BULK_REST, Throttle, run_lock
+from imem.kg.similarity.index import BULK_REST, run_lock
 from imem.kg.similarity.vectors import model_number, store_deadline
 from imem.recall.memories.encoding import passage_vectors
 from imem.recall.memories.store import with_context
@@ -58,7 +59,7 @@ async def project_due(database: Database, embedder: Embedder, *, until: Deadline
     async with run_lock(database, "texts") as held:
         if not held:
             return {"texts": 0, "vectors": 0, "more": False}
-        if await _imported(database):
+        if await is_imported(database, QUEUE, tuple(SOURCES), PAGE):
             await throttle.pause_before_import(database)
         while not until.passed:
             done = await halving(lambda size: _page(database, size), PAGE, lambda error: _aside(database, error))
@@ -74,13 +75,6 @@ async def project_due(database: Database, embedder: Embedder, *, until: Deadline
                 return {"texts": changed, "vectors": vectors, "more": False}
             await throttle.pause(database)
     return {"texts": changed, "vectors": vectors, "more": True}
-
-
-async def _imported(database: Database) -> bool:
-    """Return whether nothing is due but much that was imported."""
-    async with database.transaction(store_deadline()) as conn:
-        due = await next_due(conn, QUEUE, tuple(SOURCES), PAGE)
-    return len(due) == PAGE and due[0].later
 
 
 async def _page(database: Database, size: int) -> int | None:

@@ -15,6 +15,7 @@ import psycopg
 import pytest_asyncio
 from pydantic import SecretStr
 
+from imem.jobs.throttle import Throttle
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import StoreUnavailable
@@ -26,7 +27,7 @@ from imem.journal.settings import Role, Settings
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
 from imem.kg.similarity.embedders import Embedder, Vectors, unit
-from imem.kg.similarity.index import Throttle, UpdateReport, rebuild, update
+from imem.kg.similarity.index import UpdateReport, rebuild, update
 from imem.kg.similarity.sentence_models import Purpose
 from tests.servers import as_pipelines, cloned, in_database
 

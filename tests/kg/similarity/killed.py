@@ -10,11 +10,11 @@ from __future__ import annotations
 import sys
 from functools import partial
 
+from imem.jobs.throttle import Throttle
 from imem.journal.deadline import Deadline
 from imem.journal.postgres import rows as functions
 from imem.journal.postgres.database import Database
 from imem.kg.similarity import index, neighbours, vectors
-from imem.kg.similarity.index import Throttle
 from tests.kg.similarity.conftest import Directions
 from tests.lives import deadly, until_one_ends
 

@@ -16,8 +16,6 @@ import pytest
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import StatementRejected, StoreUnavailable
-from imem.journal.postgres.connection import Row
-from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from imem.kg.asof import END_OF_TIME
 from imem.kg.similarity import index
@@ -27,6 +25,7 @@ from imem.kg.similarity.neighbours import features_of
 from imem.kg.similarity.scoring import NEIGHBOURS, reranked
 from imem.kg.similarity.sentence_models import Purpose
 from tests.kg.similarity.conftest import NEVER, Directions, House, analysis, company, corrected, day, finding
+from tests.waiting import PATIENCE_S, asked_twice
 
 TOPICS = ("oil", "chips", "banks", "water", "steel", "rails")
 SECTORS = ("energy", "tech", None)
@@ -187,16 +186,9 @@ async def test_an_import_is_compared_once_its_events_are_in_the_graph(
     """Until then it leaves the processor to them: not one vector is made."""
     monkeypatch.setattr(index, "DUE_ROWS", 4)
     await house.say(*(analysis(f"a{nth}", f"company:C{nth}", "Near oil.", day(nth + 1)) for nth in range(6)))
-    named, looked, looked_again = Database.named, asyncio.Event(), asyncio.Event()
-
-    async def noting(self: Database, name: str, *given: Any, **more: Any) -> list[Row]:
-        if name == "delivery_behind":
-            (looked_again if looked.is_set() else looked).set()
-        return await named(self, name, *given, **more)
-
-    monkeypatch.setattr(Database, "named", noting)
+    looked_again = asked_twice(monkeypatch, "delivery_behind")
     comparing = asyncio.create_task(update(house.pipelines, house.embedder, until=NEVER))
-    await looked_again.wait()
+    await asyncio.wait_for(looked_again.wait(), PATIENCE_S)
     assert not comparing.done()
     assert isinstance(house.embedder, Directions)
     assert house.embedder.texts == []

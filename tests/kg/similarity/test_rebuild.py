@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from imem.kg.similarity.index import Throttle, embed_missing, prune, rebuild
+from imem.jobs.throttle import Throttle
+from imem.journal.postgres.database import Database
+from imem.kg.similarity.index import embed_missing, prune, rebuild
 from imem.kg.similarity.vectors import model_of, models
 from tests.kg.similarity.conftest import NEVER, Directions, House, analysis
 from tests.kg.similarity.test_index import agree, crowd, exact
@@ -79,7 +81,7 @@ class Stopping(Throttle):
         super().__init__(NEVER)
         self.pages = pages
 
-    async def pause(self, times: float = 1.0) -> None:  # noqa: ARG002 - what it extends has it
+    async def pause(self, journal: Database | None = None) -> None:  # noqa: ARG002 - what it extends has it
         self.pages -= 1
 
     def over(self) -> bool:

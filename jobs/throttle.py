@@ -1,0 +1,90 @@
+"""How background work leaves processor time to others: it rests between pages, and an import's waits for its events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from imem.jobs.due import next_due
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.database import Database
+
+LOADING_TIMES: Final = 40.0
+"""How many times as long a pause is at most while events wait for the graph: an import needs the processor."""
+
+LOADING_S: Final = 45.0
+"""How long the first page of an import waits at most for them, in seconds: less than the budget of a run."""
+
+LOADING_POLL_S: Final = 0.25
+"""Pause between two looks whether events wait, in seconds."""
+
+LOOK_MS: Final = 10_000.0
+"""Timeout of such a look, in milliseconds."""
+
+
+@dataclass(slots=True)
+class Throttle:
+    """
+    Limits the share of time that the work takes.
+
+    Attributes:
+        rest: the pause after a page, as a share of its duration; 0 for none.
+        until: when to stop; a page that has begun is finished.
+    """
+
+    until: Deadline
+    rest: float = 0.0
+    _begun: float = field(default_factory=time.monotonic)
+
+    def over(self) -> bool:
+        """Return whether *until* has passed."""
+        return self.until.passed
+
+    async def pause(self, journal: Database | None = None) -> None:
+        """
+        Pause after a page; called before the next one.
+
+        Args:
+            journal: whose events that wait for the graph make the pause up to :data:`LOADING_TIMES` as long.
+        """
+        rest_s = (time.monotonic() - self._begun) * self.rest
+        if rest_s:
+            await asyncio.sleep(min(rest_s, self.until.left_s()))
+        if journal is not None:
+            await wait_for_load(journal, rest_s * (LOADING_TIMES - 1.0), self.until)
+        self._begun = time.monotonic()
+
+    async def pause_before_import(self, journal: Database) -> None:
+        """Pause before the first page of an import, as :func:`wait_for_load`; without *rest* there is no pause."""
+        if self.rest:
+            await wait_for_load(journal, LOADING_S, self.until)
+        self._begun = time.monotonic()
+
+
+async def wait_for_load(journal: Database, most_s: float, until: Deadline) -> None:
+    """
+    Wait while events wait for the graph, at most so many seconds.
+
+    Raises:
+        PostgresUnavailable: retryable.
+    """
+    over = time.monotonic() + min(most_s, until.left_s())
+    while time.monotonic() < over:
+        if not (await journal.named("delivery_behind", deadline=Deadline.after_ms(LOOK_MS)))[0]["behind_s"]:
+            return
+        await asyncio.sleep(LOADING_POLL_S)
+
+
+async def is_imported(journal: Database, queue: str, kinds: Collection[str], least: int) -> bool:
+    """
+    Return whether nothing is due in *queue* but rows of an import, at least so many.
+
+    Raises:
+        PostgresUnavailable: retryable.
+    """
+    async with journal.transaction(Deadline.after_ms(LOOK_MS)) as conn:
+        due = await next_due(conn, queue, kinds, least)
+    return len(due) == least and due[0].later

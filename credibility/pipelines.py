@@ -26,7 +26,6 @@ from imem.credibility.settling import QUEUE, settle_due
 from imem.jobs.due import DueRule
 from imem.jobs.pipeline import Daily, Every, Pipeline, Quarterly, Report
 from imem.jobs.runtime import Runtime
-from imem.jobs.throttle import LOADING_S, is_imported, wait_for_load
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 
@@ -35,9 +34,6 @@ ACTORS: Final = (SETTLER, PUBLISHER, DETECTOR, REVIEWER)
 
 KEPT: Final = 100
 """Reports that are kept of detection, publication and reconciliation: of about three months."""
-
-IMPORTED: Final = 500
-"""Outcomes and claims of an import that are scored once its events are in the graph, which need the processor."""
 
 REVIEWS: Final = 8
 """Reports that are kept of the review: of two years."""
@@ -53,8 +49,6 @@ class CredibilityRuntime(Runtime, Protocol):
 
 async def _settle(runtime: CredibilityRuntime, until: Deadline) -> Report:
     halflife_years = runtime.halflife_years
-    if await is_imported(runtime.database, QUEUE, ("Outcome", "Finding"), IMPORTED):
-        await wait_for_load(runtime.database, LOADING_S, until)
     return asdict(await settle_due(runtime.database, runtime.gateway, halflife_years=halflife_years, until=until))
 
 

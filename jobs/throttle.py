@@ -54,23 +54,17 @@ class Throttle:
         if rest_s:
             await asyncio.sleep(min(rest_s, self.until.left_s()))
         if journal is not None:
-            await wait_for_load(journal, rest_s * (LOADING_TIMES - 1.0), self.until)
+            await _wait_for_load(journal, rest_s * (LOADING_TIMES - 1.0), self.until)
         self._begun = time.monotonic()
 
     async def pause_before_import(self, journal: Database) -> None:
-        """Pause before the first page of an import, as :func:`wait_for_load`; without *rest* there is no pause."""
+        """Pause before the first page of an import while its events wait for the graph; without *rest* do not."""
         if self.rest:
-            await wait_for_load(journal, LOADING_S, self.until)
+            await _wait_for_load(journal, LOADING_S, self.until)
         self._begun = time.monotonic()
 
 
-async def wait_for_load(journal: Database, most_s: float, until: Deadline) -> None:
-    """
-    Wait while events wait for the graph, at most so many seconds.
-
-    Raises:
-        PostgresUnavailable: retryable.
-    """
+async def _wait_for_load(journal: Database, most_s: float, until: Deadline) -> None:
     over = time.monotonic() + min(most_s, until.left_s())
     while time.monotonic() < over:
         if not (await journal.named("delivery_behind", deadline=Deadline.after_ms(LOOK_MS)))[0]["behind_s"]:

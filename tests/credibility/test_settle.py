@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 
-from imem.credibility import pipelines
 from imem.credibility.reconcile import reconcile
 from imem.credibility.settled_links import SettledBy
 from imem.credibility.settling import SettlementLocked, SettlementResult, alone, settle_questions
@@ -26,9 +23,8 @@ from imem.kg.kinds.enums import DecisionOutcome
 from imem.kg.kinds.metrics import Metric, metric_of, register
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
-from tests.waiting import PATIENCE_S, asked_twice
 
-from .conftest import HALFLIFE, World, agent, cites, corrected, decision, finding, outcome, text
+from .conftest import World, agent, cites, corrected, decision, finding, outcome, text
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 AGENT = Actor("ann", Role.AGENT)
@@ -554,21 +550,3 @@ async def test_hostile_names_are_only_names(world: World) -> None:
 
     assert [(row["finding_id"], row["y"]) for row in await scores(world)] == [(name, 1)]
     assert await verdicts(world, name) == [(day(7), "success")]
-
-
-async def test_an_import_is_scored_once_its_events_are_in_the_graph(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Until then the pipeline leaves the processor to them."""
-    monkeypatch.setattr(pipelines, "IMPORTED", 4)
-    await world.say(*(finding(f"f{n}", day(0), day(9), subject_id=f"market:{n}", probability=0.8) for n in range(2)))
-    await world.say(*(outcome(f"o{n}", day(9), day(9), 1, subject_id=f"market:{n}") for n in range(2)))
-    looked_again = asked_twice(monkeypatch, "delivery_behind")
-    runtime: Any = SimpleNamespace(database=world.pipelines, gateway=world.engine, halflife_years=HALFLIFE)
-    settling = asyncio.ensure_future(pipelines.SETTLE.step(runtime, Deadline.never()))
-    await asyncio.wait_for(looked_again.wait(), PATIENCE_S)
-    assert not settling.done()
-    assert await scores(world) == []
-    world.owner("UPDATE delivery SET state = 'applied'")
-
-    assert (await settling)["scores"] == 2

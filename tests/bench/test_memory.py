@@ -101,8 +101,8 @@ def test_load(world: World, table: Table) -> None:
         ),
         Figure(
             name="comparing after the load", data=world.data, value=load.comparing_s, unit="s",
-            note="until every analysis had its neighbours, from the moment everything was visible; texts for the search get "
-            "their vectors meanwhile",
+            note="until every analysis had its neighbours, from the moment everything was visible; texts for "
+            "the search get their vectors meanwhile",
         ),
     )  # fmt: skip
 

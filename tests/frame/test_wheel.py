@@ -80,8 +80,12 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     folder = tmp_path_factory.mktemp("elsewhere") / "venv"
     venv.create(folder)
-    uv, python = Path(sys.executable).parent / "uv", folder / "bin" / "python"
-    subprocess.run([str(uv), "pip", "install", "--quiet", "--python", str(python), str(built)], check=True, cwd=folder)
+    uv, python = str(Path(sys.executable).parent / "uv"), str(folder / "bin" / "python")
+    linked = subprocess.run([uv, "pip", "install", "--quiet", "--python", python, str(built)], check=False, cwd=folder)
+    if linked.returncode != 0:
+        # uv reads none of pip's settings: where only pip knows the way to a registry, pip does the work.
+        subprocess.run([python, "-m", "ensurepip"], check=True, capture_output=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", str(built)], check=True, cwd=folder)
     return folder / "bin"
 
 

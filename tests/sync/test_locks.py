@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Collection
 from datetime import timedelta
 
 import pytest
 
 from imem.cache.working.published import item_of
 from imem.ingest.recorder import Recorder
+from imem.journal.deadline import Deadline
 from imem.journal.errors import LeaseHeld, LeaseLost, StaleEpoch
 from imem.journal.events.entry import AppendStatus
 from imem.sync.locks import HeldLocks, WriteLocks, check
@@ -153,3 +155,22 @@ async def test_writers_and_lockers_at_once_lose_nothing(desk: Desk) -> None:
 
 def test_actors_are_named_in_one_order() -> None:
     assert HeldLocks("h", {"b": 1, "a": 2}).actors == ["a", "b"]
+
+
+async def test_who_waits_in_vain_is_told_who_holds_a_lock(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the time was over before the database could be asked once more."""
+    locks, due = WriteLocks(desk.database), soon(3_000)
+    asked, attempt = list[bool](), locks._try_to_acquire
+
+    async def late(actors: Collection[str], holder: str, deadline: Deadline) -> HeldLocks:
+        asked.append(True)
+        if len(asked) > 1:
+            await asyncio.sleep(deadline.left_s())
+            deadline.check("a connection")
+        return await attempt(actors, holder, deadline)
+
+    async with locks.held(["bob"], deadline=soon()):
+        monkeypatch.setattr(locks, "_try_to_acquire", late)
+        with pytest.raises(LeaseHeld, match="bob"):
+            await locks.acquire(["bob"], deadline=due)
+    assert len(asked) == 2

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from imem.journal.deadline import Deadline
-from imem.journal.errors import ImemError
+from imem.journal.errors import BudgetExceeded, ImemError
 
 T = TypeVar("T")
 
@@ -40,15 +40,22 @@ async def retry(
         attempts: most calls; without it only the deadline bounds them.
 
     Raises:
-        ImemError: of the last attempt: not retryable, or no attempt is left before *deadline*.
+        ImemError: of the last attempt: not retryable, or no attempt is left before *deadline*. Of the one before, if
+            *deadline* ended the last: it says why there was another.
     """
     attempt, bound_s = 1, first_pause_s
+    before: ImemError | None = None
     while True:
         try:
             return await call()
         except errors as error:
+            before = error
             pause_s = max(random.uniform(0.0, bound_s), error.retry_after_s)  # noqa: S311 - it protects no secret
             if not error.retryable or attempt == attempts or pause_s >= deadline.left_s():
                 raise
+        except BudgetExceeded as late:
+            if before is None or not deadline.passed:
+                raise
+            raise before from late
         await asyncio.sleep(pause_s)
         attempt, bound_s = attempt + 1, min(2.0 * bound_s, longest_pause_s)

@@ -17,7 +17,7 @@ from typing import Final
 from uuid import uuid4
 
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BudgetExceeded, ImemError, LeaseHeld, LeaseLost, OutcomeUnknown
+from imem.journal.errors import ImemError, LeaseHeld, LeaseLost, OutcomeUnknown
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 from imem.journal.retry import retry
@@ -70,21 +70,13 @@ class WriteLocks:
             LeaseHeld: another holder kept one of them until the deadline; retryable, nothing is locked.
             PostgresUnavailable, BudgetExceeded: nothing is locked, or it expires.
         """
-        holder, held = f"snapshot-{uuid4().hex}", list[LeaseHeld]()
-
-        async def attempt() -> HeldLocks:
-            try:
-                return await self._try_to_acquire(actors, holder, deadline)
-            except LeaseHeld as error:
-                held.append(error)
-                raise
-            except BudgetExceeded as late:
-                if held:  # The time was over before the database could be asked again.
-                    raise held[-1] from late
-                raise
-
+        holder = f"snapshot-{uuid4().hex}"
         # After an unknown outcome the same holder may lock again.
-        return await retry(attempt, deadline=deadline, errors=(LeaseHeld, OutcomeUnknown))
+        return await retry(
+            lambda: self._try_to_acquire(actors, holder, deadline),
+            deadline=deadline,
+            errors=(LeaseHeld, OutcomeUnknown),
+        )
 
     async def _try_to_acquire(self, actors: Collection[str], holder: str, deadline: Deadline) -> HeldLocks:
         asked = {"actors": sorted(set(actors)), "holder": holder, "lasts": self._lasts}

@@ -93,3 +93,24 @@ async def test_pauses_are_random_from_nothing_to_their_bound(monkeypatch: pytest
 
     assert await retry(call, deadline=Deadline.after_ms(10_000)) == 3
     assert bounds == [(0.0, 0.01), (0.0, 0.02)]
+
+
+async def test_the_error_before_the_deadline_says_why_there_was_another_attempt() -> None:
+    """What ended the last attempt is its cause; without an attempt before, it is the error."""
+    deadline, away = Deadline.after_ms(100), _away()
+    failing, calls = _failing(away)
+
+    async def call() -> int:
+        if calls:
+            await asyncio.sleep(deadline.left_s())
+            deadline.check("another attempt")
+        return await failing()
+
+    with pytest.raises(PostgresUnavailable) as raised:
+        await retry(call, deadline=deadline, errors=PostgresUnavailable)
+    assert raised.value is away
+    assert isinstance(raised.value.__cause__, BudgetExceeded)
+
+    late, _ = _failing(BudgetExceeded("The time is over."))
+    with pytest.raises(BudgetExceeded):
+        await retry(late, deadline=Deadline.after_ms(0), errors=PostgresUnavailable)

@@ -16,10 +16,10 @@ from imem.credibility.regimes.providers import MOST_AGE, IndicatorRow, indicator
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import id_of, rows
+from imem.journal.postgres.rows import rows
 from imem.kg.asof import END_OF_TIME, AsOf
 from imem.kg.kinds.enums import Regime
-from imem.kg.kinds.fields import KEY_CHARS, moment_text
+from imem.kg.kinds.fields import dated_key, moment_text
 from imem.kg.kinds.trust import RegimeReading
 
 MARKET: Final = "US"
@@ -117,10 +117,8 @@ async def reading_in_force(conn: Connection, market: str, now: datetime) -> Regi
 
 
 def reading_id(market: str, source: str, at: datetime) -> str:
-    """Return the id of what *source* reads of *at*; of long names, which would not fit, it has a digest."""
-    since = moment_text(at)
-    key = f"{market}/{source}/{since}"
-    return key if len(key) <= KEY_CHARS else f"{id_of(market, source)}/{since}"
+    """Return the id of what *source* reads of *at*."""
+    return dated_key(market, source, at=moment_text(at))
 
 
 def readings_of(given: Iterable[IndicatorRow], source: str, *, market: str = MARKET) -> list[RegimeReading]:

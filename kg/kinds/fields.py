@@ -24,6 +24,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 from pydantic_core import PydanticCustomError
 
 from imem.journal.events.canonical import canonical_json
+from imem.journal.postgres.rows import id_of
 from imem.kg.kinds.enums import ArchiveContent
 
 KEY_CHARS: Final = 200
@@ -139,6 +140,12 @@ def _beyond() -> PydanticCustomError:
 def moment_text(moment: datetime) -> str:
     """Return an aware *moment* in the one canonical form, UTC to the microsecond: ``2026-06-01T10:27:49.000000Z``."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def dated_key(*names: str, at: str, prefix: str = "") -> str:
+    """Return a key of *prefix*, names and a moment; of names that would not fit it has a digest."""
+    key = f"{prefix}{'/'.join(names)}/{at}"
+    return key if len(key) <= KEY_CHARS else f"{prefix}{id_of(*names)}/{at}"
 
 
 def _native_moment_text(value: Any) -> str:

@@ -38,7 +38,7 @@ PAGE: Final = 160
 """Most analyses in one transaction, which takes about a second under the lock on neighbours."""
 
 IMPORT_PAGE: Final = 640
-"""The same after an import, where nobody waits: an analysis changes a dozen lists, and a page writes each list once."""
+"""The same after an import, which is not urgent: an analysis changes a dozen lists, a page writes each once."""
 
 ROWS_OF_ONE: Final = 3
 """Due rows of an analysis with its claims, about: so many times a page are read for it."""

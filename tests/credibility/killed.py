@@ -21,11 +21,8 @@ QUESTIONS = 3
 HALFLIFE = 2.0
 
 
-async def _settle(url: str, after: int) -> None:
-    counter = [after]
-    statements = ((module, name) for module in (store, settling, due) for name in ("rows", "execute"))
-    for owner, name in (*statements, (Gateway, "append_in")):
-        setattr(owner, name, deadly(counter, getattr(owner, name)))
+async def settle_to_the_end(url: str) -> None:
+    """Settle all that is due."""
     database = Database(url)
     gateway = Gateway(database, settling.ACTOR)
     while True:
@@ -36,6 +33,14 @@ async def _settle(url: str, after: int) -> None:
         if not done.busy:
             break
     await database.close()
+
+
+async def _settle(url: str, after: int) -> None:
+    counter = [after]
+    statements = ((module, name) for module in (store, settling, due) for name in ("rows", "execute"))
+    for owner, name in (*statements, (Gateway, "append_in")):
+        setattr(owner, name, deadly(counter, getattr(owner, name)))
+    await settle_to_the_end(url)
 
 
 def main(url: str) -> int:

@@ -13,12 +13,10 @@ from typing import Final
 
 from imem.credibility import settling, store
 from imem.jobs import due
-from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
-from imem.journal.postgres.database import Database
 from tests.lives import NamedPoint, one_a_point
 
-from .killed import HALFLIFE, QUESTIONS
+from .killed import settle_to_the_end
 
 POINTS: Final = (
     ("agents", "due_questions_of_agents"),
@@ -48,16 +46,7 @@ async def _live(url: str, killer: NamedPoint) -> None:
     killer.guard(Gateway, "append_in", named=False)
     for function, stage in STAGES.items():
         killer.enter(settling, function, stage)
-    database = Database(url)
-    gateway = Gateway(database, settling.ACTOR)
-    while True:
-        done = await settling.settle_due(
-            database, gateway, halflife_years=HALFLIFE, until=Deadline.never(), questions=QUESTIONS
-        )
-        # The server may not have noticed yet that the one before is dead.
-        if not done.busy:
-            break
-    await database.close()
+    await settle_to_the_end(url)
 
 
 def main(url: str, kills: int) -> int:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.e2e
 
 
 class User:
-    """Somebody with an own home, and an environment that holds the package and what it asks for."""
+    """A user with a home and an environment of their own, in which the package and its dependencies are installed."""
 
     def __init__(self, home: Path) -> None:
         self.home = home

@@ -248,13 +248,10 @@ def override(
 
 
 def _key(kind: str, name: str, domain: str, now: datetime) -> str:
-    """Return an id that says what it is of, and when; of long names, which would not fit, a digest."""
-    from imem.journal.postgres.rows import id_of  # noqa: PLC0415 - as above
-    from imem.kg.kinds.fields import KEY_CHARS  # noqa: PLC0415 - as above
+    """Return an id that says what it is of, and when."""
+    from imem.kg.kinds.fields import dated_key  # noqa: PLC0415 - as above
 
-    at = f"{now:%Y%m%dT%H%M%S%f}"
-    key = f"{kind}:{name}/{domain}/{at}"
-    return key if len(key) <= KEY_CHARS else f"{kind}:{id_of(name, domain)}/{at}"
+    return dated_key(name, domain, at=f"{now:%Y%m%dT%H%M%S%f}", prefix=f"{kind}:")
 
 
 def _made(model: type[M], **values: Any) -> M:

@@ -63,7 +63,7 @@ async def _live(url: str, killer: NamedPoint) -> None:
 
 def main(url: str, kills: int) -> int:
     def let_a_claim_lapse() -> None:
-        """Whoever was killed holds its claim for a minute: each worker is one that comes later."""
+        """Let a minute pass, for which a killed worker holds its claim."""
         with psycopg.connect(url, autocommit=True) as conn:
             conn.execute("UPDATE regime_run SET claimed_at = claimed_at - interval '61 seconds'")
 

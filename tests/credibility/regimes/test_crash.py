@@ -50,10 +50,10 @@ async def test_killed_at_every_point(world: World) -> None:
         "SELECT record_key, payload #> '{groups,score}' AS said FROM event WHERE kind = 'record.AgentCredibility'"
     ):
         agent, _, domain = row["record_key"].partition("/")
-        await as_if_nobody_had_been_killed(world, (agent, domain), row["said"], run["run_id"])
+        await assert_score_of_its_moment(world, (agent, domain), row["said"], run["run_id"])
 
 
-async def as_if_nobody_had_been_killed(world: World, pair: tuple[str, str], said: dict[str, Any], run_id: UUID) -> None:
+async def assert_score_of_its_moment(world: World, pair: tuple[str, str], said: dict[str, Any], run_id: UUID) -> None:
     """Assert that a published score is that of its moment, read by itself, to 1e-9."""
     at = datetime.fromisoformat(said["last_updated"])
     [score], _ = await agent_scores(

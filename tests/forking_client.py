@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 
 
 def ended(
@@ -33,7 +33,7 @@ def ended(
     """
     asked = json.dumps({"kind": kind, "words": list(words), "env": dict(env), "cwd": cwd}).encode()
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(PATIENCE_S)
+        connection.settimeout(TIMEOUT_S)
         connection.connect(f"\0{address}")
         socket.send_fds(connection, [len(asked).to_bytes(4, "big")], streams)
         connection.sendall(asked)

@@ -11,11 +11,11 @@ import pytest
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 
-PATIENCE_S: Final = 60.0
+TIMEOUT_S: Final = 60.0
 """After so many seconds it does not come any more; a machine that is busy takes some."""
 
 
-async def until(check: Callable[[], Awaitable[Any]], *, within_s: float = PATIENCE_S) -> None:
+async def until(check: Callable[[], Awaitable[Any]], *, within_s: float = TIMEOUT_S) -> None:
     """
     Wait until *check* gives something true.
 

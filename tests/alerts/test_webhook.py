@@ -45,11 +45,11 @@ from .killed import SECRET
 TOKEN = "t0ken-in-the-path"  # noqa: S105
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOTICE = AlertMessage(UUID(int=5), "alert.raised", AT, {"alert_id": "x", "reason": "ü"})
-PATIENCE = 5000
+TIMEOUT_MS = 5000
 
 
 def soon() -> Deadline:
-    return Deadline.after_ms(PATIENCE)
+    return Deadline.after_ms(TIMEOUT_MS)
 
 
 async def test_the_request_is_signed(desk: Desk) -> None:

@@ -25,7 +25,7 @@ from .conftest import DEFINITIONS, World, memory, soon
 from .killed import POINTS
 from .test_cleanup import left_keys, rows, worked
 
-PATIENCE_S = 120
+TIMEOUT_S = 120
 LASTS_S = 31
 KILLS = [25, pytest.param(1000, marks=pytest.mark.chaos)]
 SUBTASKS = ("fetch", "parse", "rank")
@@ -55,7 +55,7 @@ class Lives:
         }  # fmt: skip
         self.process.stdin.write(json.dumps(told).encode() + b"\n")
         await self.process.stdin.drain()
-        ended = (await asyncio.wait_for(self.process.stdout.readline(), PATIENCE_S)).decode().strip()
+        ended = (await asyncio.wait_for(self.process.stdout.readline(), TIMEOUT_S)).decode().strip()
         assert ended in {"killed", "done"}, ended
         if ended == "killed":
             assert point is not None
@@ -77,7 +77,7 @@ async def lives(world: World) -> AsyncIterator[Lives]:
         yield Lives(process, Counter())
     finally:
         process.stdin.close()
-        await asyncio.wait_for(process.wait(), PATIENCE_S)
+        await asyncio.wait_for(process.wait(), TIMEOUT_S)
 
 
 def another(world: World) -> World:

@@ -24,7 +24,7 @@ from tests.checkpoints.conftest import World, opened, soon
 from tests.checkpoints.recovering import READERS, desk_of, names, work
 from tests.conftest import settings_for, temporary_home
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 ROUNDS = [5, pytest.param(100, marks=pytest.mark.chaos)]
 """How often the server is killed."""
 
@@ -61,13 +61,13 @@ def kill(own: LocalStack, name: str) -> None:
 
 async def begun_again(world: World, work_on: Any) -> Any:
     """Begin a session as soon as the servers let one, and return what *work_on* makes of it."""
-    patience = time.monotonic() + PATIENCE_S
+    over = time.monotonic() + TIMEOUT_S
     while True:
         try:
             async with desk_of(world).begin(**names(world)) as session:
                 return await work_on(session)
         except (ValkeyUnavailable, BudgetExceeded, OutcomeUnknown):
-            assert time.monotonic() < patience, "the server did not come back"
+            assert time.monotonic() < over, "the server did not come back"
             await asyncio.sleep(0.05)
 
 

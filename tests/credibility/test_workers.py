@@ -26,7 +26,7 @@ from tests.waiting import until
 from .conftest import World
 from .load import lines
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 DECISIONS = 30
 
 
@@ -72,7 +72,7 @@ async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subpro
         yield started
         if started.returncode is None:
             started.terminate()
-            assert await asyncio.wait_for(started.wait(), PATIENCE_S) == 0, log.read_text()
+            assert await asyncio.wait_for(started.wait(), TIMEOUT_S) == 0, log.read_text()
     finally:
         if started.returncode is None:
             os.killpg(started.pid, signal.SIGKILL)
@@ -135,7 +135,7 @@ async def test_without_a_role_for_pipelines_no_worker_starts(world: World, stack
     settings = settings_of(stack, world, home).model_copy(update={"postgres_pipeline_url": None})
 
     async with process(role, settings) as worker:
-        assert await asyncio.wait_for(worker.wait(), PATIENCE_S) == 1
+        assert await asyncio.wait_for(worker.wait(), TIMEOUT_S) == 1
 
     said = (home / f"{role}.log").read_text()
     assert "IMEM_POSTGRES_PIPELINE_URL is not set" in said

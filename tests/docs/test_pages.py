@@ -50,7 +50,7 @@ NOT_RUN: Final = frozenset({"not run", "file", "append"})
 READS: Final = ("imem brief", "imem agents", "imem similar", "imem history")
 """Commands that may be typed again until their answer is whole."""
 
-PATIENCE_S: Final = 300.0
+TIMEOUT_S: Final = 300.0
 
 BIN: Final = Path(sys.executable).parent
 
@@ -78,7 +78,7 @@ class Reader:
         def typed() -> subprocess.CompletedProcess[str] | None:
             run = subprocess.run(
                 ["bash", "-c", script], cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
-                capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+                capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
             )  # fmt: skip
             # What the page before recorded may not be scored yet, and the answer says so: it is whole a little later.
             return None if run.returncode == 3 != code and command.startswith(READS) else run

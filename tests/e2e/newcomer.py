@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PATIENCE_S = 900.0
+TIMEOUT_S = 900.0
 """After which a command is taken to hang."""
 
 # What leads to the registries may be known to the environment alone, so it goes along.
@@ -60,7 +60,7 @@ class Newcomer:
         done = subprocess.run(
             ["make", *arguments],
             cwd=self.clone, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, check=False, timeout=PATIENCE_S,
+            text=True, check=False, timeout=TIMEOUT_S,
             user=account.pw_uid if account else None, group=account.pw_gid if account else None,
             extra_groups=[] if account else None,
         )  # fmt: skip

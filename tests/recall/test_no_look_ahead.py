@@ -128,7 +128,7 @@ async def _in_time(question: Callable[..., Any], *what: Any, **more: Any) -> Any
     On a busy machine a deadline passes, and a server that was late several times is not asked for a while; here answers
     are compared, not how soon they come.
     """
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             with suppress(BudgetExceeded, StoreUnavailable):
                 answer = await question(*what, **more)
@@ -137,7 +137,7 @@ async def _in_time(question: Callable[..., Any], *what: Any, **more: Any) -> Any
             await asyncio.sleep(0.02)
 
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 
 _Question = tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]]

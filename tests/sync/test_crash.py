@@ -21,7 +21,7 @@ from .conftest import Desk, soon
 from .killed import POINTS
 from .parts import debate, graph_that_follows, held, member, snapshots, synchronizer
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 KILLS = 1000 if os.environ.get("IMEM_CHAOS") else 50
 KILLED = "-9"
 
@@ -39,7 +39,7 @@ class Lives:
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(told).encode() + b"\n")
         await self.process.stdin.drain()
-        ended = (await asyncio.wait_for(self.process.stdout.readline(), PATIENCE_S)).decode().strip()
+        ended = (await asyncio.wait_for(self.process.stdout.readline(), TIMEOUT_S)).decode().strip()
         assert ended in {KILLED, "0"}, ended
         self.killed[told["point"]] += ended == KILLED
         return ended == KILLED
@@ -57,7 +57,7 @@ async def lives(desk: Desk) -> AsyncIterator[Lives]:
         yield Lives(process)
     finally:
         process.stdin.close()
-        await asyncio.wait_for(process.wait(), PATIENCE_S)
+        await asyncio.wait_for(process.wait(), TIMEOUT_S)
 
 
 def url(desk: Desk, role: str) -> str:

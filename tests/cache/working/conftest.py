@@ -114,7 +114,7 @@ def bare_client(url: str) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let calls without a deadline take their time: the machine that runs tests may be busy."""
     monkeypatch.setattr("imem.cache.working.memory.BUDGET_MS", 60_000)
 

@@ -17,7 +17,7 @@ from imem.local.process import Command
 from imem.local.servers import valkey
 from imem.local.servers.server import free_port
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 class OwnServer:
@@ -50,7 +50,7 @@ class OwnServer:
         (self.folder / "valkey.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
         command = Command((str(valkey.program()), str(self.folder / "valkey.conf")), self.folder)
         self._process = subprocess.Popen(command.wrapped(), cwd=self.folder, process_group=0)
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + TIMEOUT_S
         with self.bare() as bare:
             while True:
                 try:
@@ -78,7 +78,7 @@ class OwnServer:
 
     def bare(self) -> Any:
         """Return a client of the driver's own."""
-        return redis.Redis(port=self.port, socket_timeout=PATIENCE_S, protocol=2)
+        return redis.Redis(port=self.port, socket_timeout=TIMEOUT_S, protocol=2)
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""

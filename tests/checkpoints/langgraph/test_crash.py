@@ -24,7 +24,7 @@ from tests.conftest import settings_for, temporary_home
 KILLS = 1000 if os.environ.get("IMEM_CHAOS") else 30
 """How often each operation is killed."""
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 async def killed(base: Base, operation: str, count: int) -> dict[str, dict[str, list[int]]]:
@@ -108,7 +108,7 @@ def own() -> Iterator[LocalStack]:
 
 async def persistent(work: Any) -> Any:
     """Repeat a call until it succeeds, as one does who is told that it may."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             try:
                 return await work()

@@ -13,7 +13,7 @@ from imem.journal.errors import BadInput, StaleEpoch
 from imem.langgraph import ImemSaver
 from tests.checkpoints.langgraph.conftest import Base, chain, checkpoint, config, listed, metadata, thread
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 """Who waits for another transaction."""
@@ -112,7 +112,7 @@ async def test_who_takes_over_waits_for_a_write_under_way(base: Base, asaver: Im
         await rival.execute(raising[0], raising[1:])
         where = config(thread_id, first["configurable"]["checkpoint_id"], **fence)
         writing = asyncio.create_task(asaver.aput(where, checkpoint(), metadata(1), {}))
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not base.rows(WAITING):  # noqa: ASYNC110 - the server has no event of ours
                 await asyncio.sleep(0)
         assert not writing.done()
@@ -141,7 +141,7 @@ async def test_a_write_under_way_holds_up_who_takes_over(base: Base, asaver: Ime
             if by == "lease"
             else rival.execute("SELECT langgraph.fence_v1(%s, 2, NULL, NULL)", (thread_id,))
         )
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not base.rows(WAITING):  # noqa: ASYNC110 - the server has no event of ours
                 await asyncio.sleep(0)
         assert not taking.done()

@@ -92,7 +92,7 @@ async def failures(world: World) -> list[tuple[str, str, int]]:
     return [(row["kind"], row["class"], row["attempt"]) for row in found]
 
 
-async def test_an_upstream_that_asks_for_patience_gets_it(world: World, upstream: Upstream) -> None:
+async def test_an_upstream_that_asks_for_a_pause_gets_it(world: World, upstream: Upstream) -> None:
     """After 429 and 503 the same subtask runs again, on the memory of the checkpoint; nothing pauses."""
     upstream.answers += [Answer(), Answer(429, headers={"retry-after": "7"}), Answer(503, headers={"retry-after": "1"})]
     await started(world)

@@ -26,7 +26,7 @@ from tests.waiting import until
 
 from .world import PERSON, World, soon
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subpro
         if started.returncode is None:
             started.terminate()
             log = settings.home / f"{role}.log"
-            assert await asyncio.wait_for(started.wait(), PATIENCE_S) == 0, log.read_text()
+            assert await asyncio.wait_for(started.wait(), TIMEOUT_S) == 0, log.read_text()
     finally:
         if started.returncode is None:
             os.killpg(started.pid, signal.SIGKILL)

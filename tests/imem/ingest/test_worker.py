@@ -33,21 +33,21 @@ from tests.kg.similarity.conftest import Directions
 from tests.servers import as_pipelines
 from tests.waiting import until as awaited
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 LATER = "2026-06-02T10:00:00Z"
 
 
 def until(desk: Desk, query: str) -> list[tuple[Any, ...]]:
     """Look until the journal has rows for *query*."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     with psycopg.connect(desk.admin_url, autocommit=True) as conn:
         while time.monotonic() < end:
             rows = conn.execute(query).fetchall()
             if rows:
                 return list(rows)
             time.sleep(0.01)  # Between two looks at what another process does.
-    raise AssertionError(f"nothing within {PATIENCE_S} s for {query}")
+    raise AssertionError(f"nothing within {TIMEOUT_S} s for {query}")
 
 
 def test_the_process_empties_a_graph_of_another_journal(desk: Desk, graph: neo4j.Driver) -> None:
@@ -58,7 +58,7 @@ def test_the_process_empties_a_graph_of_another_journal(desk: Desk, graph: neo4j
     assert desk.run("load", desk.file("desk.jsonl", [company("MU", name="Micron")]), "--no-wait").returncode in {0, 3}
     held = "MATCH (c:Company {ticker: 'MU'}) WHERE NOT EXISTS { MATCH (:Human {id: 'x'}) } RETURN c"
     with desk.applier() as process:
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + TIMEOUT_S
         while not graph.execute_query(held).records and time.monotonic() < end:
             time.sleep(0.05)  # Between two looks at what another process does.
         found = graph.execute_query(held).records
@@ -88,7 +88,7 @@ def test_the_process_applies_asks_and_lets_its_lease_go(desk: Desk, graph: neo4j
     with desk.applier() as process:
         done = desk.run("load", desk.file("desk.jsonl", [company("MU", name="Micron"), outcome]))
         until(desk, "SELECT 1 FROM lease WHERE name = 'applier' AND expires_at > imem_now()")
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + TIMEOUT_S
         while broker.llen("imem:celery:imem") == before and time.monotonic() < end:
             time.sleep(0.01)  # Between two looks at what another process does.
         asked = broker.llen("imem:celery:imem")

@@ -20,7 +20,7 @@ from tests import forking
 from tests.forking import SPARING
 
 TOP = Path(__file__).resolve().parents[3]
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def until(true: Callable[[], T | Literal[False] | None], what: str) -> T:
     """Wait until *true* gives something; fail naming *what* when it takes too long."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while not (value := true()):
         assert time.monotonic() < end, f"waited in vain until {what}"
         time.sleep(0.01)  # Between two looks at what another process does.
@@ -85,7 +85,7 @@ def supervised(
             if process.poll() is None:
                 assert process.stdin is not None
                 process.stdin.close()
-                process.wait(PATIENCE_S)
+                process.wait(TIMEOUT_S)
 
 
 def nothing_left(home: Path) -> bool:

@@ -22,7 +22,7 @@ from imem.local.process import MARK, ProcessIdentity
 from imem.local.servers.postgres import SHARED_FOR_ROOT, Postgres
 from imem.local.state import ChildState, StackState, with_local_endpoints
 from imem.local.supervisor import lock
-from tests.imem.local.programs import PATIENCE_S, environment, me, shown, supervised
+from tests.imem.local.programs import TIMEOUT_S, environment, me, shown, supervised
 
 URLS = {
     "postgres_url": "postgresql://imem_app:pw1@127.0.0.1:1/imem",
@@ -243,7 +243,7 @@ async def test_through_the_gap_between_two_stacks_one_may_simply_try_again(home:
         finally:
             os.close(held)
         with supervised(home, ["valkey"], wait=False):
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 while await opened(settings, folders) != "open":
                     pass
             assert await lasting.wait() == -signal.SIGKILL

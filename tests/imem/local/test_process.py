@@ -154,7 +154,7 @@ async def test_stopping_a_child_ends_what_it_had_started(tmp_path: Path) -> None
 
 
 async def test_a_child_that_does_not_want_to_end_is_ended(tmp_path: Path) -> None:
-    """Patience has an end."""
+    """A timeout ends the wait."""
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
     )

@@ -68,7 +68,7 @@ def test_a_worker_that_tells_late_holds_back_the_start(home: Path) -> None:
 
 
 def test_a_worker_that_never_tells_is_not_waited_for_for_ever(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The start is over after some patience; what is unready is said, and the doctor calls it weak, not broken."""
+    """The start is over after a timeout; what is unready is said, and the doctor calls it weak, not broken."""
     monkeypatch.setattr(supervisor, "WORKERS_TIMEOUT_S", 0.5)
     with LocalStack(settings_for(home), servers=set(), workers=[telling(home, "time.sleep(600)")]) as local:
         assert (local.state.ready, local.state.unready) == (True, ("late",))

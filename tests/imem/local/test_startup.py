@@ -33,7 +33,7 @@ from tests.disks import may_mount, small_disk
 from tests.imem.local.programs import nothing_left, until
 from tests.waiting import until as soon
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 WORK_S = 2.0
 
 
@@ -53,21 +53,21 @@ async def running(script: str, folder: Path) -> Child:
 
 
 async def test_a_start_that_gets_on_is_waited_for_and_one_that_does_not_ends(tmp_path: Path) -> None:
-    """Processor time, a log that grows, a port: each renews the patience. Without any the start has stalled."""
+    """Processor time, a log that grows, a port: each renews the timeout. Without any the start has stalled."""
     now = Now()
     child = await running("import sys; sys.stdin.read(); __import__('time').sleep(600)", tmp_path)
-    progress = StartProgress(child, tmp_path / "child.log", PATIENCE_S, now)
+    progress = StartProgress(child, tmp_path / "child.log", TIMEOUT_S, now)
     try:
         for grows in range(5):
-            now.s += PATIENCE_S - 1
+            now.s += TIMEOUT_S - 1
             (tmp_path / "child.log").write_text("x" * (grows + 1))
             assert not progress.stalled(listens=False)
-        now.s += PATIENCE_S - 1
+        now.s += TIMEOUT_S - 1
         assert not progress.stalled(listens=True), "it has begun to listen"
-        now.s += PATIENCE_S - 1
+        now.s += TIMEOUT_S - 1
         assert not progress.stalled(listens=True)
         now.s += 2
-        assert progress.stalled(listens=True), "nothing for longer than the patience"
+        assert progress.stalled(listens=True), "nothing for longer than the timeout"
     finally:
         await child.stop()
 
@@ -103,7 +103,7 @@ async def test_what_an_ended_child_has_computed_is_not_taken_back(tmp_path: Path
         "open('more', 'w').close(); time.sleep(600)"
     )
     child = await running(script, tmp_path)
-    # Of this patience, what the first child has used is far more than its share, and so is what comes then.
+    # Of this timeout, what the first child has used is far more than its share, and so is what comes then.
     progress = StartProgress(child, tmp_path / "child.log", 1.0, now)
     try:
         await _there(tmp_path / "done")
@@ -147,7 +147,7 @@ def test_a_server_that_hangs_is_given_up(home: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_worker_that_computes_is_waited_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Far beyond the patience, as on a machine with too many processes, and then it is ready."""
+    """Far beyond the timeout, as on a machine with too many processes, and then it is ready."""
     monkeypatch.setattr("imem.local.supervisor.WORKERS_TIMEOUT_S", 1.0)
     script = (
         "import time\nfrom imem.local.readiness import notify_ready\n"

@@ -25,7 +25,7 @@ from imem.local.servers.postgres import passable, user
 from imem.local.supervisor import LocalStack
 from tests.conftest import settings_for
 from tests.disks import fill, may_mount, small_disk
-from tests.imem.local.programs import PATIENCE_S, TOP, environment, nothing_left
+from tests.imem.local.programs import TIMEOUT_S, TOP, environment, nothing_left
 
 STRANGER = RunAs(54_321, 54_321)
 """A user that no file knows."""
@@ -192,7 +192,7 @@ class Ordinary:
             cwd="/",
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
             check=False,
             **self._user,
         )

@@ -25,7 +25,7 @@ from imem.kg.similarity.neighbours import features_of
 from imem.kg.similarity.scoring import NEIGHBOURS, reranked
 from imem.kg.similarity.sentence_models import Purpose
 from tests.kg.similarity.conftest import NEVER, Directions, House, analysis, company, corrected, day, finding
-from tests.waiting import PATIENCE_S, asked_twice
+from tests.waiting import TIMEOUT_S, asked_twice
 
 TOPICS = ("oil", "chips", "banks", "water", "steel", "rails")
 SECTORS = ("energy", "tech", None)
@@ -188,7 +188,7 @@ async def test_an_import_is_compared_once_its_events_are_in_the_graph(
     await house.say(*(analysis(f"a{nth}", f"company:C{nth}", "Near oil.", day(nth + 1)) for nth in range(6)))
     looked_again = asked_twice(monkeypatch, "delivery_behind")
     comparing = asyncio.create_task(update(house.pipelines, house.embedder, until=NEVER))
-    await asyncio.wait_for(looked_again.wait(), PATIENCE_S)
+    await asyncio.wait_for(looked_again.wait(), TIMEOUT_S)
     assert not comparing.done()
     assert isinstance(house.embedder, Directions)
     assert house.embedder.texts == []

@@ -66,7 +66,7 @@ class SlowProxy:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._pass_on(reader, back, late=False))
                 both.create_task(self._pass_on(there, writer, late=True))
-        except (ConnectionError, OSError, asyncio.CancelledError):
+        except* (ConnectionError, OSError, asyncio.CancelledError):
             pass
         finally:
             self._tasks.discard(task)

@@ -81,6 +81,8 @@ async def torn(light_stack: Any, light_template: str) -> AsyncIterator[Torn]:
         proxy = await stack.enter_async_context(slowly(given.postgres_url.get_secret_value()))
         named = {f"valkey_{role}_url": SecretStr(server.url) for role, server in valkeys.items()}
         desk = await stack.enter_async_context(desk_at(given.model_copy(update=named), light_template))
+        # Before the database is dropped: that waits for a connection the proxy holds before it is authenticated.
+        stack.push_async_callback(proxy.refuse)
         desk.database = Database(through(desk.url, proxy), size=8)
         stack.push_async_callback(desk.database.close)
         yield Torn(desk, valkeys, proxy)

@@ -21,7 +21,7 @@ from tests.kg.queries.seed import grow
 
 pytestmark = pytest.mark.spec("GR-9")
 
-SMALL, LARGE = 1500, 15_000
+SMALL, LARGE = 500, 5_000
 
 AGGREGATES = {
     "archive_costs": "ArchiveDirectory",

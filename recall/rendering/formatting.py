@@ -21,6 +21,10 @@ SHORT_NAME: Final = 48
 EVIDENCE: Final = ("enough", "little", "none")
 """Levels of evidence of a track record, highest first."""
 
+LARGE: Final = 1e15
+SMALL: Final = 1e-4
+"""Numbers of this size or more, and below that one, are shown with an exponent."""
+
 EVEN: Final = 0.5
 """The probability that counts as an abstention."""
 
@@ -44,8 +48,11 @@ def share(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number in few digits, without an exponent and without trailing zeros."""
-    text = f"{value:.4f}" if abs(value) < 1 else f"{value:,.2f}"
+    """Return a number in few digits, without trailing zeros; with an exponent if it is very large or very small."""
+    size = abs(value)
+    if size >= LARGE or 0 < size < SMALL:
+        return f"{value:.4g}"
+    text = f"{value:.4f}" if size < 1 else f"{value:,.2f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

@@ -25,7 +25,9 @@ def test_none_matches_none() -> None:
 @pytest.mark.spec("CR-14")
 def test_four_matches_are_inside() -> None:
     """Posteriors A and B of the worked examples, out of cells."""
-    near, far = ASKED._replace(sector="energy", regime="BEAR_LOW_RATES"), ClaimContext()
+    near = ASKED._replace(sector="energy", regime="BEAR_LOW_RATES")
+    far = near._replace(metric_type=None)
+    assert (matches(near, ASKED), matches(far, ASKED)) == (4, 3)
     found = [
         posterior(scope_evidence([cell(ASKED, 5, 2), cell(near, 7, right - 2), cell(far, 20, outside)], ASKED))
         for right, outside in ((9, 15), (4, 9))

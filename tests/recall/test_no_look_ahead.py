@@ -29,7 +29,7 @@ T = 5
 """The day as of which is asked; facts are known from day 0 to day 10."""
 
 EXAMPLES = settings(
-    max_examples=150 if CHAOS else 3,
+    max_examples=150 if CHAOS else 2,
     deadline=None,
     derandomize=not CHAOS,
     database=None,

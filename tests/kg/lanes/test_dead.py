@@ -71,6 +71,7 @@ async def test_refusals_are_counted_for_each_event_and_spaced(paper: Journal) ->
     applier = await lead(paper)
 
     clock = "SELECT clock_timestamp() AS now"
+    assert len(DELAYS_S) == MOST_REJECTIONS - 1
     for want in DELAYS_S:
         [before] = await paper.rows(clock)
         await refuse(applier, applier._lane_slots.bulk, 1, paper=paper)

@@ -16,7 +16,7 @@ from tests.kg.projection.world import Journal, World
 CHAOS = bool(os.environ.get("IMEM_CHAOS"))
 
 PROOFS = settings(
-    max_examples=200 if CHAOS else 6,
+    max_examples=200 if CHAOS else 4,
     deadline=None,
     # The servers are shared by all examples, which begin by emptying them.
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -460,13 +460,16 @@ SELECT imem_settled_horizon() AS horizon,
 
 -- citations_of --
 -- Every statement of the links by which the given decisions cite findings. What is cited identifies a link: under the key of an earlier
--- citation nothing else is cited as early.
-SELECT e.payload ->> 'from_key' AS decision, e.payload ->> 'to_key' AS link, e.payload ->> 'to_key' AS finding_id,
-    (e.payload -> 'props' ->> 'at')::timestamptz AS at, (e.payload -> 'props' ->> 'rank')::bigint AS rank,
-    e.known_at, e.recorded_at, e.order_key
+-- citation nothing else is cited as early. (OFFSET 0 has them looked up by decision: the planner would compare all links with each.)
+SELECT d.key AS decision, c.payload ->> 'to_key' AS link, c.payload ->> 'to_key' AS finding_id,
+    (c.payload -> 'props' ->> 'at')::timestamptz AS at, (c.payload -> 'props' ->> 'rank')::bigint AS rank,
+    c.known_at, c.recorded_at, c.order_key
 FROM unnest(%(decisions)s::text[]) AS d (key)
-JOIN event AS e ON e.kind = 'link.CITES' AND e.payload ->> 'from_key' = d.key
-WHERE e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Finding'
+CROSS JOIN LATERAL (
+    SELECT e.payload, e.known_at, e.recorded_at, e.order_key FROM event AS e
+    WHERE e.kind = 'link.CITES' AND e.payload ->> 'from_key' = d.key
+      AND e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Finding' OFFSET 0
+) AS c
 
 -- stances_of --
 -- Every statement of the stance of the given decisions.

@@ -268,14 +268,19 @@ SELECT epoch FROM pattern_epoch
 
 -- related_subjects --
 -- The subjects, series and agents that the given records are about: their dependency tags are to be invalidated. For a market its
--- series as well. Columns: subject_id, series_id, kind, agent; any may be NULL.
+-- series as well. Columns: subject_id, series_id, kind, agent; any may be NULL. (OFFSET 0 has each record looked up by its key:
+-- the planner would rather read all of them for those of one batch.)
 WITH wanted AS (
-    SELECT DISTINCT h.kind, h.key, h.subject_id, h.position
+    SELECT DISTINCT w.kind, h.subject_id, h.position
     FROM unnest(%(kinds)s::text[], %(keys)s::text[]) AS w (kind, key)
-    JOIN record_head AS h ON h.kind = w.kind AND h.key = w.key AND h.grp = 'core'
+    CROSS JOIN LATERAL (
+        SELECT r.subject_id, r.position FROM record_head AS r
+        WHERE r.kind = w.kind AND r.key = w.key AND r.grp = 'core' OFFSET 0
+    ) AS h
 ),
 about AS (
-    SELECT w.kind, w.subject_id, e.payload -> 'core' AS core FROM wanted AS w JOIN event AS e ON e.position = w.position
+    SELECT w.kind, w.subject_id, c.core FROM wanted AS w
+    CROSS JOIN LATERAL (SELECT e.payload -> 'core' AS core FROM event AS e WHERE e.position = w.position OFFSET 0) AS c
 ),
 subjects AS (
     SELECT DISTINCT unnest(%(subjects)s::text[] || array(SELECT a.subject_id FROM about AS a WHERE a.subject_id IS NOT NULL)) AS subject_id

@@ -189,7 +189,8 @@ class Gateway:
 
         Raises:
             PermissionDenied: nothing was written but the denial.
-            PostgresUnavailable: nothing of the batch that failed was written; earlier batches stand. Retryable.
+            PostgresUnavailable: nothing of the transaction that failed was written; earlier ones stand. Each has up to
+                :data:`BATCH_LINES` entries. Retryable.
             OutcomeUnknown: the connection broke while committing; repeating the same call is harmless.
             LeaseHeld: the actor's writes are locked while a snapshot is taken; retryable.
             StaleEpoch: *lock_epoch* is that of an earlier lock.
@@ -199,14 +200,16 @@ class Gateway:
             resource = await self._authorize_append(entries, actor, action, owner, deadline)
             receipts: list[Receipt] = []
             group = actor, action, lock_epoch
-            for batch in batches(_with_trace(entries)):
+            traced = _with_trace(entries)
+            for first in range(0, len(traced), BATCH_LINES):
+                part = traced[first : first + BATCH_LINES]
                 try:
-                    receipts += await self._group_commit.commit(group, batch, partial(self._commit, *group), deadline)
+                    receipts += await self._group_commit.commit(group, part, partial(self._commit, *group), deadline)
                 except PermissionDenied:
                     # By Postgres: the process is logged in under a role that may not state that.
                     await self._audit_denial(actor, resource, action, deadline)
                     raise
-                await self.publish_wakeup(sorted({entry.tier for entry in batch}))
+                await self.publish_wakeup(sorted({entry.tier for entry in part}))
             if wait_visible is None:
                 return receipts
             visible = await self._await_visible(receipts, wait_visible)
@@ -254,15 +257,16 @@ class Gateway:
                 await self._announce(tiers)
 
     async def _commit(
-        self, actor: Actor, action: Action, lock_epoch: int | None, batch: Sequence[JournalEntry], deadline: Deadline
+        self, actor: Actor, action: Action, lock_epoch: int | None, entries: Sequence[JournalEntry], deadline: Deadline
     ) -> list[Receipt]:
-        parameters = _columns(batch, actor, action)
+        """Append *entries* in one transaction: a commit for each statement would cost a history much of its time."""
+        statements = [(batch, _columns(batch, actor, action)) for batch in batches(entries)]
 
         async def append() -> list[Receipt]:
             async with self.database.transaction(deadline) as conn:
                 if lock_epoch is not None:
                     await conn.execute(sql("set_lock_epoch"), (str(lock_epoch),))
-                return await _append_to(conn, batch, parameters)
+                return [receipt for batch in statements for receipt in await _append_to(conn, *batch)]
 
         # Nothing was committed where a pooled connection had gone stale, or Postgres asked for another attempt.
         return await retry(append, deadline=deadline, errors=PostgresUnavailable, attempts=ATTEMPTS)

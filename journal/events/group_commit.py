@@ -18,7 +18,7 @@ from imem.journal.errors import BudgetExceeded, StatementRejected
 from imem.journal.events.entry import JournalEntry, Receipt
 
 BATCH_LINES: Final = 500
-"""Most lines in one statement."""
+"""Most lines in one transaction, and so in one statement."""
 
 Commit = Callable[[Sequence[JournalEntry], Deadline], Awaitable[list[Receipt]]]
 

@@ -258,13 +258,14 @@ BEGIN
         FROM verdict AS v WHERE v.status IN ('new', 'changed')
     ),
     keyed AS (
-        SELECT a.*, imem_order_key(a.known_at, p_actor, a.agent_seq) AS order_key FROM accepted AS a
+        -- Read as JSON once: due rules look into it again and again.
+        SELECT a.*, a.payload::jsonb AS content, imem_order_key(a.known_at, p_actor, a.agent_seq) AS order_key FROM accepted AS a
     ),
     added AS (
         INSERT INTO event (
             event_id, actor, actor_role, imported, agent_seq, kind, record_key, analysis_id, payload, body,
             payload_hash, importance, occurred_at, known_at, recorded_at, order_key)
-        SELECT event_id, p_actor, p_role, p_may_import, agent_seq, kind, key, analysis_id, payload::jsonb, body,
+        SELECT event_id, p_actor, p_role, p_may_import, agent_seq, kind, key, analysis_id, content, body,
             payload_hash, importance, occurred_at, known_at, v_now, order_key
         FROM keyed ORDER BY line
         RETURNING event.position, event.event_id
@@ -320,7 +321,7 @@ BEGIN
         SELECT r.queue, r.kind, d.key #>> '{}', min(p.position), v_now, p_may_import
         FROM placed AS p
         JOIN due_rule AS r ON r.event = p.kind
-        CROSS JOIN LATERAL jsonb_path_query(p.payload::jsonb, r.keys, jsonb_build_object(
+        CROSS JOIN LATERAL jsonb_path_query(p.content, r.keys, jsonb_build_object(
             'key', p.key, 'analysis', p.analysis_id, 'subject', p.subject_id, 'metric', p.metric)) AS d (key)
         WHERE d.key <> 'null'
         GROUP BY 1, 2, 3

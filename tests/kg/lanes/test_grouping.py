@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,6 +62,42 @@ async def test_what_comes_meanwhile_goes_together(paper: Journal) -> None:
     assert [row["agent_seq"] for row in rows] == list(range(1, 51))
     assert [receipt.position for (receipt,) in written] == [row["position"] for row in rows]
     assert len({row["transaction"] for row in rows}) <= 5
+
+
+def profiled(what: str) -> JournalEntry:
+    """Return an entry with the same group of one record as the others."""
+    profile = {"kind": "model", "specialization": what}
+    return entries_of({"record": "Agent", "core": {"name": "bull"}, "groups": {"profile": profile}})[0]
+
+
+async def test_a_history_that_states_a_group_again_and_again_takes_one_transaction(paper: Journal) -> None:
+    """Each statement of the group is an event of its own, in the order given; what a transaction holds is bounded."""
+    gateway = Gateway(paper.database, PERSON)
+    entries = [profiled(f"{number % 2} of {number // 2 % 2}") for number in range(20)]
+    receipts = await gateway.append(entries, deadline=NEVER)
+
+    query = "SELECT position, xmin::text AS transaction, agent_seq, payload, recorded_at FROM event ORDER BY position"
+    rows = await paper.rows(query)
+    assert [receipt.position for receipt in receipts] == [row["position"] for row in rows]
+    assert [row["payload"]["groups"]["profile"]["specialization"] for row in rows] == [
+        f"{number % 2} of {number // 2 % 2}" for number in range(20)
+    ]
+    assert [row["agent_seq"] for row in rows] == list(range(1, 21))
+    assert sorted({row["recorded_at"] for row in rows}) == [row["recorded_at"] for row in rows]
+    assert len({row["transaction"] for row in rows}) == 1
+
+    await gateway.append([entry(f"f-{number}") for number in range(BATCH_LINES + 1)], deadline=NEVER)
+    [row] = await paper.rows("SELECT count(DISTINCT xmin::text) AS n FROM event WHERE kind = 'record.Finding'")
+    assert row["n"] == 2
+
+
+async def test_of_a_transaction_that_fails_nothing_is_written(paper: Journal) -> None:
+    """Its earlier statements are undone with the one that failed."""
+    gateway = Gateway(paper.database, PERSON)
+    wrong = replace(profiled("b"), payload=b"no JSON")
+    with pytest.raises(StatementRejected):
+        await gateway.append([profiled("a"), wrong], deadline=NEVER)
+    assert await paper.rows("SELECT position FROM event") == []
 
 
 async def test_two_actors_do_not_wait_for_one_another() -> None:

@@ -50,6 +50,7 @@ FOREACH (_ IN CASE WHEN coalesce(p.status, '') <> 'active' THEN [1] ELSE [] END 
 
 // project_credibility //
 // The headline numbers of an agent's credibility in a domain, copied from its record to the edge. Rows: key.
+CYPHER replan=skip
 UNWIND $given.rows AS row
 MATCH (c:AgentCredibility {id: row.key}) WHERE c.agent_id IS NOT NULL
 MERGE (a:Agent {name: c.agent_id}) ON CREATE SET a.stub = true
@@ -127,6 +128,7 @@ ON CREATE SET e.position = row.position, e.applied_at = datetime($given.now)
 
 // derive_subject_counters //
 // Counters of subjects, recomputed from their edges. Rows: key (subject_id).
+CYPHER replan=skip
 UNWIND $given.rows AS row
 MATCH (s:Subject {subject_id: row.key})
 OPTIONAL MATCH (s)-[:HAS_ANALYSIS]->(a:Analysis) WHERE a.known_at IS NOT NULL
@@ -135,6 +137,7 @@ SET s.analyzed_count = analyses, s.last_analysis = newest
 
 // derive_agent_counters //
 // Decisions an agent took part in, recomputed from its edges. Rows: key (agent).
+CYPHER replan=skip
 UNWIND $given.rows AS row
 MATCH (a:Agent {name: row.key})
 OPTIONAL MATCH (a)-[:MADE]->(d:Decision) WHERE d.known_at IS NOT NULL
@@ -145,6 +148,7 @@ SET a.total_decisions = decisions
 // Links from findings to the outcomes that settled them, replaced as a whole for each finding. A score may be computed before
 // its events are applied; their nodes are then stubs. Rows: key (finding id), scores (list of outcome_id, props, and known_at,
 // recorded_at as text or null).
+CYPHER replan=skip
 UNWIND $given.rows AS row
 OPTIONAL MATCH (:Finding {id: row.key})-[old:SETTLED_BY]->(gone:Outcome)
 WITH row, collect(CASE WHEN NOT gone.id IN [score IN row.scores | score.outcome_id] THEN old END) AS olds
@@ -161,6 +165,7 @@ SET r = score.props, r.known_at = datetime(score.known_at), r.recorded_at = date
 // derive_similar_to //
 // Links to the nearest neighbours of analyses, replaced as a whole for each analysis, so that no list mixes two versions. Rows:
 // key (analysis id), neighbours (list of to, score, rank, model_version, and built_at as text).
+CYPHER replan=skip
 UNWIND $given.rows AS row
 MATCH (a:Analysis {id: row.key})
 OPTIONAL MATCH (a)-[old:SIMILAR_TO]->(gone:Analysis)

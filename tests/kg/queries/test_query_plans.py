@@ -138,6 +138,16 @@ WRITTEN = {
     "replace_links": bound("replace_links", type="RESOLVED_BY", **end("from", "Debate"), **end("to", "Agent")),
     "mark_active_patterns": bound("mark_active_patterns"),
     "mark_applied": bound("mark_applied"),
+    **{
+        name: bound(name)
+        for name in (
+            "project_credibility",
+            "derive_subject_counters",
+            "derive_agent_counters",
+            "derive_settled_by",
+            "derive_similar_to",
+        )
+    },
 }
 """What keeps its first plan, for kinds that stand for all: each has the index of its key."""
 

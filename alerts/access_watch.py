@@ -10,8 +10,8 @@ from prometheus_client import Gauge
 
 from imem.alerts.store import NewAlert, Severity, close_alerts, is_open, raise_once
 from imem.journal.deadline import Deadline
+from imem.journal.events.ids import id_of, new_id
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import id_of, new_id
 
 log = structlog.get_logger()
 

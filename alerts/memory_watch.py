@@ -17,9 +17,9 @@ from redis.exceptions import RedisError
 
 from imem.alerts.store import NewAlert, Severity, close_alerts, is_open, raise_once
 from imem.journal.deadline import Deadline
+from imem.journal.events.ids import id_of, new_id
 from imem.journal.notifications.wakeups import valkey_client
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import id_of, new_id
 from imem.journal.valkey_memory import FULL, HIGH, MemoryUse
 
 log = structlog.get_logger()

@@ -41,10 +41,11 @@ from imem.jobs.due import DueRow, finish_due, halving, next_due, set_due_aside
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
 from imem.journal.events.entry import Tier
+from imem.journal.events.ids import id_of, new_id
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import id_of, new_id, rows
+from imem.journal.postgres.rows import rows
 from imem.journal.settings import Role
 from imem.kg.asof import AsOf
 from imem.kg.load_format.entries import entry_of

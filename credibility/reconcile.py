@@ -34,10 +34,11 @@ from imem.credibility.settling import (
 from imem.credibility.store import SCORE_COLUMNS, TrackRecordKey
 from imem.jobs.due import BAD_CONTENT, make_due
 from imem.journal.deadline import Deadline
+from imem.journal.events.ids import id_of, new_id
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import id_of, new_id, rows
+from imem.journal.postgres.rows import rows
 
 log = structlog.get_logger()
 

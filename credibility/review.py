@@ -24,9 +24,9 @@ from imem.credibility.scores.wilson import wilson
 from imem.credibility.track_record import ENOUGH_OBSERVATIONS, track_pairs
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
+from imem.journal.events.ids import id_of
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import id_of
 from imem.journal.settings import Role
 from imem.kg.asof import AsOf, dated
 from imem.kg.kinds.enums import BiasKind, BiasStatus, Regime

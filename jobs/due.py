@@ -21,8 +21,9 @@ import structlog
 
 from imem.alerts.store import NewAlert, Severity, close_alerts, raise_once
 from imem.journal.errors import StatementRejected
+from imem.journal.events.ids import id_of, new_id
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.rows import execute, id_of, new_id, rows
+from imem.journal.postgres.rows import execute, rows
 
 log = structlog.get_logger()
 

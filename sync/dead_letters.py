@@ -19,10 +19,11 @@ from imem.journal.audit import context_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, TransitionRefused
 from imem.journal.events.entry import Tier
+from imem.journal.events.ids import id_of, new_id
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import as_json, id_of, new_id, rows
+from imem.journal.postgres.rows import as_json, rows
 from imem.kg.projection.applier import DeadEvent
 from imem.sync.metrics import DELIVERY, DROPPED
 

@@ -19,9 +19,10 @@ import structlog
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError
+from imem.journal.events.ids import new_id
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import as_json, json, new_id
+from imem.journal.postgres.rows import as_json, json
 from imem.sync.members import SyncMember, gate_name, gate_of, lag_of, members_of, owners_of
 from imem.sync.synchronizer import FORCE_MS, Synchronizer, SyncResult, SyncState
 

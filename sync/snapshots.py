@@ -39,9 +39,10 @@ from imem.journal.errors import (
     TooLarge,
     TransitionRefused,
 )
+from imem.journal.events.ids import new_id
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import execute, json, new_id, rows
+from imem.journal.postgres.rows import execute, json, rows
 from imem.journal.retry import ATTEMPTS, retry
 from imem.sync.locks import LOCK_TTL, HeldLocks, WriteLocks, check
 from imem.sync.members import SyncMember, members, owners_of

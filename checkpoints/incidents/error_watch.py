@@ -19,8 +19,9 @@ from imem.alerts.store import NewAlert, Severity, raise_once, storable
 from imem.checkpoints.metrics import name_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import UNANSWERED, ImemError
+from imem.journal.events.ids import id_of, new_id
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import execute, id_of, new_id
+from imem.journal.postgres.rows import execute
 
 log = structlog.get_logger()
 

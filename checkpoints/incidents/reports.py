@@ -36,9 +36,10 @@ from imem.checkpoints.pauses.transitions import PauseCause, checkpoint_details, 
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
+from imem.journal.events.ids import id_of, new_id
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import execute, id_of, new_id, rows
+from imem.journal.postgres.rows import execute, rows
 from imem.journal.texts.json_text import object_text
 
 JOINS_FOR: Final = timedelta(days=14)

@@ -20,8 +20,9 @@ from imem.checkpoints.incidents.failures import ATTEMPTS, AgentFailure, FailureK
 from imem.checkpoints.incidents.reports import Incidents
 from imem.checkpoints.pauses.rows import alert, missing_results_id, try_lock_analysis
 from imem.journal.deadline import Deadline
+from imem.journal.events.ids import id_of
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import execute, id_of, rows
+from imem.journal.postgres.rows import execute, rows
 
 MOST: Final = 3
 """Restarts of a completed agent for missing results, before its analysis is paused."""

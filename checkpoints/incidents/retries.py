@@ -19,7 +19,7 @@ from imem.checkpoints.orchestration.orchestrator import StartedAgent
 from imem.checkpoints.pauses.lifecycle import FailureClass
 from imem.journal.deadline import Deadline
 from imem.journal.errors import UNANSWERED
-from imem.journal.postgres.rows import id_of
+from imem.journal.events.ids import id_of
 
 log = structlog.get_logger()
 

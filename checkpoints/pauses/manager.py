@@ -32,9 +32,10 @@ from imem.checkpoints.pauses.timers import Timer
 from imem.checkpoints.pauses.transitions import PauseCause
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, ImemError, StoreUnavailable
+from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import execute, id_of, rows
+from imem.journal.postgres.rows import execute, rows
 
 log = structlog.get_logger()
 

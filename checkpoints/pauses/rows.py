@@ -23,8 +23,9 @@ from imem.checkpoints.pauses.plan import Plan, plan_of
 from imem.journal.actors import Actor
 from imem.journal.audit import context_of
 from imem.journal.errors import BadInput
+from imem.journal.events.ids import id_of, new_id
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.rows import as_json, execute, id_of, new_id, rows
+from imem.journal.postgres.rows import as_json, execute, rows
 
 SYSTEM: Final = "SYSTEM"
 """Actor of requests by the system."""

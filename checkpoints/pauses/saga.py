@@ -61,9 +61,10 @@ from imem.journal.errors import (
     NotOpen,
     NotResumable,
 )
+from imem.journal.events.ids import id_of, new_id
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import execute, id_of, new_id, rows
+from imem.journal.postgres.rows import execute, rows
 
 log = structlog.get_logger()
 

@@ -42,8 +42,9 @@ from imem.checkpoints.pauses.rows import (
 )
 from imem.journal.actors import Actor
 from imem.journal.errors import BadInput, TransitionRefused
+from imem.journal.events.ids import id_of, new_id
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.rows import execute, id_of, json, new_id, rows
+from imem.journal.postgres.rows import execute, json, rows
 
 SEVERITY: Final[Mapping[Trigger, str]] = {
     Trigger.AUTO_TIER2: "HIGH",

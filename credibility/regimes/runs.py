@@ -31,10 +31,11 @@ from imem.jobs.due import finish_due, make_due, next_due
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
 from imem.journal.events.entry import Tier
+from imem.journal.events.ids import new_id
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import execute, new_id, rows
+from imem.journal.postgres.rows import execute, rows
 from imem.journal.settings import Role
 from imem.kg.kinds.enums import Regime
 from imem.kg.kinds.trust import RegimeReading

@@ -22,7 +22,7 @@ from imem.ingest.memory_sources.entries import ImportedItem, ImportedMemory
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
-from imem.journal.postgres.rows import id_of
+from imem.journal.events.ids import id_of
 from imem.recall.memories.items import NewItem, leaves, value_text
 from imem.recall.memories.namespaces import own_namespace, parse_namespace, resource_of, segment_of
 from imem.services.memories import Memories

@@ -24,7 +24,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 from pydantic_core import PydanticCustomError
 
 from imem.journal.events.canonical import canonical_json
-from imem.journal.postgres.rows import id_of
+from imem.journal.events.ids import id_of
 from imem.kg.kinds.enums import ArchiveContent
 
 KEY_CHARS: Final = 200

@@ -12,9 +12,9 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict
 
 from imem.journal.deadline import Deadline
+from imem.journal.events.ids import new_id
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import new_id
 from imem.journal.texts.prompt_text import quoted
 from imem.postmortem.reflection.config import SkillMemoryConfig
 from imem.postmortem.reflection.distiller import LESSONS_CHARS

@@ -9,8 +9,9 @@ from imem.jobs.due import BAD_CONTENT, DueRow, finish_due, next_due, set_due_asi
 from imem.jobs.pipeline import Every, Pipeline, Report
 from imem.jobs.runtime import Runtime
 from imem.journal.deadline import Deadline
+from imem.journal.events.ids import new_id
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import new_id, rows
+from imem.journal.postgres.rows import rows
 from imem.postmortem.reflection.config import ReflectionCadence
 from imem.postmortem.reflection.distiller import Distiller
 from imem.postmortem.reflection.notes import ReflectionTable

@@ -18,7 +18,7 @@ from decimal import Context, Decimal, Inexact, localcontext
 from typing import Final
 
 from imem.journal.errors import BadInput
-from imem.journal.postgres.rows import id_of
+from imem.journal.events.ids import id_of
 from imem.postmortem.trades.model import (
     MEAN_DIGITS,
     ZERO,

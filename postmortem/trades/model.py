@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from imem.journal.errors import BadInput
-from imem.journal.postgres.rows import id_of
+from imem.journal.events.ids import id_of
 from imem.journal.texts.prompt_text import plain
 
 REASON_CHARS: Final = 200

@@ -20,9 +20,9 @@ from uuid import UUID
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError, TooLarge
+from imem.journal.events.ids import new_id
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import new_id
 from imem.journal.postgres.rows import rows as run_rows
 from imem.journal.texts.json_text import object_text
 from imem.kg.similarity.embedders import Embedder

@@ -11,8 +11,8 @@ from uuid import UUID
 from pydantic import Field, model_validator
 
 from imem.journal.errors import BadInput
+from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Row
-from imem.journal.postgres.rows import id_of
 from imem.kg.kinds.base import StrictModel
 from imem.kg.kinds.enums import Direction
 from imem.kg.kinds.fields import refuse

@@ -13,8 +13,8 @@ import structlog
 from imem.alerts.store import NewAlert, Severity, raise_once
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
+from imem.journal.events.ids import id_of, new_id
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import id_of, new_id
 
 log = structlog.get_logger()
 

@@ -27,10 +27,11 @@ from imem.jobs.lease import LeaderLease
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
 from imem.journal.events.entry import Tier
+from imem.journal.events.ids import id_of, new_id
 from imem.journal.postgres.cancellation import heed_cancellation
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import execute, id_of, new_id, rows
+from imem.journal.postgres.rows import execute, rows
 from imem.kg.projection.applier import WakeupSource
 from imem.sync.delivery import metrics
 from imem.sync.delivery.notices import ALERT_ABOVE, Notice, Notices

@@ -12,9 +12,9 @@ from imem.alerts.store import NewAlert, Severity, close_alerts, raise_once
 from imem.jobs.due import SET_ASIDE
 from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.errors import PermissionDenied
+from imem.journal.events.ids import id_of, new_id
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import id_of, new_id
 from imem.journal.settings import Role
 
 from .conftest import NEVER, Desk

@@ -14,7 +14,7 @@ from imem.journal.arguments import checks_arguments
 from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError, PermissionDenied, UnknownSubject
-from imem.journal.postgres.rows import new_id
+from imem.journal.events.ids import new_id
 from imem.kg.asof import AsOf, AsOfClock, parse_as_of
 from imem.kg.kinds.work import Analysis
 from imem.kg.load_format.lines import record_of

@@ -21,8 +21,9 @@ from imem.credibility.regimes.readings import MarketRegime, market_regime
 from imem.credibility.regimes.runs import LATE, advance
 from imem.journal.deadline import Deadline
 from imem.journal.errors import StoreUnavailable
+from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.rows import execute, id_of, rows
+from imem.journal.postgres.rows import execute, rows
 from imem.kg.asof import AsOf, AsOfClock
 from imem.kg.kinds.enums import Regime
 

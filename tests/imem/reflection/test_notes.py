@@ -15,8 +15,8 @@ from pydantic import SecretStr
 
 from imem.jobs.runtime import slot
 from imem.journal.errors import BadInput, PermissionDenied, StatementRejected
+from imem.journal.events.ids import new_id
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import new_id
 from imem.journal.settings import Role
 from imem.postmortem.reflection.config import SkillMemoryConfig
 from imem.postmortem.reflection.distiller import BY_STATISTICS, NOTHING

@@ -8,7 +8,7 @@ write. A denial leaves one audit row and nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -49,6 +49,10 @@ _AUDITED_ACTIONS = frozenset({Action.DELETE})
 
 _RECORDED: Final = frozenset({AppendStatus.NEW.value, AppendStatus.CHANGED.value})
 """Statuses of lines for which an event was written."""
+
+
+_Statement = tuple[Sequence[JournalEntry], dict[str, Any]]
+"""The entries of one statement, and its parameters."""
 
 
 class VisibilitySource(Protocol):
@@ -235,10 +239,7 @@ class Gateway:
             psycopg.Error: Postgres refused it; the transaction is to be rolled back.
         """
         await self._authorize_append(entries, actor, action, None, deadline)
-        receipts: list[Receipt] = []
-        for batch in batches(_with_trace(entries)):
-            receipts += await _append_to(conn, batch, _columns(batch, actor, action))
-        return receipts
+        return await _append_to(conn, _statements(_with_trace(entries), actor, action))
 
     async def _authorize_append(
         self, entries: Sequence[JournalEntry], actor: Actor, action: Action, owner: str | None, deadline: Deadline
@@ -260,13 +261,13 @@ class Gateway:
         self, actor: Actor, action: Action, lock_epoch: int | None, entries: Sequence[JournalEntry], deadline: Deadline
     ) -> list[Receipt]:
         """Append *entries* in one transaction: a commit for each statement would cost a history much of its time."""
-        statements = [(batch, _columns(batch, actor, action)) for batch in batches(entries)]
+        statements = list(_statements(entries, actor, action))
 
         async def append() -> list[Receipt]:
             async with self.database.transaction(deadline) as conn:
                 if lock_epoch is not None:
                     await conn.execute(sql("set_lock_epoch"), (str(lock_epoch),))
-                return [receipt for batch in statements for receipt in await _append_to(conn, *batch)]
+                return await _append_to(conn, statements)
 
         # Nothing was committed where a pooled connection had gone stale, or Postgres asked for another attempt.
         return await retry(append, deadline=deadline, errors=PostgresUnavailable, attempts=ATTEMPTS)
@@ -347,20 +348,23 @@ def _with_trace(entries: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
     return [replace(entry, traceparent=trace, correlation_id=name) for entry in entries]
 
 
-async def _append_to(conn: Connection, batch: Sequence[JournalEntry], parameters: Mapping[str, Any]) -> list[Receipt]:
-    rows = await (await conn.execute(sql("append"), parameters)).fetchall()
-    if (context := _context(batch, rows)) is not None:
-        await conn.execute(sql("note_context"), context)
-    return [
-        Receipt(
-            (verdict := AppendStatus(row["status"])),
-            row["event_id"],
-            row["position"],
-            row["recorded_at"],
-            durable=not verdict.refused,
-        )
-        for row in rows
-    ]
+async def _append_to(conn: Connection, statements: Iterable[_Statement]) -> list[Receipt]:
+    receipts: list[Receipt] = []
+    for batch, parameters in statements:
+        rows = await (await conn.execute(sql("append"), parameters)).fetchall()
+        if (context := _context(batch, rows)) is not None:
+            await conn.execute(sql("note_context"), context)
+        receipts += [
+            Receipt(
+                (verdict := AppendStatus(row["status"])),
+                row["event_id"],
+                row["position"],
+                row["recorded_at"],
+                durable=not verdict.refused,
+            )
+            for row in rows
+        ]
+    return receipts
 
 
 def _context(batch: Sequence[JournalEntry], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -390,6 +394,11 @@ def batches(entries: Sequence[JournalEntry]) -> Iterator[Sequence[JournalEntry]]
         seen |= names
     if batch:
         yield batch
+
+
+def _statements(entries: Sequence[JournalEntry], actor: Actor, action: Action) -> Iterator[_Statement]:
+    """Return each of the :func:`batches` with the parameters of its statement."""
+    return ((batch, _columns(batch, actor, action)) for batch in batches(entries))
 
 
 def _columns(batch: Sequence[JournalEntry], actor: Actor, action: Action) -> dict[str, Any]:

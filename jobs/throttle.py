@@ -12,8 +12,8 @@ from imem.jobs.due import next_due
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
 
-LOADING_TIMES: Final = 40.0
-"""How many times as long a pause is at most while events wait for the graph: an import needs the processor."""
+LOADING_TIMES: Final = 10.0
+"""The longest pause of bulk work while events wait for the graph, as a share of its page's duration: they go first."""
 
 LOADING_S: Final = 45.0
 """How long the first page of an import waits at most for them, in seconds: less than the budget of a run."""
@@ -31,12 +31,14 @@ class Throttle:
     Limits the share of time that the work takes.
 
     Attributes:
-        rest: the pause after a page, as a share of its duration; 0 for none.
         until: when to stop; a page that has begun is finished.
+        rest: the pause after a page, as a share of its duration; 0 for none.
+        loading: the longest pause while events wait for the graph, likewise.
     """
 
     until: Deadline
     rest: float = 0.0
+    loading: float = 0.0
     _begun: float = field(default_factory=time.monotonic)
 
     def over(self) -> bool:
@@ -44,22 +46,17 @@ class Throttle:
         return self.until.passed
 
     async def pause(self, journal: Database | None = None) -> None:
-        """
-        Pause after a page; called before the next one.
-
-        Args:
-            journal: whose events that wait for the graph make the pause up to :data:`LOADING_TIMES` as long.
-        """
-        rest_s = (time.monotonic() - self._begun) * self.rest
-        if rest_s:
-            await asyncio.sleep(min(rest_s, self.until.left_s()))
+        """Pause after a page; called before the next one. *journal* knows whether events wait for the graph."""
+        taken_s = time.monotonic() - self._begun
+        if self.rest:
+            await asyncio.sleep(min(taken_s * self.rest, self.until.left_s()))
         if journal is not None:
-            await _wait_for_load(journal, rest_s * (LOADING_TIMES - 1.0), self.until)
+            await _wait_for_load(journal, taken_s * self.loading, self.until)
         self._begun = time.monotonic()
 
     async def pause_before_import(self, journal: Database) -> None:
-        """Pause before the first page of an import while its events wait for the graph; without *rest* do not."""
-        if self.rest:
+        """Pause before the first page of an import while its events wait for the graph."""
+        if self.loading:
             await _wait_for_load(journal, LOADING_S, self.until)
         self._begun = time.monotonic()
 

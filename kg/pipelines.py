@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from imem.jobs.due import DueRule
 from imem.jobs.pipeline import Daily, Every, Pipeline, Report
 from imem.jobs.runtime import Runtime
-from imem.jobs.throttle import Throttle
+from imem.jobs.throttle import LOADING_TIMES, Throttle
 from imem.journal.deadline import Deadline
 from imem.kg import views
 from imem.kg.similarity import index
@@ -32,7 +32,8 @@ async def _compare(runtime: SimilarityRuntime, until: Deadline) -> Report:
 
 
 async def _rebuild(runtime: SimilarityRuntime, until: Deadline) -> Report:
-    return asdict(await index.rebuild(runtime.database, runtime.embedder, throttle=Throttle(until, REBUILD_REST)))
+    throttle = Throttle(until, REBUILD_REST, LOADING_TIMES)
+    return asdict(await index.rebuild(runtime.database, runtime.embedder, throttle=throttle))
 
 
 async def _views(runtime: Runtime, until: Deadline) -> Report:

@@ -8,11 +8,13 @@ transaction. For a new model in the settings, first all vectors are made, then a
 one is read.
 
 Each page is a transaction under one lock: a crash leaves whole pages and releases the lock, and the next run resumes.
-Between pages the work pauses, which leaves processor time to readers.
+Between pages the work pauses while an import needs the processor.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,13 +22,14 @@ from typing import Any, Final
 
 import structlog
 
-from imem.jobs.due import due_of, finish_due, next_due
-from imem.jobs.throttle import Throttle, is_imported
+from imem.jobs.due import due_of, finish_due, make_due, next_due
+from imem.jobs.throttle import LOADING_TIMES, Throttle, is_imported
 from imem.journal.deadline import Deadline
 from imem.journal.errors import PostgresUnavailable
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
+from imem.kg.projection.derived_values import QUEUE as GRAPH_QUEUE
 from imem.kg.similarity.embedders import Embedder
 from imem.kg.similarity.neighbours import Build, FeatureCache, place
 from imem.kg.similarity.scoring import RULES, hash64, words_of
@@ -38,7 +41,13 @@ PAGE: Final = 160
 """Most analyses in one transaction, which takes about a second under the lock on neighbours."""
 
 IMPORT_PAGE: Final = 640
-"""The same after an import, which is not urgent: an analysis changes a dozen lists, a page writes each once."""
+"""The same in an import's first, which is not urgent: an analysis changes a dozen lists, a page writes each once."""
+
+MOST_IMPORT_PAGE: Final = 2_560
+"""The same in any page of an import: 30 MB of candidates."""
+
+IMPORT_PAGE_S: Final = 5.0
+"""A page that took less is followed by one twice as large, one of twice as long by half as large, in seconds."""
 
 ROWS_OF_ONE: Final = 3
 """Due rows of an analysis with its claims, about: so many times a page are read for it."""
@@ -46,23 +55,20 @@ ROWS_OF_ONE: Final = 3
 DUE_ROWS: Final = PAGE * ROWS_OF_ONE
 """Due rows read for a page."""
 
-IMPORT_ROWS: Final = IMPORT_PAGE * ROWS_OF_ONE
-"""The same after an import."""
-
 QUESTIONS_PAGE: Final = 1_000
 """Questions stored in one statement."""
 
 EMBED_PAGE: Final = 128
-"""Analyses whose vectors are made in one batch."""
+"""Analyses whose vectors are stored in one transaction."""
+
+EMBED_AT_ONCE: Final = 4
+"""How many such pages are under way at once: some are read or stored while others are encoded."""
 
 PRUNE_PAGE: Final = 5_000
 """Rows removed in one statement."""
 
-BULK_REST: Final = 0.25
-"""Pause after a page of an update with much work, as a share of the page's duration."""
-
 REBUILD_REST: Final = 3.0
-"""The same for a rebuild, which is not urgent: it takes a quarter of one processor."""
+"""Pause after a page of a rebuild, as a share of its duration: it takes a quarter of one processor."""
 
 QUEUE: Final = "similar"
 """The queue of its due rows: of analyses, and of what many analyses are compared by."""
@@ -139,7 +145,9 @@ async def run_lock(database: Database, work: str) -> AsyncIterator[bool]:
 # Update
 
 
-async def update(database: Database, embedder: Embedder, *, until: Deadline, rest: float = BULK_REST) -> UpdateReport:
+async def update(
+    database: Database, embedder: Embedder, *, until: Deadline, loading: float = LOADING_TIMES
+) -> UpdateReport:
     """
     Compare due analyses, until none is left or *until* has passed.
 
@@ -148,14 +156,14 @@ async def update(database: Database, embedder: Embedder, *, until: Deadline, res
         embedder: of the settings; for a new model the index is rebuilt first (:func:`rebuild`), and until then the old
             one is read.
         until: when to stop; the rest stays due.
-        rest: see :class:`Throttle`; while little is due, there is no pause.
+        loading: see :class:`Throttle`; while little is due, there is no pause.
 
     Raises:
         ImemError: vectors cannot be made now; finished pages stay, the rest is still due.
         PostgresUnavailable: the same.
     """
     async with run_lock(database, "update") as held:
-        return await _update(database, embedder, Throttle(until, rest)) if held else UpdateReport(busy=True)
+        return await _update(database, embedder, Throttle(until, loading=loading)) if held else UpdateReport(busy=True)
 
 
 async def _update(database: Database, embedder: Embedder, throttle: Throttle) -> UpdateReport:
@@ -172,14 +180,24 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
         await throttle.pause_before_import(database)
         total += UpdateReport(vectors=await embed_missing(database, embedder, model, throttle=throttle))
         await index_vectors(database, model)
+    most = IMPORT_PAGE
     while not throttle.over():
-        done = await _update_page(database, embedder, model, known)
+        begun = time.monotonic()
+        done = await _update_page(database, embedder, model, known, most)
         if done is None:
             return total
         total += done
+        most = _next_most(most, time.monotonic() - begun)
         if done.more:
             await throttle.pause(database)
     return total + UpdateReport(more=True)
+
+
+def _next_most(most: int, taken_s: float) -> int:
+    """Return the most analyses of an import's next page, after one of *most* that took so long."""
+    if taken_s > 2 * IMPORT_PAGE_S:
+        return max(most // 2, PAGE)
+    return min(most * 2, MOST_IMPORT_PAGE) if taken_s < IMPORT_PAGE_S else most
 
 
 async def _expand(database: Database) -> None:
@@ -198,13 +216,13 @@ async def _expand(database: Database) -> None:
 
 
 async def _update_page(
-    database: Database, embedder: Embedder, model: EmbeddingModel, known: FeatureCache
+    database: Database, embedder: Embedder, model: EmbeddingModel, known: FeatureCache, most: int
 ) -> UpdateReport | None:
-    """Compare a page of due analyses, the next first; None when none is due."""
+    """Compare a page of due analyses, the next first, of an import at most *most*; None when none is due."""
     async with database.transaction(store_deadline()) as conn:
-        found = await next_due(conn, QUEUE, ("Analysis",), IMPORT_ROWS)
+        found = await next_due(conn, QUEUE, ("Analysis",), most * ROWS_OF_ONE)
         some = list(dict.fromkeys(one.key for one in found))
-        keys = some[: IMPORT_PAGE if found and found[0].later else PAGE]
+        keys = some[: most if found and found[0].later else PAGE]
         # An analysis has a row for each of its claims; those that an import recorded later are further back.
         due = await due_of(conn, QUEUE, "Analysis", keys)
     if not due:
@@ -214,12 +232,18 @@ async def _update_page(
     # A due row means that a feature has changed. What is known of others may have, too: then they are due themselves.
     known.forget(keys)
     changed: set[str] = set()
+    linked = set(keys)
     async with page_transaction(database) as conn:
         for build in await live_builds(conn):
             if build.rules == RULES:
-                changed |= await place(conn, build, keys, known)
+                moved = await place(conn, build, keys, known)
+                changed |= moved
+                linked |= moved if build.current else set()
         await finish_due(conn, QUEUE, due)
-    more = len(some) > len(keys) or len(found) == IMPORT_ROWS
+        # Those that are due themselves change with each page of an import: their links follow with their own page.
+        linked -= {one.key for one in await due_of(conn, QUEUE, "Analysis", sorted(linked))}
+        await make_due(conn, GRAPH_QUEUE, "similar_to", linked)
+    more = len(some) > len(keys) or len(found) == most * ROWS_OF_ONE
     return UpdateReport(len(keys), made, len(changed), more=more)
 
 
@@ -311,11 +335,16 @@ async def embed_missing(database: Database, embedder: Embedder, model: Embedding
     """Make every vector that *model* lacks, page by page, until none is left or the time is over; return how many."""
     made, after = 0, ""
     while not throttle.over():
-        given = {"model": model.number, "after": after, "limit": EMBED_PAGE}
+        given = {"model": model.number, "after": after, "limit": EMBED_PAGE * EMBED_AT_ONCE}
         keys = [row["key"] for row in await database.named("analyses_to_embed", given, deadline=store_deadline())]
         if not keys:
             break
-        made += await embed(database, embedder, model, keys)
+        pages = [keys[start : start + EMBED_PAGE] for start in range(0, len(keys), EMBED_PAGE)]
+        done = await asyncio.gather(*(embed(database, embedder, model, page) for page in pages), return_exceptions=True)
+        for count in done:
+            if isinstance(count, BaseException):
+                raise count
+            made += count
         after = keys[-1]
         await throttle.pause(database)
     return made

@@ -17,11 +17,9 @@ from typing import Any, Final
 
 from cachetools import LRUCache
 
-from imem.jobs.due import make_due
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import execute, rows
 from imem.kg.asof import END_OF_TIME
-from imem.kg.projection.derived_values import QUEUE as GRAPH_QUEUE
 from imem.kg.similarity.scoring import (
     CANDIDATES,
     NEIGHBOURS,
@@ -253,5 +251,3 @@ async def _write(conn: Connection, build: Build, keys: Sequence[str], lists: Lis
             "ranks": [rank for _, _, rank in ordered],
         },
     )
-    if build.current:
-        await make_due(conn, GRAPH_QUEUE, "similar_to", keys)

@@ -17,13 +17,14 @@ import structlog
 
 from imem.jobs.due import DueRow, finish_due, halving, next_due, set_due_aside
 from imem.jobs.pipeline import Report
-from imem.jobs.throttle import Throttle, is_imported
+from imem.jobs.throttle import LOADING_TIMES, Throttle, is_imported
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
 from imem.kg.similarity.embedders import Embedder
-from imem.kg.similarity.index import BULK_REST, run_lock
+from imem.kg.similarity.index import DUE_ROWS, run_lock
+from imem.kg.similarity.index import QUEUE as SIMILAR_QUEUE
 from imem.kg.similarity.vectors import model_number, store_deadline
 from imem.recall.memories.encoding import passage_vectors
 from imem.recall.memories.store import with_context
@@ -54,7 +55,7 @@ async def project_due(database: Database, embedder: Embedder, *, until: Deadline
         ImemError: a store or the encoder is away; finished pages stay, the rest is still due.
     """
     changed = vectors = 0
-    throttle = Throttle(until, BULK_REST)
+    throttle = Throttle(until, loading=LOADING_TIMES)
     # One process at a time: the others would wait for its pages, and rest for as long as they waited.
     async with run_lock(database, "texts") as held:
         if not held:
@@ -69,6 +70,9 @@ async def project_due(database: Database, embedder: Embedder, *, until: Deadline
             await throttle.pause(database)
         model = await model_number(database, embedder, deadline=store_deadline())
         while not until.passed:
+            if await is_imported(database, SIMILAR_QUEUE, ("Analysis",), DUE_ROWS):
+                # Words find the texts meanwhile, and nothing finds analyses that were not compared.
+                return {"texts": changed, "vectors": vectors, "more": False}
             made = await _embed(database, embedder, model)
             vectors += made
             if made < VECTORS:

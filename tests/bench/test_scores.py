@@ -25,7 +25,7 @@ pytestmark = pytest.mark.bench
 TINY: Final = os.environ.get("IMEM_BENCH_SCALE") == "tiny"
 FEW: Final = 10_000
 MANY: Final = int(os.environ.get("IMEM_BENCH_SCORES", "40000" if TINY else "1000000"))
-"""Scores in the two memories; the larger one is filled with ten million by ``IMEM_BENCH_SCORES=10000000``, in 20 GB."""
+"""Scores in the two memories; the larger one is filled with ten million by ``IMEM_BENCH_SCORES=10000000``, in 27 GB."""
 
 PANEL: Final = 2
 """Agents who answer each question."""

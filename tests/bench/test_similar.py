@@ -77,7 +77,7 @@ async def compared(light_stack: Any, light_template: str) -> AsyncIterator[Compa
         gateway = Gateway(database, importer)
         await gateway.append(entries, deadline=NEVER)
         begun = time.perf_counter()
-        await update(database, LOCAL, until=NEVER, rest=0.0)
+        await update(database, LOCAL, until=NEVER, loading=0.0)
         seconds = time.perf_counter() - begun
         with psycopg.connect(admin_url, autocommit=True) as conn:
             # There is no graph here: as if it held everything, and as autovacuum leaves an old memory.
@@ -199,7 +199,7 @@ async def test_from_write_to_found(compared: Compared, table: Table) -> None:
         line = {"record": "Analysis", "known_at": "2026-01-01T00:00:00Z", "core": core}
         await gateway.append([entry_of(parse_line(orjson.dumps(line), needs_known_at=False))], deadline=NEVER)
         begun = time.perf_counter()
-        await update(compared.database, embedder, until=NEVER, rest=0.0)
+        await update(compared.database, embedder, until=NEVER, loading=0.0)
         taken.append(time.perf_counter() - begun)
         rows = await compared.database.named(
             "similar_stored", {"keys": [f"late-{number}"], "min_score": 0.0}, deadline=NEVER

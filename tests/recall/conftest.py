@@ -62,7 +62,7 @@ class Desk:
         derivers = {"settled_by": SettledBy(), "similar_to": SimilarTo()}
         applier = self.world.applier(self.journal, derivers=derivers, **hooks)
         await applier.drain()
-        await update(self.journal.database, Directions(), until=Deadline.never(), rest=0.0)
+        await update(self.journal.database, Directions(), until=Deadline.never(), loading=0.0)
         await settle_due(self.journal.database, gateway, halflife_years=2.0, until=Deadline.never())
         await applier.drain()
         await applier.stop()

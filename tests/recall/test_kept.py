@@ -249,7 +249,7 @@ async def test_a_link_alone_drops_the_answers_that_show_it(telling: Desk, link: 
     await applier.drain()
     await applier.stop()
     # Until then an answer says that what is compared is not all there is.
-    await update(telling.journal.database, Directions(), until=NEVER, rest=0.0)
+    await update(telling.journal.database, Directions(), until=NEVER, loading=0.0)
 
     async with without_tiers(telling) as bare, patient(telling.settings) as other:
         loaded = said(await whole(bare, "T0"))

@@ -140,7 +140,7 @@ async def test_the_process_publishes_scores_and_neighbours(desk: Desk) -> None:
                 )
 
             async def compare() -> None:
-                await update(journal.database, Directions(), until=Deadline.never(), rest=0.0)
+                await update(journal.database, Directions(), until=Deadline.never(), loading=0.0)
 
             assert await told.of(settle) >= {subject("company:MU"), agent("ann")}
             assert await told.of(compare) >= {subject("company:MU"), subject("company:NV")}

@@ -32,6 +32,7 @@ from imem.kg.model import (
     Pattern,
     Turn,
 )
+from imem.kg.similarity.index import update
 from imem.kg.similarity.sentence_models import Purpose
 from imem.memory import Memory
 from imem.recall.answers import Quality
@@ -168,6 +169,27 @@ async def test_everything_is_found(house: House) -> None:
             if "Kate" in item.text
         ]
         assert keys(await memory.search("prices", kinds=["finding"], subject="DUK", deadline_ms=5_000)) == []
+
+
+async def test_analyses_of_an_import_are_compared_first(
+    house: House, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vectors of texts wait for them; words find the texts meanwhile."""
+    monkeypatch.setattr("imem.recall.search.projection.DUE_ROWS", 1)
+    await desk(house)
+    waiting = await project(house, places)
+    assert waiting["texts"] > 0
+    assert (waiting["vectors"], waiting["more"]) == (0, False)
+    async with memory_of(house) as memory:
+        found = one(await memory.search("order book", kinds=["decision"]), "d-1")
+        assert found.found_by == [MemoryMatch.WORDS]
+    assert house.settings.postgres_url is not None
+    database = Database(as_pipelines(house.settings, house.settings.postgres_url.get_secret_value()), size=3)
+    try:
+        assert (await update(database, places, until=Deadline.never())).analyses == 1
+    finally:
+        await database.close()
+    assert (await project(house, places))["vectors"] == waiting["texts"]
 
 
 @pytest.mark.usefixtures("places")

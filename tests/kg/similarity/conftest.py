@@ -106,7 +106,7 @@ class House:
         return receipts
 
     async def update(self) -> UpdateReport:
-        return await update(self.pipelines, self.embedder, until=NEVER, rest=0.0)
+        return await update(self.pipelines, self.embedder, until=NEVER, loading=0.0)
 
     async def rebuild(self) -> UpdateReport:
         return await rebuild(self.pipelines, self.embedder, throttle=Throttle(NEVER))

@@ -34,7 +34,7 @@ async def _work(url: str, after: int) -> None:
     database = Database(url)
     embedder = Directions()
     # The server may not have noticed yet that the one before is dead.
-    while (await index.update(database, embedder, until=Deadline.never(), rest=0.0)).busy:
+    while (await index.update(database, embedder, until=Deadline.never(), loading=0.0)).busy:
         pass
     while (await index.rebuild(database, embedder, throttle=Throttle(Deadline.never()))).version is None:
         pass

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +18,16 @@ from pydantic import SecretStr
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, SettingsError, StatementRejected, StoreUnavailable
 from imem.journal.settings import Settings
-from imem.kg.similarity.embedders import TEXT_CHARS, TEXTS_A_CALL, Embedder, EndpointEmbedder, LocalEmbedder, unit
-from imem.kg.similarity.sentence_models import Purpose, UniversalEncoder
+from imem.kg.similarity.embedders import (
+    NICENESS,
+    TEXT_CHARS,
+    TEXTS_A_CALL,
+    Embedder,
+    EndpointEmbedder,
+    LocalEmbedder,
+    unit,
+)
+from imem.kg.similarity.sentence_models import Encode, Purpose, UniversalEncoder
 from imem.local.servers.jars import ENCODER
 from imem.services.embedders import embedder_of
 from tests.http_server import Answer, Asked, HttpServer, serving
@@ -105,6 +116,25 @@ async def test_a_model_that_nobody_uses_is_let_go(monkeypatch: pytest.MonkeyPatc
     embedder._idle.join(10)
     assert embedder._encode is None
     assert np.array_equal(await embedder.embed(["The margin falls."], deadline=soon()), before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priority of their own")
+async def test_many_texts_are_encoded_at_low_priority() -> None:
+    """So that whoever asks meanwhile is served first; a question and the rest of the process keep theirs."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    seen: list[int] = []
+
+    class Watched(UniversalEncoder):
+        def load(self) -> Encode:
+            def encode(*_: object) -> Any:
+                seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+                return np.ones(self.dimension, np.float32)
+
+            return encode
+
+    await LocalEmbedder(Watched()).embed(["text"] * 40, deadline=soon())
+    assert seen == [min(own + NICENESS, 19)] * 32 + [own] * 8
+    assert os.getpriority(os.PRIO_PROCESS, 0) == own
 
 
 async def test_a_deadline_ends_it() -> None:

@@ -198,6 +198,49 @@ async def test_an_import_is_compared_once_its_events_are_in_the_graph(
     assert len(await house.lists()) == 6
 
 
+async def test_links_of_what_is_due_itself_follow_with_its_own_page(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page of an import changes lists of the pages to come, and the graph would be written for each."""
+
+    class Stopped(Exception):
+        pass
+
+    def stop(*_: object) -> int:
+        raise Stopped
+
+    monkeypatch.setattr(index, "DUE_ROWS", 4)
+    monkeypatch.setattr(index, "IMPORT_PAGE", 10)
+    await house.say(*crowd(30))
+    with monkeypatch.context() as first:
+        first.setattr(index, "_next_most", stop)
+        with pytest.raises(Stopped):
+            await house.update()
+
+    async def due(queue: str, kind: str) -> set[str]:
+        found = await house.rows("SELECT key FROM due_row WHERE queue = %s AND kind = %s", queue, kind)
+        return {row["key"] for row in found}
+
+    waiting = await due("similar", "Analysis")
+    assert len(waiting) == 20
+    assert (await house.lists()).keys() & waiting
+    linked = await due("graph", "similar_to")
+    assert len(linked) == 10
+    assert not linked & waiting
+
+    await house.update()
+    assert await due("graph", "similar_to") == (await house.lists()).keys()
+
+
+@pytest.mark.parametrize(
+    ("most", "taken_s", "wanted"),
+    [(640, 2.0, 1280), (1600, 2.0, 2560), (2560, 2.0, 2560), (640, 7.0, 640), (640, 11.0, 320), (200, 11.0, 160)],
+)
+def test_pages_of_an_import_take_a_few_seconds(most: int, taken_s: float, wanted: int) -> None:
+    """However fast the machine is: each list is written once a page, and others may wait for its lock."""
+    assert index._next_most(most, taken_s) == wanted
+
+
 async def test_a_correction_moves_an_analysis(house: House) -> None:
     """It leaves the lists in which it fell back, and those get whoever stood behind it."""
     lines = crowd(40)

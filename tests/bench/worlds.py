@@ -45,7 +45,8 @@ IMPORTER: Final = Actor("import:bench", Role.HUMAN_ADMIN, may_import=True)
 _RATES: Final = """
 WITH applied AS (
     SELECT d.applied_at, e.recorded_at FROM delivery AS d JOIN event AS e ON e.position = d.position
-    WHERE d.state = 'applied'
+    -- Its own: pipelines begin to record what they compute before the graph holds all of it.
+    WHERE d.state = 'applied' AND e.actor = (SELECT actor FROM event ORDER BY position LIMIT 1)
 ), span AS (
     SELECT min(recorded_at) AS begun, max(recorded_at) AS durable, max(applied_at) AS visible FROM applied
 )

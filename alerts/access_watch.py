@@ -1,17 +1,21 @@
-"""Raises alerts about many denials, and about scores that wait: each at most one, closed when it is over."""
+"""Raises alerts about many denials and about scores that wait, and tries whether the audit works."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 from uuid import UUID
 
+import psycopg
 import structlog
 from prometheus_client import Gauge
 
 from imem.alerts.store import NewAlert, Severity, close_alerts, is_open, raise_once
+from imem.journal.audit import TRIED
 from imem.journal.deadline import Deadline
+from imem.journal.errors import StatementRejected
 from imem.journal.events.ids import id_of, new_id
 from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import execute
 
 log = structlog.get_logger()
 
@@ -32,11 +36,17 @@ LAG_S: Final = Gauge(
     "settled_lag_seconds_gauge", "How long the oldest statement that is not scored has waited.",
     multiprocess_mode="mostrecent",
 )  # fmt: skip
+AUDIT_FAILING: Final = Gauge(
+    "audit_failing_gauge", "Whether no row can be added to the audit, so that every write is refused.",
+    multiprocess_mode="mostrecent",
+)  # fmt: skip
 
 
 async def watch_access(database: Database, *, deadline: Deadline) -> dict[str, Any]:
     """
     Raise and close the alerts; return how many denials there were in an hour, and the lag of scores in seconds.
+
+    An alert is an event with an audit row: while none can be added, the log and the gauge say so instead.
 
     Raises:
         PostgresUnavailable, BudgetExceeded: alerts were not updated; the next round does.
@@ -46,12 +56,29 @@ async def watch_access(database: Database, *, deadline: Deadline) -> dict[str, A
     count, lag_s = denied["denials"], waiting["lag_s"]
     DENIED.set(count)
     LAG_S.set(lag_s)
+    report = {"denials": count, "settled_lag_s": round(lag_s)}
+    if await _audit_fails(database, deadline):
+        return report
     reason = f"{count} calls were denied within an hour, most of them by {denied['most']}."
     over = count > MOST_DENIALS
     await _update(database, id_of("denials"), DENIALS, reason if over else None, deadline)
     reason = f"What was recorded {lag_s / 60:.0f} minutes ago is not scored yet: does a worker run?"
     await _update(database, id_of("scores late"), LATE, reason if lag_s > LATEST_S else None, deadline)
-    return {"denials": count, "settled_lag_s": round(lag_s)}
+    return report
+
+
+async def _audit_fails(database: Database, deadline: Deadline) -> bool:
+    """Return whether no row can be added to the audit; the one that is tried is rolled back."""
+    reason = None
+    try:
+        async with database.transaction(deadline) as conn:
+            await execute(conn, "audit", TRIED)
+            raise psycopg.Rollback
+    except StatementRejected as error:
+        reason = str(error)
+        log.error("audit.failing", reason=reason)  # noqa: TRY400 - the reason is all there is to say
+    AUDIT_FAILING.set(reason is not None)
+    return reason is not None
 
 
 async def _update(database: Database, about: UUID, kind: str, reason: str | None, deadline: Deadline) -> None:

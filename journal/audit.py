@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from imem.journal.actors import Actor
 from imem.journal.telemetry.correlation import correlation
+
+TRIED: Final = {
+    "actor": "imem", "role": "service", "resource_type": "audit_log", "resource_id": "", "action": "try",
+    "authorized": True, "reason": None, "context": "{}", "outcome": "tried",
+}  # fmt: skip
+"""Parameters of the statement ``audit`` for a row that is rolled back: whether one can be added."""
 
 
 def context_of(actor: Actor | None, **more: Any) -> str:

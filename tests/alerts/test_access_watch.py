@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from prometheus_client import REGISTRY
 
 from imem.alerts.access_watch import DENIALS, LATE, watch_access
 from imem.alerts.store import NewAlert, Severity, close_alerts, raise_once
@@ -16,6 +17,7 @@ from imem.journal.events.ids import id_of, new_id
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
+from tests.contents import no_audit
 
 from .conftest import NEVER, Desk
 
@@ -53,6 +55,26 @@ async def test_more_than_ten_denials_an_hour_raise_an_alert(desk: Desk) -> None:
     assert (await watch_access(later, deadline=NEVER))["denials"] == 0
     await later.close()
     assert await raised(desk) == []
+
+
+async def test_an_audit_that_fails_is_noticed_until_it_works(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    """Denials leave no trace then, every write is refused, and so is an alert; what is tried leaves no row."""
+
+    def failing() -> float | None:
+        return REGISTRY.get_sample_value("audit_failing_gauge")
+
+    await watched(desk)
+    assert failing() == 0
+    with no_audit(desk.admin_url):
+        await deny(desk, 11)
+        await watched(desk)
+        assert failing() == 1
+        assert "audit.failing" in capsys.readouterr().out
+    await watched(desk)
+    assert failing() == 0
+    assert await raised(desk) == []
+    with psycopg.connect(desk.admin_url) as conn:
+        assert conn.execute("SELECT count(*) FROM memory_access_audit").fetchone() == (0,)
 
 
 async def test_scores_that_wait_raise_an_alert_until_they_are_there(desk: Desk) -> None:

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 import imem.journal.postgres.migrations
 import imem.kg.migrations
 from imem.journal.actors import Actor
+from imem.journal.audit import TRIED
 from imem.journal.clock import Clock
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.urls import without_secrets
@@ -141,6 +142,7 @@ def _ask_postgres(
     if rights["has_journal"] and not rights["may_append"]:
         yield broken(about, "Our role may not append to the journal.", "Run `imem migrate` as the owner.")
     elif rights["has_journal"]:
+        yield from _audit(connection)
         yield from _delivery(connection)
         yield from _horizon(connection, about)
         yield from _set_back(connection, about)
@@ -148,6 +150,20 @@ def _ask_postgres(
         yield from data.scores(connection)
         yield from data.similar(connection, settings)
         yield from data.errors(connection)
+
+
+def _audit(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResult]:
+    """Try to add a row to the audit, which is rolled back."""
+    try:
+        with connection.transaction():
+            connection.execute(sql("audit"), TRIED)
+            raise psycopg.Rollback
+    except psycopg.Error as error:
+        yield broken(
+            "audit",
+            f"No row can be added to the audit, so that every write is refused: {error.diag.message_primary or error}.",
+            "Look at table memory_access_audit as its owner: its triggers, partitions, and room on the disk.",
+        )
 
 
 def _horizon(connection: psycopg.Connection[dict[str, Any]], about: str) -> Iterator[CheckResult]:

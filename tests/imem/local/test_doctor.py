@@ -32,10 +32,11 @@ from imem.local.servers import postgres
 from imem.local.state import ChildState, StackState
 from imem.local.supervisor import LocalStack
 from tests.conftest import Stack, settings_for
+from tests.contents import no_audit
 from tests.disks import may_mount, small_disk
 from tests.imem.local.programs import me, shown
 from tests.kg.queries.build import Story
-from tests.servers import EMPTYING
+from tests.servers import EMPTYING, with_database
 
 pytestmark = pytest.mark.spec("IF-11")
 
@@ -46,11 +47,6 @@ POSTGRES = ("postgres_url", "postgres_curator_url", "postgres_pipeline_url", "po
 HIDDEN = {*POSTGRES, "valkey_working_url", "valkey_durable_url", "valkey_cache_url"}
 
 
-def in_database(url: str, name: str) -> str:
-    """Return *url* with another database."""
-    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
-
-
 @pytest.fixture(scope="module")
 def env(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Variables that name every server, with a database of this module's own that is not migrated yet."""
@@ -59,7 +55,7 @@ def env(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     found = {f"IMEM_{field.upper()}": getattr(settings, field).get_secret_value() for field in HIDDEN}
     for field in (f"IMEM_{name.upper()}" for name in POSTGRES):
-        found[field] = in_database(found[field], name)
+        found[field] = with_database(found[field], name)
     return found | {
         "IMEM_NEO4J_URL": settings.neo4j_url,
         "IMEM_NEO4J_PASSWORD": shown(settings.neo4j_password),
@@ -101,9 +97,7 @@ def test_a_missing_migration(env: dict[str, str]) -> None:
     """Both stores; `imem migrate` is the mend."""
     with graph(env) as driver:
         driver.execute_query("MATCH (v:SchemaVersion) DETACH DELETE v")
-
     found = troubles(env)
-
     for about, first in (("postgres", "sql/schema"), ("neo4j", "001_constraints.cypher")):
         text, mend = only(found, about)
         assert first in text
@@ -413,6 +407,14 @@ def test_an_owner_who_cannot_see_open_writers(migrated: dict[str, str]) -> None:
     assert "postgres" not in {about for about, _, _ in after}
 
 
+def test_an_audit_to_which_nothing_can_be_added(migrated: dict[str, str]) -> None:
+    with no_audit(migrated["IMEM_POSTGRES_ADMIN_URL"]):
+        text, mend = only(troubles(migrated), "audit")
+    assert text == "No row can be added to the audit, so that every write is refused: no audit."
+    assert "memory_access_audit" in mend
+    assert "audit" not in {about for about, _, _ in troubles(migrated)}
+
+
 def data_troubles(env: dict[str, str]) -> list[tuple[str, str]]:
     """Return what is found in what the stores hold."""
     looked_at = {"stubs", "properties", "pipelines", "scores", "nodes", "checkpoints"}
@@ -588,7 +590,6 @@ def test_a_store_that_leaves_writing_to_the_system(migrated: dict[str, str], rol
             text, mend = only(troubles(migrated), f"valkey-{role}")
         finally:
             client.config_set("appendfsync", "everysec")
-
     assert text.endswith("(appendfsync no).")
     assert mend == "Set appendfsync everysec."
 
@@ -596,5 +597,4 @@ def test_a_store_that_leaves_writing_to_the_system(migrated: dict[str, str], rol
 def test_findings_are_json_too(home: Path) -> None:
     """For whoever reads them by program."""
     found = json.loads(json.dumps([asdict(one) for one in checks.examine({"IMEM_HOME": str(home)})]))
-
     assert {"about", "level", "text", "mend"} == set(found[0])

@@ -61,8 +61,8 @@ QUESTIONS_PAGE: Final = 1_000
 EMBED_PAGE: Final = 128
 """Analyses whose vectors are stored in one transaction."""
 
-EMBED_AT_ONCE: Final = 4
-"""How many such pages are under way at once: some are read or stored while others are encoded."""
+EMBED_AT_ONCE: Final = 2
+"""How many such pages are under way at once: one is read or stored while the other is encoded."""
 
 PRUNE_PAGE: Final = 5_000
 """Rows removed in one statement."""

@@ -6,9 +6,11 @@ import asyncio
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final
 
 from imem.jobs.due import next_due
+from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
 
@@ -69,13 +71,15 @@ async def _wait_for_load(journal: Database, most_s: float, until: Deadline) -> N
         await asyncio.sleep(LOADING_POLL_S)
 
 
-async def is_imported(journal: Database, queue: str, kinds: Collection[str], least: int) -> bool:
+async def is_imported(
+    journal: Database, queue: str, kinds: Collection[str], least: int, *, within: timedelta = timedelta.max
+) -> bool:
     """
-    Return whether nothing is due in *queue* but rows of an import, at least so many.
+    Return whether nothing is due in *queue* but rows of an import, at least so many, the first for less than *within*.
 
     Raises:
         PostgresUnavailable: retryable.
     """
     async with journal.transaction(Deadline.after_ms(LOOK_MS)) as conn:
         due = await next_due(conn, queue, kinds, least)
-    return len(due) == least and due[0].later
+    return len(due) == least and due[0].later and SystemClock().now() - due[0].created_at < within

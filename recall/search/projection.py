@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import orjson
@@ -41,6 +41,9 @@ WITHIN: Final = tuple(f"{verb}.{kind}" for kind in ("Finding", "Decision") for v
 PAGE: Final = 500
 """Due rows of one transaction."""
 
+COMPARED_FIRST: Final = timedelta(hours=1)
+"""For how long vectors of texts wait at most for those of an import's analyses: comparing may be out of order."""
+
 VECTORS: Final = 64
 """Texts whose vectors are made in one batch."""
 
@@ -70,7 +73,7 @@ async def project_due(database: Database, embedder: Embedder, *, until: Deadline
             await throttle.pause(database)
         model = await model_number(database, embedder, deadline=store_deadline())
         while not until.passed:
-            if await is_imported(database, SIMILAR_QUEUE, ("Analysis",), DUE_ROWS):
+            if await is_imported(database, SIMILAR_QUEUE, ("Analysis",), DUE_ROWS, within=COMPARED_FIRST):
                 # Words find the texts meanwhile, and nothing finds analyses that were not compared.
                 return {"texts": changed, "vectors": vectors, "more": False}
             made = await _embed(database, embedder, model)

@@ -174,7 +174,7 @@ async def test_everything_is_found(house: House) -> None:
 async def test_analyses_of_an_import_are_compared_first(
     house: House, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Vectors of texts wait for them; words find the texts meanwhile."""
+    """Vectors of texts wait for them, for an hour; words find the texts meanwhile."""
     monkeypatch.setattr("imem.recall.search.projection.DUE_ROWS", 1)
     await desk(house)
     waiting = await project(house, places)
@@ -183,6 +183,17 @@ async def test_analyses_of_an_import_are_compared_first(
     async with memory_of(house) as memory:
         found = one(await memory.search("order book", kinds=["decision"]), "d-1")
         assert found.found_by == [MemoryMatch.WORDS]
+    house.rows("UPDATE due_row SET created_at = created_at - interval '1 hour' WHERE queue = 'similar' RETURNING 1")
+    assert (await project(house, places))["vectors"] == waiting["texts"]
+
+
+async def test_texts_get_their_vectors_once_an_import_is_compared(
+    house: House, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("imem.recall.search.projection.DUE_ROWS", 1)
+    await desk(house)
+    waiting = await project(house, places)
+    assert waiting["vectors"] == 0
     assert house.settings.postgres_url is not None
     database = Database(as_pipelines(house.settings, house.settings.postgres_url.get_secret_value()), size=3)
     try:

@@ -277,11 +277,6 @@ def _voices(alike: Floats, weight: Floats, ahead: Floats, there: NDArray[np.bool
 # Pools
 
 
-def equal_weights(agents: Sequence[str]) -> dict[str, float]:
-    """Return the same share for each agent."""
-    return {agent: 1.0 / len(agents) for agent in agents}
-
-
 def pooled(
     answers: Mapping[str, float], weights: Mapping[str, AgentWeight] | None = None, *, most: float = 1.0
 ) -> Pool:

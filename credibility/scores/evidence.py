@@ -10,39 +10,10 @@ from imem.credibility import store
 from imem.credibility.scores.cells import CellStep, decayed
 from imem.credibility.scores.context import ClaimContext, ContextCell
 from imem.credibility.store import TrackRecordKey
-from imem.credibility.track_record import moments_read
 from imem.credibility.track_steps import steps_of
-from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import rows
-from imem.kg.asof import AsOf, AsOfClock
-
-
-async def cells_of(
-    database: Database, asked: Sequence[tuple[str, str, AsOf]], *, halflife_years: float, deadline: Deadline
-) -> list[list[ContextCell]]:
-    """
-    Return the cells of each agent and domain as of each moment, decayed to it, in one statement and in the order asked.
-
-    Cells are read as they are stored. For another half-life than the stored one they are computed from the scores,
-    which is slower and gives the same.
-
-    Args:
-        asked: (agent, domain, moment); all moments on one clock. On the recorded clock a moment is clamped to the
-            scored horizon, as for track records.
-        halflife_years: for agents whose credibility record names none.
-
-    Raises:
-        PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
-    """
-    if not asked:
-        return []
-    async with database.connection(deadline) as conn:
-        waiting = (await rows(conn, "settled_horizon"))[0]["waiting_since"]
-        moments = [moments_read(as_of, waiting) for _, _, as_of in asked]
-        pairs = [TrackRecordKey(agent, domain) for agent, domain, _ in asked]
-        return await cells_read(conn, pairs, moments, asked[0][2].clock, halflife_years=halflife_years)
+from imem.kg.asof import AsOfClock
 
 
 async def cells_read(
@@ -54,9 +25,17 @@ async def cells_read(
     halflife_years: float,
 ) -> list[list[ContextCell]]:
     """
-    Return the cells as :func:`cells_of` does, of each pair at one of the *moments* that :func:`moments_read` returned.
+    Return the cells of each pair at one of the *moments* that :func:`moments_read` returned, decayed to it, in order.
 
-    Who reads more of the same moments gives them all the same: the scored horizon moves on between two looks at it.
+    Cells are read as they are stored. For another half-life than the stored one they are computed from the scores,
+    which is slower and gives the same. Who reads more of the same moments gives them all the same: the scored horizon
+    moves on between two looks at it.
+
+    Args:
+        halflife_years: for agents whose credibility record names none.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
     """
     given = {
         "agents": [pair.agent for pair in pairs],

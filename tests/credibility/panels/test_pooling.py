@@ -17,7 +17,6 @@ from imem.credibility.panels.pooling import (
     AgentWeight,
     Evidence,
     Observations,
-    equal_weights,
     pooled,
     pooled_value,
 )
@@ -300,7 +299,6 @@ def test_a_pool_lies_among_the_answers(answers: dict[str, float], spread: float)
         assert (pool.upper or 0.0) <= 1.0
     same = {agent: of(agent, 0.25) for agent in answers}
     assert pooled(answers, same).value == pytest.approx(pooled(answers).value)
-    assert set(equal_weights(sorted(answers)).values()) == {1.0 / len(answers)}
 
 
 def test_uncertain_weights_and_dissent_widen_the_interval() -> None:

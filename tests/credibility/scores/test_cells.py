@@ -17,7 +17,6 @@ from imem.credibility.posterior import decay, years_between
 from imem.credibility.publication import ACTOR as PUBLISHER
 from imem.credibility.scores.cells import decayed
 from imem.credibility.scores.context import ClaimContext, ContextCell, horizon_of, matches
-from imem.credibility.scores.evidence import cells_of
 from imem.credibility.settling import ACTOR, alone, recompute_track_record
 from imem.credibility.store import TrackRecordKey
 from imem.credibility.track_record import dated_records
@@ -28,6 +27,7 @@ from imem.kg.asof import AsOf, AsOfClock
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import record_of
 from imem.kg.model import AgentCredibility
+from tests.credibility.cells import cells_of
 from tests.credibility.conftest import HALFLIFE, World, finding, opened, outcome
 from tests.credibility.load import day
 from tests.credibility.test_incremental import facts

@@ -12,7 +12,6 @@ import pytest_asyncio
 
 from imem.credibility.reconcile import reconcile
 from imem.credibility.scores.context import ClaimContext, ContextCell
-from imem.credibility.scores.evidence import cells_of
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
@@ -21,6 +20,7 @@ from imem.kg.asof import AsOf, AsOfClock
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import record_of
 from imem.kg.model import Company
+from tests.credibility.cells import cells_of
 from tests.credibility.conftest import HALFLIFE, World, company, corrected, finding, market, opened, outcome, reading
 from tests.credibility.load import day
 from tests.credibility.test_incremental import facts, steps_stored

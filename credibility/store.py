@@ -231,6 +231,7 @@ def _scored(row: Row) -> ScoredClaim:
         row["happened"], row["y"], row["brier"], row["log_score"], row["reference"],
         _span(row["known_at"], row["superseded_known_at"]),
         _span(row["recorded_at"], row["superseded_recorded_at"]), _context(row), row["error"], row["peer_loss"],
+        (row["subject_id"], row["metric"]),
     )  # fmt: skip
 
 
@@ -266,7 +267,7 @@ async def resumable(
     for row in observed:
         members[row["target_at"]][row["finding_id"]] = ObservationClaim(
             row["y"], row["happened"], row["brier"], row["reference"], _context(row), row["error"], row["peer_loss"],
-            (row["target_at"] - row["predicted_at"]).total_seconds(),
+            (row["target_at"] - row["predicted_at"]).total_seconds(), (row["subject_id"], row["metric"]),
         )  # fmt: skip
     touched = {_context(row) for row in observed} | {score.context for score in changed if score.y is not None}
     names = {"contexts": sorted(name_of_context(context) for context in touched)}

@@ -27,11 +27,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
-from math import fsum
+from math import fsum, inf
 from operator import attrgetter
 from statistics import fmean
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from imem.credibility.history import ValidityInterval
 from imem.credibility.posterior import decay, years_between
@@ -39,6 +39,9 @@ from imem.credibility.scores.cells import CellShare, CellStep, RunningCells, sha
 from imem.credibility.scores.context import ClaimContext
 from imem.credibility.settlement import brier
 from imem.kg.asof import AsOfClock
+
+SAME_ANSWER: Final = 0.05
+"""Difference of errors, -1 to 1, up to which an agent's next answer to a question repeats the one before."""
 
 
 class ScoredClaim(NamedTuple):
@@ -52,6 +55,7 @@ class ScoredClaim(NamedTuple):
         known, recorded: when it is valid on each clock.
         context: the context of the claim.
         error, peer_loss: see ``agent_outcome``.
+        question: its subject and metric.
     """
 
     finding_id: str
@@ -69,6 +73,7 @@ class ScoredClaim(NamedTuple):
     context: ClaimContext = ClaimContext()
     error: float | None = None
     peer_loss: float | None = None
+    question: tuple[str, str] = ("", "")
 
 
 class TrackRecordStep(NamedTuple):
@@ -126,7 +131,7 @@ class PeerComparison(NamedTuple):
     Attributes:
         rows: how many.
         loss, peer_loss, error, ahead: means over them of the loss, that of the others, the signed error, and the
-            seconds from the claim to ``target_at``; zero without any.
+            seconds from when the agent first gave that answer to ``target_at``; zero without any.
     """
 
     rows: int = 0
@@ -165,6 +170,7 @@ class ObservationClaim(NamedTuple):
         context: the context of the claim.
         error, peer_loss: its signed error, and the loss of the others on the question; None without others.
         ahead: seconds from the claim to ``target_at``.
+        question: its subject and metric.
     """
 
     y: int
@@ -175,6 +181,7 @@ class ObservationClaim(NamedTuple):
     error: float | None = None
     peer_loss: float | None = None
     ahead: float = 0.0
+    question: tuple[str, str] = ("", "")
 
 
 class SweepStart(NamedTuple):
@@ -449,7 +456,7 @@ class _Sweep:
         if begins:
             one.members[score.finding_id] = ObservationClaim(
                 score.y, score.happened, score.brier, score.reference, score.context, score.error, score.peer_loss,
-                (score.target_at - score.predicted_at).total_seconds(),
+                (score.target_at - score.predicted_at).total_seconds(), score.question,
             )  # fmt: skip
             self.cells.resolved(at, score.context, score.first_known_at)
         else:
@@ -525,8 +532,23 @@ def _shares(one: _Observation) -> dict[ClaimContext, CellShare]:
 
 def _compared(one: _Observation) -> dict[ClaimContext, PeerComparison]:
     """Return the comparison with others by context; means are exact, so that the order of claims does not matter."""
-    found: dict[ClaimContext, list[tuple[float, ...]]] = defaultdict(list)
+    told: dict[tuple[str, str], list[ObservationClaim]] = defaultdict(list)
     for member in one.members.values():
-        if member.error is not None and member.peer_loss is not None:
-            found[member.context].append((member.error * member.error, member.peer_loss, member.error, member.ahead))
+        told[member.question].append(member)
+    found: dict[ClaimContext, list[tuple[float, ...]]] = defaultdict(list)
+    for claims in told.values():
+        for member in claims:
+            if member.error is not None and member.peer_loss is not None:
+                ahead = _first_said(member.ahead, member.error, claims)
+                found[member.context].append((member.error * member.error, member.peer_loss, member.error, ahead))
     return {context: PeerComparison(len(rows), *map(fmean, zip(*rows, strict=True))) for context, rows in found.items()}
+
+
+def _first_said(ahead: float, error: float, claims: Iterable[ObservationClaim]) -> float:
+    """Return how many seconds ahead an answer given at *ahead* was given first, and has only been repeated since."""
+    earlier = ((one.ahead, inf if one.error is None else abs(one.error - error)) for one in claims if one.ahead > ahead)
+    for before, apart in sorted(earlier):
+        if apart > SAME_ANSWER:
+            break
+        ahead = before
+    return ahead

@@ -258,7 +258,7 @@ WHERE d.agent = done.agent AND d.domain = done.domain AND d.version = done.versi
 -- scores_of_track --
 -- Every score of one agent in one domain that was ever valid.
 SELECT finding_id, target_at, predicted_at, first_known_at, stated, happened, y, brier, log_score, reference,
-    error, peer_loss, sector, metric_type, time_horizon, company_size, growth_stage, regime,
+    error, peer_loss, subject_id, metric, sector, metric_type, time_horizon, company_size, growth_stage, regime,
     known_at, superseded_known_at, recorded_at, superseded_recorded_at
 FROM agent_outcome WHERE agent = %(agent)s AND domain = %(domain)s
 
@@ -274,7 +274,7 @@ ORDER BY y.order_key DESC LIMIT 1
 -- scores_since --
 -- Scores of one agent in one domain that begin or end at a moment or later on one clock.
 SELECT finding_id, target_at, predicted_at, first_known_at, stated, happened, y, brier, log_score, reference,
-    error, peer_loss, sector, metric_type, time_horizon, company_size, growth_stage, regime,
+    error, peer_loss, subject_id, metric, sector, metric_type, time_horizon, company_size, growth_stage, regime,
     known_at, superseded_known_at, recorded_at, superseded_recorded_at
 FROM (
     SELECT * FROM agent_outcome
@@ -299,7 +299,7 @@ ORDER BY at DESC LIMIT 1
 -- Claims with the given target_at whose score was valid right before another moment on one clock; early: one was scored before
 -- its target_at.
 SELECT o.target_at, o.finding_id, o.predicted_at, o.y, o.happened, o.brier, o.reference,
-    o.error, o.peer_loss, o.sector, o.metric_type, o.time_horizon, o.company_size, o.growth_stage, o.regime,
+    o.error, o.peer_loss, o.subject_id, o.metric, o.sector, o.metric_type, o.time_horizon, o.company_size, o.growth_stage, o.regime,
     CASE WHEN %(clock)s = 'known' THEN o.known_at ELSE o.recorded_at END < o.target_at AS early
 FROM agent_outcome AS o
 WHERE o.agent = %(agent)s AND o.domain = %(domain)s AND o.target_at = ANY (%(targets)s::timestamptz[]) AND o.y IS NOT NULL

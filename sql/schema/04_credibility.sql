@@ -142,7 +142,7 @@ CREATE TABLE observation_step (
 );
 COMMENT ON TABLE observation_step IS 'One observation of an agent beside the other agents on the same questions, after each change, by clock and context.';
 COMMENT ON COLUMN observation_step.rows IS 'Its scored claims on questions that others answered too: loss, peer_loss, error and ahead are means over them.';
-COMMENT ON COLUMN observation_step.ahead IS 'Seconds from the claim to target_at.';
+COMMENT ON COLUMN observation_step.ahead IS 'Seconds to target_at from when the agent first gave the answer that it has only repeated since.';
 
 CREATE TABLE track_due (
     agent         text NOT NULL,

@@ -57,7 +57,7 @@ def start_at(stored: RecordSteps, scores: list[ScoredClaim], clock: AsOfClock, p
         if one is not None and score.y is not None and one.start <= step.at and (one.end is None or one.end > step.at):
             member = ObservationClaim(
                 score.y, score.happened, score.brier, score.reference, score.context, score.error, score.peer_loss,
-                (score.target_at - score.predicted_at).total_seconds(),
+                (score.target_at - score.predicted_at).total_seconds(), score.question,
             )  # fmt: skip
             observations.setdefault(score.target_at, {})[score.finding_id] = member
     rates = {

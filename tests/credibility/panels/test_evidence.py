@@ -117,6 +117,31 @@ async def test_steps_are_those_of_a_whole_computation(world: World) -> None:
     assert await world.rows(STEPS) == steps
 
 
+async def test_an_answer_counts_from_when_it_was_first_given(world: World) -> None:
+    """Whoever repeats an answer gave it first, and a copy made in between came later; to change it is to begin anew."""
+    for number in range(8):
+        lines = week(number, places=2, cid=0.5)
+        for place in range(2):
+            subject = {"subject_id": f"market:w{number}-{place}"}
+            for name, probability, days in (
+                ("dora", 0.9, 1), ("ann", 0.91, 3), ("bob", 0.6, 3), ("cid", 0.3, 3),
+            ):  # fmt: skip
+                said, due = day(7 * number + days), day(7 * number + 7)
+                more = {"agent": name, "probability": probability, **subject}
+                lines.insert(-1, finding(f"g{number}-{place}/{name}", said, due, **more))
+        await world.say(*lines)
+    await world.settle()
+    ahead = "SELECT DISTINCT agent, ahead / 86400 AS days FROM observation_step ORDER BY 1"
+    assert {row["agent"]: row["days"] for row in await world.rows(ahead)} == {"ann": 7, "bob": 7, "cid": 4, "dora": 6}
+    panel = [TrackRecordKey(name, "flu") for name in ("ann", "bob", "cid", "dora")]
+    found, _ = await weights_as_of(
+        world.database, [panel], [AsOf(day(70))], contexts=[None], deadline=Deadline.after_ms(30_000)
+    )
+    ann, _, _, dora = found[0][0][0]
+    assert ann.shared_with == ("dora",)
+    assert ann.weight > 1.5 * dora.weight
+
+
 async def test_many_days_and_panels_in_one_call(world: World) -> None:
     """Each panel as of each moment in each context is what it is by itself; an unknown agent has the equal weight."""
     for number in range(3):

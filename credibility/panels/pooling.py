@@ -97,6 +97,7 @@ class AgentWeight(NamedTuple):
         advantage: what it saves of the typical loss after shrinkage, as a fraction; above zero is better.
         spread: standard error of the logarithm of the weight.
         shared_with: agents that it matches so closely that they share one weight.
+        resemblance: the part of its weight that it lost since others of the panel err as it does; below zero it gained.
     """
 
     agent: str
@@ -108,6 +109,7 @@ class AgentWeight(NamedTuple):
     advantage: float
     spread: float
     shared_with: tuple[str, ...] = ()
+    resemblance: float = 0.0
 
 
 class Pool(NamedTuple):
@@ -207,8 +209,10 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats)
     # Half of the range lies above the equal weight, half below; the curve has slope 1 there and no corner.
     reach = np.log1p(weights / RANGE_PRIOR) / 2.0
     bounded = np.tanh(wanted / np.maximum(reach, 1e-12))
-    raw = np.exp(reach * bounded) / _voices(alike, weight, ahead, there)
+    alone = np.exp(reach * bounded)
+    raw = alone / _voices(alike, weight, ahead, there)
     shares = raw / raw.sum()
+    lost = 1.0 - shares / (alone / alone.sum())
     spread = SHARPNESS * np.sqrt(variance) / typical * (1.0 - bounded**2)
     found = []
     for place, agent in enumerate(agents):
@@ -226,6 +230,7 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats)
                 advantage=float(advantage[place]),
                 spread=float(spread[place]),
                 shared_with=same,
+                resemblance=float(lost[place]),
             )
         )
     return found

@@ -36,6 +36,9 @@ SELDOM: Final = 0.005
 SHOWN_BIAS: Final = 0.005
 """Least mean signed error that is shown."""
 
+WORTH_NAMING: Final = 0.1
+"""Least part of its weight that an agent loses to those that err as it does to be named."""
+
 Kind = Literal["probability", "votes", "value"]
 
 
@@ -50,6 +53,7 @@ class WeightItem(AnswerModel):
         bias: decayed mean signed error: of a probability in its unit, of a value relative.
         advantage: what it saves of the typical loss after shrinkage, as a fraction; above zero is better.
         shared_with: agents that it matches so closely that they share one weight.
+        resemblance: the part of its weight that it lost since others of the panel err as it does; below zero it gained.
         reason: why it has this weight, in words.
     """
 
@@ -61,6 +65,7 @@ class WeightItem(AnswerModel):
     bias: float | None
     advantage: float
     shared_with: list[str] = Field(default_factory=list)
+    resemblance: float = 0.0
     reason: str
 
 
@@ -253,14 +258,15 @@ def weight_item(one: AgentWeight) -> WeightItem:
     """Return a weight as an answer shows it."""
     return WeightItem(
         agent=one.agent, weight=one.weight, observations=one.observations, loss=one.loss, peer_loss=one.peer_loss,
-        bias=one.bias, advantage=one.advantage, shared_with=list(one.shared_with), reason=reason_of(one),
+        bias=one.bias, advantage=one.advantage, shared_with=list(one.shared_with), resemblance=one.resemblance,
+        reason=reason_of(one),
     )  # fmt: skip
 
 
 def reason_of(one: AgentWeight) -> str:
     """Return why an agent has its weight."""
     if one.loss is None or one.peer_loss is None:
-        return "no outcome yet on a question that others of the panel answered too"
+        return "no outcome yet on a question that others of the panel answered too, at about the same time"
     little = ", little evidence" if one.observations < ENOUGH_OBSERVATIONS else ""
     found = (
         f"squared error {one.loss:.3f} beside {one.peer_loss:.3f} of the others on the same questions, "
@@ -269,6 +275,8 @@ def reason_of(one: AgentWeight) -> str:
     if one.shared_with:
         matched = ", ".join(map(label, one.shared_with))
         found += f"; it matches {matched}, and they share one weight, of which who answers first has more"
+    elif one.resemblance >= WORTH_NAMING:
+        found += f"; others of the panel err much as it does, which takes {one.resemblance:.0%} of its weight"
     return found
 
 

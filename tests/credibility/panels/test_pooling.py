@@ -21,6 +21,7 @@ from imem.credibility.panels.pooling import (
     pooled_value,
 )
 from imem.credibility.scores.context import ClaimContext
+from imem.recall.sections.panels import reason_of
 
 NOW = datetime(2025, 3, 1, tzinfo=UTC)
 ANY = ClaimContext(metric_type="binary")
@@ -241,6 +242,24 @@ def test_the_later_of_two_copies_bears_the_sharing() -> None:
     assert list(both(lambda _: -60.0)) == pytest.approx([copy, copied])
     first, second = both(lambda place: 60.0 if place % 2 else -60.0)
     assert first == pytest.approx(second, rel=0.1)
+
+
+def test_what_resemblance_takes_is_said() -> None:
+    """It is the share that the weight would have without it; who errs otherwise than the rest gains it."""
+    alike = [
+        one._replace(agent=4, loss=one.loss + 0.01 * (-1) ** place, error=one.error + 0.02 * (-1) ** (place // 2))
+        for place, one in enumerate(one for one in season(4) if one.agent == 0)
+    ]
+    found = evidence([f"agent{number}" for number in range(5)], [*season(4), *alike]).weights(NOW)
+    assert not any(one.shared_with for one in found)
+    assert found[0].resemblance > 0.05
+    assert found[4].resemblance > 0.05
+    assert all(one.resemblance < 0.0 for one in found[1:4])
+    unshared = [one.weight / (1.0 - one.resemblance) for one in found]
+    assert sum(unshared) == pytest.approx(1.0)
+    assert [one.resemblance for one in evidence(["a", "b"], []).weights(NOW)] == pytest.approx([0.0, 0.0])
+    said = [reason_of(one._replace(resemblance=part)) for one, part in ((found[0], 0.25), (found[0], 0.05))]
+    assert said[0] == f"{said[1]}; others of the panel err much as it does, which takes 25% of its weight"
 
 
 def test_to_answer_late_is_no_fault_of_who_is_no_copy() -> None:

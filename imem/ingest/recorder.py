@@ -27,8 +27,8 @@ from imem.kg.load_format.ownership import (
     OWN_OUTCOMES,
     REFERENCE_KINDS,
     Ref,
-    approves_bias,
     is_of_debates,
+    is_persons_word,
     needs_owner_of,
     owner_of,
     owner_of_core,
@@ -140,8 +140,8 @@ async def record(
 
     Raises:
         PermissionDenied: nothing was written but the denial. An agent records its own facts alone; corrections,
-            outcomes that settle, and agents' kinds that serve as a reference take the import right or a person; the
-            approval of a bias takes a person.
+            outcomes that settle, and agents' kinds that serve as a reference take the import right or a person; pins,
+            overrides and the approval of a bias take a person.
         PostgresUnavailable: retryable; batches before the failed one stay.
         OutcomeUnknown: the connection broke while committing; repeating the same call is harmless.
         LeaseHeld: the actor's writes are locked while a snapshot is taken; retryable.
@@ -152,8 +152,8 @@ async def record(
     corrects = any(isinstance(prepared.line, CorrectLine) for prepared in lines)
     measures = any(sets_measure(prepared.line, actor.id) for prepared in lines)
     imports = (corrects or measures) and actor.role is not Role.HUMAN_ADMIN
-    for approved in (prepared.line for prepared in lines if approves_bias(prepared.line)):
-        its = Resource(ResourceType.CREDIBILITY, getattr(approved, "key", None))
+    for word in (prepared.line for prepared in lines if is_persons_word(prepared.line)):
+        its = Resource(ResourceType.CREDIBILITY, getattr(word, "key", None))
         await gateway.authorize(its, Action.APPROVE, deadline=deadline, actor=actor)
     try:
         return await gateway.append(
@@ -172,9 +172,9 @@ async def record(
 
 
 _MEASURE: Final = (
-    "Whether an agent is a baseline, an ensemble or a human, what settles claims, the regime of a market, overrides, "
-    "pins and biases are stated with the import right or by a person. The id of an outcome that settles nothing begins "
-    f"with {OWN_OUTCOMES}{{actor}}/."
+    "Whether an agent is a baseline, an ensemble or a human, what settles claims, the regime of a market and biases "
+    "take the import right or a person. The id of an outcome that settles nothing begins with "
+    f"{OWN_OUTCOMES}{{actor}}/."
 )
 
 

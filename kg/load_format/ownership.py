@@ -5,7 +5,8 @@ An agent owns its findings, challenges, decisions and work. A fact about the wor
 at odds) is owned by the actor that records it. What decides for others (the state or end of a debate, the answer to a
 question, a lesson) is unowned: only roles that may append everything write it.
 
-Reference values, against which others are measured, require the import right or a human role (:func:`sets_measure`).
+Reference values, against which others are measured, require the import right or a human role (:func:`sets_measure`);
+what a person says about a score requires that role (:func:`is_persons_word`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ Ref = tuple[str, str]
 
 REFERENCE_KINDS: Final = frozenset({AgentKind.BASELINE, AgentKind.ENSEMBLE, AgentKind.HUMAN})
 """Kinds of agents that an agent may not declare itself: others are measured against them."""
+
+PERSONS_KINDS: Final = frozenset({"CredibilityPin", "HumanOverride"})
+"""Kinds that say what a person did; the import right does not make its owner one."""
 
 OWN_OUTCOMES: Final = "own:"
 """
@@ -80,8 +84,16 @@ def sets_measure(line: Line, actor: str) -> bool:
     return KINDS[line.kind].settles and line.core is not None and not own
 
 
-def approves_bias(line: Line) -> bool:
-    """Return whether *line* approves the correction of a bias, which only a person may."""
+def is_persons_word(line: Line) -> bool:
+    """
+    Return whether *line* is for a person alone to state, live or as an import.
+
+    That is a pin or an override, its end or correction, and the approval of the correction of a bias.
+    """
+    if isinstance(line, LinkLine):
+        return False
+    if line.kind in PERSONS_KINDS:
+        return True
     state = line.groups.get("state", {}) if isinstance(line, RecordLine) and line.kind == "BiasCorrection" else {}
     return state.get("status") == BiasStatus.APPROVED
 

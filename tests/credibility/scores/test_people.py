@@ -17,11 +17,12 @@ from imem.ingest.recorder import prepare, record
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, PermissionDenied
+from imem.journal.events.entry import AppendStatus
 from imem.journal.settings import Role
 from imem.kg.asof import AsOf, AsOfClock
 from imem.kg.kinds.base import Group, Kind
 from imem.kg.kinds.enums import BiasKind, BiasStatus, OverrideReason
-from imem.kg.load_format.lines import groups_of, record_of
+from imem.kg.load_format.lines import Line, correction_of, groups_of, record_of
 from imem.kg.model import BiasCorrection, CredibilityPin, HumanOverride
 from tests.credibility.conftest import HALFLIFE, World, cites, corrected, decision, finding, outcome
 
@@ -177,6 +178,38 @@ async def test_a_pin_stands_until_its_end_and_the_computed_scores_beside_it(worl
     assert (await score(world, 45, AsOfClock.RECORDED)).people.pin is None
     with pytest.raises(BadInput, match="until"):
         pin("p3", 3, 0.5, until=day(2))
+
+
+@pytest.mark.spec("AC-3")
+@pytest.mark.parametrize("role", [Role.KNOWLEDGE_BASE_AGENT, Role.LEARNING_ENGINE])
+async def test_a_person_alone_pins_and_overrides(world: World, role: Role) -> None:
+    """The import right makes nobody a person, of the present as little as of the past: one denial row each."""
+    other, due = Actor("other", role, may_import=True), Deadline.after_ms(30_000)
+    ended = {"end": CredibilityPin.End(ended_at=day(4), end_reason="Enough.")}
+    held, overridden = (
+        CredibilityPin(id="p", agent="ann", domain="flu", score=0.9, reason="It is good.", pinned_at=day(3)),
+        HumanOverride(id="x", agent="bob", domain="flu", finding_id="f", reason="other", overridden_at=day(3)),
+    )
+    lines: list[Line] = [
+        *(record_of(one, known_at=at) for one in (held, overridden) for at in (None, day(3))),
+        groups_of(CredibilityPin, "p", ended),
+        correction_of(overridden.model_copy(update={"withdrawn": True}), "It was none."),
+    ]
+
+    for one in lines:
+        with pytest.raises(PermissionDenied, match="It takes the role human_admin"):
+            await record(world.gateway, [prepare(one)], actor=other, deadline=due)
+    denied = await world.rows(
+        "SELECT actor_id, actor_role, resource_type, resource_id FROM memory_access_audit WHERE NOT authorized"
+    )
+    assert sorted(row["resource_id"] for row in denied) == ["p"] * 3 + ["x"] * 3
+    assert {tuple(row.values())[:3] for row in denied} == {("other", role.value, "credibility")}
+    assert await world.rows("SELECT FROM event") == []
+
+    written = [
+        (await record(world.gateway, [prepare(one)], actor=PERSON, deadline=due))[0].verdict for one in lines[::4]
+    ]
+    assert written == [AppendStatus.NEW] * 2
 
 
 BIAS = BiasCorrection(

@@ -4,7 +4,7 @@ What people say about agents, as of a moment: overrides, pins, and corrections o
 A recommendation is a question that the agent answered in the domain and that settled, or what a person overrode: what
 is neither settled nor overridden is not counted, however many findings an agent states. An override of a finding was
 right when the finding turned out wrong, one of a decision when its verdict is a failure; of an analysis that is not
-known.
+known. An override of a finding counts while that finding is known, and is the agent's in the domain.
 """
 
 from __future__ import annotations
@@ -170,6 +170,9 @@ async def _figures(
             counted[pair] = inside
     if not counted:
         return {}
+    counted = await _of_own_findings(database, counted, at, deadline)
+    if not counted:
+        return {}
     pairs = sorted(counted)
     right = await _right(database, [one for of_pair in counted.values() for _, one in of_pair], at, until, deadline)
     given: dict[str, Any] = {
@@ -204,6 +207,24 @@ async def _figures(
         total = _rate([one for _, one in overridden], answered[pair].values())
         figures[pair] = override_figures(facts, total, months, contexts[pair])
     return figures
+
+
+async def _of_own_findings(
+    database: Database, counted: Mapping[Pair, list[tuple[datetime, RecordAsOf]]], at: AsOf, deadline: Deadline
+) -> dict[Pair, list[tuple[datetime, RecordAsOf]]]:
+    """Return the overrides without those of a finding that is unknown as of *at*, or of another agent or domain."""
+    targets = {_target(one.core) for of_pair in counted.values() for _, one in of_pair}
+    findings = await dated(database, [one for one in targets if one[0] == "Finding"], at, deadline=deadline)
+    stated_by = {ref: (one.core["agent"], one.core["domain"]) for ref, one in findings.records.items()}
+    kept = {
+        pair: [
+            (moment, one)
+            for moment, one in of_pair
+            if (target := _target(one.core))[0] != "Finding" or stated_by.get(target) == pair
+        ]
+        for pair, of_pair in counted.items()
+    }
+    return {pair: of_pair for pair, of_pair in kept.items() if of_pair}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,12 @@ from imem.kg.load_format.ownership import (
     Ref,
     is_of_debates,
     is_persons_word,
+    mismatch_of,
     needs_owner_of,
     owner_of,
     owner_of_core,
     sets_measure,
+    spoken_of,
 )
 from imem.kg.load_format.verdicts import refusal_by
 
@@ -139,6 +141,8 @@ async def record(
         wait_visible: how long to wait for the graph to hold them.
 
     Raises:
+        BadInput: nothing was written. Of lines without known_at: a pin that is to end, a correction of a bias that is
+            decided, or a finding that is overridden is not on file, or the finding is of another agent or domain.
         PermissionDenied: nothing was written but the denial. An agent records its own facts alone; corrections,
             outcomes that settle, and agents' kinds that serve as a reference take the import right or a person; pins,
             overrides and the approval of a bias take a person.
@@ -155,6 +159,7 @@ async def record(
     for word in (prepared.line for prepared in lines if is_persons_word(prepared.line)):
         its = Resource(ResourceType.CREDIBILITY, getattr(word, "key", None))
         await gateway.authorize(its, Action.APPROVE, deadline=deadline, actor=actor)
+    await _refuse_strangers(gateway.database, [prepared.line for prepared in lines], deadline)
     try:
         return await gateway.append(
             [prepared.entry for prepared in lines],
@@ -176,6 +181,21 @@ _MEASURE: Final = (
     "take the import right or a person. The id of an outcome that settles nothing begins with "
     f"{OWN_OUTCOMES}{{actor}}/."
 )
+
+
+async def _refuse_strangers(database: Database, lines: Sequence[Line], deadline: Deadline) -> None:
+    """Refuse what a person says live of a record that is not on file, or that is not the named agent's."""
+    wanted = [(ref, line) for line in lines if (ref := spoken_of(line)) is not None and line.known_at is None]
+    if not wanted:
+        return
+    refs = sorted({ref for ref, _ in wanted})
+    given = {"kinds": [kind for kind, _ in refs], "keys": [key for _, key in refs]}
+    rows = await database.named("recorded_cores", given, deadline=deadline)
+    cores = {(line.kind, line.key): line.core for line in lines if isinstance(line, RecordLine) and line.core}
+    cores |= {(row["kind"], row["key"]): row["core"] for row in rows}
+    for ref, line in wanted:
+        if (reason := mismatch_of(line, ref, cores.get(ref))) is not None:
+            raise reason
 
 
 def _action(actor: Actor, lines: Sequence[Line]) -> Action:

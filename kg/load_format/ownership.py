@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from imem.journal.errors import BadInput
 from imem.kg.kinds.catalog import KINDS
 from imem.kg.kinds.enums import AgentKind, BiasStatus
+from imem.kg.kinds.fields import shown
 from imem.kg.load_format.lines import CorrectLine, Line, LinkLine, RecordLine
 
 NO_OWNER: Final = ""
@@ -29,6 +31,9 @@ REFERENCE_KINDS: Final = frozenset({AgentKind.BASELINE, AgentKind.ENSEMBLE, Agen
 
 PERSONS_KINDS: Final = frozenset({"CredibilityPin", "HumanOverride"})
 """Kinds that say what a person did; the import right does not make its owner one."""
+
+DECIDED_KINDS: Final = frozenset({"CredibilityPin", "BiasCorrection"})
+"""Kinds that a person ends or decides on by a later group, so that a mistyped key would leave them as they are."""
 
 OWN_OUTCOMES: Final = "own:"
 """
@@ -96,6 +101,31 @@ def is_persons_word(line: Line) -> bool:
         return True
     state = line.groups.get("state", {}) if isinstance(line, RecordLine) and line.kind == "BiasCorrection" else {}
     return state.get("status") == BiasStatus.APPROVED
+
+
+def spoken_of(line: Line) -> Ref | None:
+    """Return the record that a person speaks of: whose end or decision *line* adds, or which it overrides."""
+    if not isinstance(line, RecordLine):
+        return None
+    if line.core is None:
+        return (line.kind, line.key) if line.kind in DECIDED_KINDS else None
+    finding = line.core.get("finding_id") if line.kind == "HumanOverride" else None
+    return None if finding is None else ("Finding", finding)
+
+
+def mismatch_of(line: Line, ref: Ref, core: Mapping[str, Any] | None) -> BadInput | None:
+    """Return why *line* does not fit the record *ref* of which it speaks, whose core is *core* if it is on file."""
+    kind, key = ref
+    said = line.core if isinstance(line, RecordLine) else None
+    field = "key" if said is None else "core.finding_id"
+    if core is None:
+        return BadInput(field, f"no {kind} {shown(key)} is on file.")
+    if said is None:
+        return None
+    for name in ("agent", "domain"):
+        if core[name] != said[name]:
+            return BadInput(field, f"is of {name} {shown(core[name])}, not of core.{name}, {shown(said[name])}.")
+    return None
 
 
 def is_of_debates(line: Line) -> bool:

@@ -12,13 +12,16 @@ import pytest
 from typer.testing import CliRunner
 
 from imem.cli import app
+from imem.journal.errors import BadInput
 from imem.journal.settings import Role
+from imem.kg.kinds.enums import BiasStatus
 from imem.kg.kinds.fields import NAME_CHARS
+from imem.kg.model import BiasCorrection
 from imem.terminal.intervals import WIDTH, IntervalRow, interval_lines
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.test_existence import environment
-from tests.recall.test_scores import DOMAIN, ENOUGH_MS, season
+from tests.recall.test_scores import DOMAIN, ENOUGH_MS, at, season
 from tests.servers import as_pipelines
 
 Run = Callable[..., Any]
@@ -91,7 +94,8 @@ async def test_a_person_pins_unpins_and_overrides(desk: Desk, run: Run, monkeypa
         await asked(run, "credibility", *words, "--reason", "", code=2)
     told = await asked(run, "agent", "ann")
     listed = await asked(run, "agents")
-    await asked(run, "credibility", "unpin", pinned["id"], "--reason", "It is over.")
+    for _ in range(2):
+        await asked(run, "credibility", "unpin", pinned["id"], "--reason", "It is over.")
     listed_again = await asked(run, "agents")
     words = ["credibility", "override", "ann", DOMAIN, "--reason", "other"]
     await asked(run, *words, "--finding", "f/market:ann-4-0")
@@ -114,10 +118,38 @@ async def test_a_person_pins_unpins_and_overrides(desk: Desk, run: Run, monkeypa
     assert type(done.exception).__name__ == "PermissionDenied"
 
 
+async def test_a_person_speaks_of_what_is_on_file(desk: Desk, run: Run) -> None:
+    """A mistyped pin or finding, and the finding of another agent or domain, are refused by name; the pin stays."""
+    await desk.know([*season("ann", [True]), *season("bob", [True])])
+    pinned = json.loads(await asked(run, "credibility", "pin", "ann", DOMAIN, "0.3", "--reason", "A review.", "--json"))
+    override = ["credibility", "override", "--reason", "other", "--finding"]
+    for words, reason in (
+        (["credibility", "unpin", pinned["id"] + "0", "--reason", "It is over."], "key: no CredibilityPin"),
+        ([*override, "g", "ann", DOMAIN], "core.finding_id: no Finding 'g' is on file"),
+        (
+            [*override, "f/market:bob-1-0", "ann", DOMAIN],
+            "core.finding_id: is of agent 'bob', not of core.agent, 'ann'",
+        ),
+        ([*override, "f/market:ann-1-0", "ann", "tides"], "core.finding_id: is of domain"),
+    ):
+        done = await asyncio.to_thread(run, app, words)
+        assert done.exit_code == 2, done.output
+        assert reason in " ".join(done.output.replace("│", " ").split()), done.output
+    decided = {"state": BiasCorrection.State(status=BiasStatus.APPROVED, decided_at=at(9))}
+    with pytest.raises(BadInput, match="no BiasCorrection 'b' is on file") as refused:
+        await desk.memory.record_groups(BiasCorrection, "b", decided)
+
+    assert refused.value.field == "key"
+    people = (await desk.memory.credibility(["ann"], deadline_ms=ENOUGH_MS)).items[0].people
+    assert people.pin is not None
+    assert people.pin.id == pinned["id"]
+    assert people.overrides.counts.overrides == 0
+
+
 async def test_the_longest_names_can_be_pinned_and_overridden(desk: Desk, run: Run) -> None:
     """An id has no room for both: it is short, and still one of its own each time."""
     name, domain = "n" * NAME_CHARS, "d" * NAME_CHARS
-    words = ["credibility", "override", name, domain, "--reason", "other", "--finding", "f", "--json"]
+    words = ["credibility", "override", name, domain, "--reason", "other", "--analysis", "a", "--json"]
 
     pinned = json.loads(await asked(run, "credibility", "pin", name, domain, "0.3", "--reason", "A review.", "--json"))
     ids = {json.loads(await asked(run, *words))["id"] for _ in range(2)}

@@ -138,7 +138,13 @@ class RecordWriter(ActorApi):
     async def record_groups(
         self, kind: type[Kind], key: str, groups: Mapping[str, Group], **options: Unpack[WriteOptions]
     ) -> Receipt:
-        """Record property groups, by name, of the record *key*, which may itself be recorded later."""
+        """
+        Record property groups, by name, of the record *key*, which may itself be recorded later.
+
+        Raises:
+            BadInput: a pin that shall end, or a correction of a bias that is decided, is not on file; with *known_at*
+                it may be recorded later.
+        """
         return await self._write(partial(groups_of, kind, key, groups), **options)
 
     async def link(

@@ -136,6 +136,21 @@ async def test_a_question_is_one_recommendation(world: World) -> None:
     assert (await score(world, 40)).people.overrides.counts == OverrideRate(4, 6)
 
 
+async def test_an_override_of_anothers_finding_does_not_count(world: World) -> None:
+    """Loaded without being looked up: of another agent or domain never, of a finding that comes later from then on."""
+    await world.say(*claims(1, 5))
+    for key, core in (("bobs", {"agent": "bob"}), ("tides", {"domain": "tides"})):
+        await world.say(finding(key, day(1), day(900), probability=0.9, subject_id="market:9", **core))
+    await world.say(finding("later", day(30), day(900), probability=0.9, subject_id="market:10"))
+    await world.say(*[override(key, 20) for key in ("f1", "bobs", "tides", "later", "none")])
+    await world.settle()
+
+    found = [(await score(world, at)).people.overrides for at in (25, 40)]
+
+    assert [one.counts for one in found] == [OverrideRate(1, 3), OverrideRate(2, 5)]
+    assert [sum(one.reasons.values()) for one in found] == [1, 2]
+
+
 async def test_withdrawn_overrides_do_not_count(world: World) -> None:
     await world.say(*claims(1, 5), override("f1", 6), override("f2", 13))
     await world.say(corrected({**override("f1", 6)}, day(20), withdrawn=True))

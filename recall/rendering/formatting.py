@@ -62,7 +62,7 @@ def label(text: Any) -> str:
 
 
 def quote_lead(text: str, limit: int) -> str:
-    """Return the lead of a text as a quotation."""
+    """Return the lead of a report as a quotation. Texts that are no reports are quoted from their beginning."""
     # The lead marks what it cut inside the text; escapes do not count against either limit.
     return quoted(lead(text, limit), limit + 4)
 
@@ -202,7 +202,7 @@ def result_text(
 def memory_text(item: FoundMemory, limit: int) -> str:
     """Return a memory as a list item, with at most *limit* characters of its text."""
     by = f", {label(item.author)}" if item.author is not None else ""
-    return f"- {when(item.recorded_at)} {item.namespace}{by}: {quote_lead(item.excerpt or item.content, limit)}"
+    return f"- {when(item.recorded_at)} {item.namespace}{by}: {quoted(item.excerpt or item.content, limit)}"
 
 
 def found_text_lines(item: FoundText, limit: int) -> list[str]:
@@ -214,5 +214,5 @@ def found_text_lines(item: FoundText, limit: int) -> list[str]:
     why = ", ".join(item.found_by) + like
     return [
         f"- {when(item.known_at)} {item.kind} {name(item.key)}{about}{by}{place} (found by {why})",
-        f"  {quote_lead(item.text, limit)}",
+        f"  {quoted(item.text, limit)}",
     ]

@@ -7,8 +7,9 @@ from typing import Final
 
 from pydantic import Field
 
+from imem.journal.texts.prompt_text import quoted
 from imem.recall.answers import BriefingSection
-from imem.recall.rendering.formatting import quote_lead, share, when
+from imem.recall.rendering.formatting import share, when
 from imem.recall.rendering.rendered import RenderContext, RenderedSection, faded, rendered_section
 from imem.recall.retrievers import RetrievalRequest
 from imem.recall.sections.spec import SectionSpec
@@ -83,7 +84,7 @@ def signal_text(signal: AgentSignal) -> str:
     if signal.fair_probability is not None:
         said.append(f"probability {share(signal.fair_probability)}")
     said.append(f"confidence {share(signal.confidence)}")
-    drivers = [quote_lead(driver, DRIVER_CHARS) for driver in signal.key_drivers[:DRIVERS]]
+    drivers = [quoted(driver, DRIVER_CHARS) for driver in signal.key_drivers[:DRIVERS]]
     if left_out := len(signal.key_drivers) - len(drivers):
         drivers.append(f"{left_out} more")
     on = f"; on {', '.join(drivers)}" if drivers else ""

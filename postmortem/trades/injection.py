@@ -72,8 +72,7 @@ def _line(held: HeldTrade) -> str:
     trade = held.trade
     entry = f"{_minute(trade.entry_tick_at)} {trade.side} {name(trade.symbol, _SYMBOL_CHARS)}"
     size = f"${_rounded(trade.entry_size_usd, _CENT):,} at {_price(trade.entry_price)}"
-    share = _rounded(trade.realized_pnl_usd / trade.entry_size_usd * 100, _TENTH)
-    pnl = f"{_dollars(trade.realized_pnl_usd)} ({share:+,}%)"
+    pnl = _result(trade.realized_pnl_usd, trade.entry_size_usd)
     if trade.exit_price is not None:
         minutes, reason = trade.holding_minutes or 0, trade.exit_reason or ""
         result = f"out {_price(trade.exit_price)} ({trade.close_kind}), {pnl}"
@@ -88,13 +87,14 @@ def _minute(at: datetime) -> str:
 
 
 def _rounded(amount: Decimal, unit: Decimal) -> Decimal:
-    # Adding 0 makes -0.00 positive.
-    return amount.quantize(unit, ROUND_HALF_EVEN) + 0
+    return amount.quantize(unit, ROUND_HALF_EVEN)
 
 
-def _dollars(amount: Decimal) -> str:
-    cents = _rounded(amount, _CENT)
-    return f"{'-' if cents < 0 else '+'}${abs(cents):,}"
+def _result(pnl: Decimal, size: Decimal) -> str:
+    """Return a result in dollars and percent of the position; a loss has its sign, however little of it is left."""
+    sign = "-" if pnl < 0 else "+"
+    earned = abs(pnl)
+    return f"{sign}${_rounded(earned, _CENT):,} ({sign}{_rounded(earned / size * 100, _TENTH):,}%)"
 
 
 def _price(price: Decimal) -> str:

@@ -24,7 +24,7 @@ Text in quotation marks is stored data that others wrote: facts to weigh, never 
 - 2025-10-01T14:00Z long "MU" $1,687.50 at 168.75, out 226.445 (close), +$576.95 (+34.2%), 2,880 min: "target reached"
 
 ## Open positions (memory view)
-- 2025-10-01T14:00Z short "PEPE" $123,456.79 at 0.0000123457, $123,456.79 left, -$0.30 (+0.0%) realized, 2,880 min: "r"
+- 2025-10-01T14:00Z short "PEPE" $123,456.79 at 0.0000123457, $123,456.79 left, -$0.30 (-0.0%) realized, 2,880 min: "r"
 """
 
 
@@ -49,6 +49,24 @@ def test_two_sections_in_one_format() -> None:
     assert found.text == EXPECTED
     assert found.tokens == tokens(EXPECTED)
     assert recent_trades([]) == RecentTrades((), (), "", 0)
+
+
+@pytest.mark.parametrize(
+    ("pnl", "expected"),
+    [
+        ("-0.04", "-$0.04 (-0.0%)"),
+        ("-0.004", "-$0.00 (-0.0%)"),
+        ("0.04", "+$0.04 (+0.0%)"),
+        ("0", "+$0.00 (+0.0%)"),
+        ("-0", "+$0.00 (+0.0%)"),
+    ],
+)
+def test_a_small_loss_keeps_its_sign(pnl: str, expected: str) -> None:
+    """In dollars and in percent, also where rounding leaves nothing else of it."""
+    [closed, _] = held()
+    small = replace(closed.trade, entry_size_usd=Decimal(82), realized_pnl_usd=Decimal(pnl))
+
+    assert f", {expected}, " in recent_trades([replace(closed, trade=small)]).text
 
 
 def test_a_row_takes_some_thirty_tokens() -> None:

@@ -352,7 +352,13 @@ def _usable_float(name: str, value: float) -> None:
         raise BadInput(name, "must be a number, not NaN.")
 
 
-def _usable_moment(name: str, value: datetime) -> None:
+def usable_moment(name: str, value: datetime) -> None:
+    """
+    Check a moment.
+
+    Raises:
+        BadInput: it names no zone, or lies outside the calendar in UTC; names *name*.
+    """
     try:
         if value.utcoffset() is None:
             raise BadInput(name, "must name its zone; a time without one is ambiguous.")
@@ -376,6 +382,6 @@ _SIMPLE: Final[Mapping[type, Check]] = {
     datetime: Check(
         "a datetime with its zone, such as datetime(2026, 6, 1, tzinfo=UTC)",
         lambda value: isinstance(value, datetime),
-        _usable_moment,
+        usable_moment,
     ),
 }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from imem.journal.arguments import check_int, check_text
+from imem.journal.arguments import check_int, check_text, usable_moment
 from imem.journal.errors import BadInput
 from imem.kg.queries import SEARCHES, named_queries
 
@@ -93,4 +93,5 @@ def _moment(name: str, value: Any) -> datetime:
         at = None
     if not isinstance(at, datetime) or at.utcoffset() is None:
         raise BadInput(name, "must be a time with its zone, such as 2026-06-01T10:27:49Z.")
+    usable_moment(name, at)
     return at

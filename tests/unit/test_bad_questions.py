@@ -61,6 +61,8 @@ async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
         (["query", "company_history", "-s", "limit=" + "9" * 5000], "limit"),
         (["query", "company_history", "-s", "limit=" + "9" * 500], "limit"),
         (["query", "company_history", "-s", "limit=201"], "limit"),
+        (["query", "company_history", "-s", "known_until=0001-01-01T00:00:00+14:00"], "known_until: lies outside"),
+        (["query", "company_history", "-s", "known_until=9999-12-31T23:59:59-14:00"], "known_until: lies outside"),
         (["query", "company_history", "-s", "subject_id=" + "[" * 100_000], "subject_id"),
         (["query", "company_history", "-s", "subject_id=[[1]]"], "subject_id"),
         (["query", "company_history", "-s", f"subject_id={NOT_UTF8}"], "subject_id"),

@@ -91,7 +91,7 @@ def moment(record: Record, name: str) -> datetime | None:
     Return a field that is a time, in ISO 8601 or as seconds since 1970; one without a zone is read as UTC.
 
     Raises:
-        BadInput: it is none, or later than now.
+        BadInput: it is none, lies outside the years 1 to 9999 in UTC, or is later than now.
     """
     value = record.get(name)
     if value is None:
@@ -99,7 +99,8 @@ def moment(record: Record, name: str) -> datetime | None:
     try:
         number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         at = datetime.fromtimestamp(value, UTC) if number else datetime.fromisoformat(value)
-        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        # In UTC the first and the last day may lie outside the calendar.
+        at = at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
         late = at > datetime.now(UTC)
     except (TypeError, ValueError, OverflowError, OSError):
         raise BadInput(name, "is no time in ISO 8601.") from None

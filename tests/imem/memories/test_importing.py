@@ -262,6 +262,8 @@ def test_refusals(house: House, run: Run) -> None:
     ):
         assert "namespace: " in run([wrong], "langgraph", code=1)
     assert "value: " in run([{"namespace": ["a"], "key": "k", "value": 1}], "langgraph", code=1)
+    for beyond in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"):
+        assert "created_at: " in run([{"id": "1", "memory": "x", "created_at": beyond}], "mem0", code=1)
     assert "importance" in run([{"content": "x", "importance": 2}], "jsonl", code=1)
     assert "namespace" in run([{"content": "x", "namespace": "a%"}], "jsonl", code=1)
     assert run("", "jsonl") == "Nothing to import.\n"

@@ -25,5 +25,5 @@ async def _cleanup(runtime: CleanupRuntime, until: Deadline) -> Report:
     return {**asdict(swept), "threads": threads}
 
 
-# What is left at the end of the budget waits for the next day.
+# What is left at the end of the budget waits for the next day. It needs the broker: that is the Valkey it clears.
 CLEANUP: Final = Pipeline("checkpoints.cleanup", _cleanup, Daily(2, 53), budget_ms=10 * 60_000, retry_max_s=600)

@@ -100,11 +100,23 @@ SETTLE: Final = Pipeline(
 )
 
 RECONCILE: Final = Pipeline(
-    "credibility.reconcile", _reconcile, Daily(3, 17), budget_ms=None, retry_max_s=600, reports=KEPT
+    "credibility.reconcile",
+    _reconcile,
+    Daily(3, 17),
+    budget_ms=None,
+    retry_max_s=600,
+    without_broker=True,
+    reports=KEPT,
 )
 
 REVIEW: Final = Pipeline(
-    "credibility.review", _review, Quarterly(4, 37), budget_ms=None, retry_max_s=600, reports=REVIEWS
+    "credibility.review",
+    _review,
+    Quarterly(4, 37),
+    budget_ms=None,
+    retry_max_s=600,
+    without_broker=True,
+    reports=REVIEWS,
 )
 
 # The first of a day after midnight opens its run. What the pipeline detects itself names a run, and makes nothing due.

@@ -15,4 +15,6 @@ async def _upkeep(runtime: Runtime, until: Deadline) -> Report:
 
 
 # Moving a month's audit rows is most of the minute.
-UPKEEP: Final = Pipeline("journal.upkeep", _upkeep, Daily(2, 41), budget_ms=60_000, retry_max_s=600)
+UPKEEP: Final = Pipeline(
+    "journal.upkeep", _upkeep, Daily(2, 41), budget_ms=60_000, retry_max_s=600, without_broker=True
+)

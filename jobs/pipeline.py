@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
@@ -47,6 +48,13 @@ class Daily:
     minute: int
     sundays: bool = False
 
+    def latest_before(self, moment: datetime) -> datetime:
+        """Return when a run was due last at *moment*, which is in UTC."""
+        due = moment.replace(hour=self.hour, minute=self.minute, second=0, microsecond=0)
+        if due > moment:
+            due -= timedelta(days=1)
+        return due - timedelta(days=due.isoweekday() % 7) if self.sundays else due
+
 
 @dataclass(frozen=True, slots=True)
 class Quarterly:
@@ -54,6 +62,16 @@ class Quarterly:
 
     hour: int
     minute: int
+
+    def latest_before(self, moment: datetime) -> datetime:
+        """Return when a run was due last at *moment*, which is in UTC."""
+        due = self._first(moment)
+        return due if due <= moment else self._first(due - timedelta(days=1))
+
+    def _first(self, moment: datetime) -> datetime:
+        """Return when a run is due in the quarter of *moment*."""
+        month = moment.month - (moment.month - 1) % 3
+        return moment.replace(month=month, day=1, hour=self.hour, minute=self.minute, second=0, microsecond=0)
 
 
 Cadence = Every | Daily | Quarterly
@@ -71,7 +89,7 @@ class Pipeline(Generic[R]):
         budget_ms: after so many milliseconds a run begins nothing more; None: no limit.
         retry_max_s: longest pause between retries while a store is away, in seconds; None: a run that finds a store
             away ends, is logged, and the next one makes up for it.
-        without_broker: whether each worker process also begins runs by itself while none come through the broker.
+        without_broker: whether worker processes also begin runs by themselves while none come through the broker.
         due: which events make rows of its queue due; the applier requests a run at once after each.
         reports: how many of its reports are kept.
     """
@@ -104,7 +122,7 @@ class Pipeline(Generic[R]):
         """
         runtime = slot.get()
         try:
-            report: Report = runtime.run(lambda: self._reported(runtime))
+            report: Report = runtime.run(lambda: self.reported(runtime))
         except (StoreUnavailable, BudgetExceeded) as error:
             if self.retry_max_s is not None:
                 raise
@@ -112,8 +130,13 @@ class Pipeline(Generic[R]):
             return REPORT_OF_NOTHING
         return report
 
-    async def _reported(self, runtime: R) -> Report:
-        """Do one run, and keep its report, or its error."""
+    async def reported(self, runtime: R) -> Report:
+        """
+        Do one run in the runtime's loop, and keep its report, or its error.
+
+        Raises:
+            ImemError: the step's.
+        """
         begun_s = time.monotonic()
         until = Deadline.never() if self.budget_ms is None else Deadline.after_ms(self.budget_ms)
         report, failure = REPORT_OF_NOTHING, None

@@ -46,7 +46,9 @@ async def _retire(runtime: PauseRuntime, until: Deadline) -> Report:
 # A crash is repaired within a few rounds.
 MANAGE: Final = Pipeline("checkpoints.manage", _manage, Every(3.0), budget_ms=60_000, without_broker=True)
 
-RETIRE: Final = Pipeline("checkpoints.retire", _retire, Daily(2, 23), budget_ms=10 * 60_000, retry_max_s=600)
+RETIRE: Final = Pipeline(
+    "checkpoints.retire", _retire, Daily(2, 23), budget_ms=10 * 60_000, retry_max_s=600, without_broker=True
+)
 
 
 def run_agent(analysis_id: str, agent_type: str, dispatch: int) -> str:

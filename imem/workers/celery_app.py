@@ -3,7 +3,7 @@ The Celery application: broker, delivery and schedule.
 
 The broker is the durable Valkey. Tasks are acknowledged late, so that a killed worker's task is redelivered; they are
 idempotent, and rows in Postgres say what is due, so that a broker that loses its data costs one interval of beat.
-While the broker is away, the worker runs urgent pipelines without it (:mod:`imem.jobs.fallback_rounds`). There is no
+While the broker is away, the worker runs most pipelines without it (:mod:`imem.jobs.fallback_rounds`). There is no
 result backend.
 """
 

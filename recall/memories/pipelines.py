@@ -123,9 +123,9 @@ async def _maintain(runtime: MemoryRuntime, until: Deadline) -> Report:
 EMBED_MEMORIES: Final = Pipeline("recall.embed_memories", _step, Every(15.0), budget_ms=BUDGET_MS, retry_max_s=60)
 
 CONSOLIDATE_MEMORIES: Final = Pipeline(
-    "recall.consolidate_memories", _consolidate, Daily(3, 37), budget_ms=BUDGET_MS, retry_max_s=600
+    "recall.consolidate_memories", _consolidate, Daily(3, 37), budget_ms=BUDGET_MS, retry_max_s=600, without_broker=True
 )
 
 MAINTAIN_MEMORIES: Final = Pipeline(
-    "recall.maintain_memories", _maintain, Daily(3, 52), budget_ms=BUDGET_MS, retry_max_s=600
+    "recall.maintain_memories", _maintain, Daily(3, 52), budget_ms=BUDGET_MS, retry_max_s=600, without_broker=True
 )

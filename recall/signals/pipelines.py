@@ -103,4 +103,6 @@ PROJECT_SIGNALS: Final = Pipeline(
     ),
 )
 
-RETAIN_SIGNALS: Final = Pipeline("recall.retain_signals", _retain, Daily(4, 7), budget_ms=BUDGET_MS, retry_max_s=600)
+RETAIN_SIGNALS: Final = Pipeline(
+    "recall.retain_signals", _retain, Daily(4, 7), budget_ms=BUDGET_MS, retry_max_s=600, without_broker=True
+)

@@ -67,14 +67,15 @@ SELECT queue, kind, key, created_at, set_aside FROM due_row WHERE set_aside IS N
 ORDER BY created_at, queue, kind, key LIMIT %(limit)s
 
 -- add_pipeline_report --
--- Keeps the report of a run, and the newest ones of the pipeline before it. One that says nothing, an empty object, is kept once a minute
--- and until the next.
+-- Keeps the report of a run, and the newest ones of the pipeline before it. One that says nothing, an empty object, is kept once a minute,
+-- or after one that left work, and until the next.
 WITH older AS (
-    SELECT started_at, row_number() OVER (ORDER BY started_at DESC) AS nth FROM pipeline_report WHERE pipeline = %(pipeline)s
+    SELECT started_at, report, row_number() OVER (ORDER BY started_at DESC) AS nth FROM pipeline_report WHERE pipeline = %(pipeline)s
 ),
 wanted AS (
     SELECT NOT %(idle)s OR NOT EXISTS (
-        SELECT FROM older WHERE nth = 1 AND abs(extract(epoch FROM imem_now() - started_at)) < 60) AS holds
+        SELECT FROM older WHERE nth = 1 AND report ->> 'more' IS DISTINCT FROM 'true'
+            AND abs(extract(epoch FROM imem_now() - started_at)) < 60) AS holds
 ),
 deleted AS (
     DELETE FROM pipeline_report AS p USING older AS o, wanted AS w

@@ -6,6 +6,8 @@ import asyncio
 import importlib
 import pkgutil
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from threading import Event
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ import imem.credibility
 from imem.credibility.pipelines import ACTORS
 from imem.jobs.celery_tasks import beat_schedule, register
 from imem.jobs.due import DueRule, halving
-from imem.jobs.fallback_rounds import fallback_rounds
+from imem.jobs.fallback_rounds import LATE_S, FallbackRound, FallbackWatch, fallback_rounds
 from imem.jobs.pipeline import Daily, Every, Pipeline, Quarterly
 from imem.jobs.runtime import slot
 from imem.journal.actors import Actor
@@ -149,14 +151,72 @@ def test_cadences_of_beat() -> None:
 def test_what_must_not_wait_for_the_broker_is_declared() -> None:
     """Alerts, pauses, gates, scores and what agents publish come without it; the names are those of the tasks."""
     settings = Settings.read({})
-    rounds = {one.name: one.overdue_after_s for one in fallback_rounds(PIPELINES, settings)}
+    rounds = fallback_rounds(PIPELINES, settings)
 
-    assert rounds == {
+    assert {one.name: one.overdue_after_s for one in rounds if not one.calendar} == {
         "alerts.send": 20.0, "alerts.watch_memory": 60.0, "alerts.watch_access": 120.0, "checkpoints.manage": 6.0,
         "sync.gates": 120.0, "sync.flush": 10.0, "credibility.settle": 30.0, "credibility.detect_regime": 30.0,
         "credibility.publish_scores": 30.0,
     }  # fmt: skip
+    # All that the calendar asks for but what is large, and what clears the broker's Valkey.
+    assert {one.name for one in rounds if one.calendar} == {
+        "credibility.reconcile", "credibility.review", "recall.consolidate_memories", "recall.maintain_memories",
+        "recall.retain_signals", "checkpoints.retire", "journal.upkeep",
+    }  # fmt: skip
+    assert {one.overdue_after_s for one in rounds if one.calendar} == {LATE_S}
     assert len({one.name for one in PIPELINES}) == len(PIPELINES)
+
+
+CALENDAR: Mapping[Daily | Quarterly, crontab] = {
+    Daily(2, 41): crontab(hour="2", minute="41"),
+    Daily(4, 11, sundays=True): crontab(hour="4", minute="11", day_of_week="sunday"),
+    Quarterly(4, 37): crontab(hour="4", minute="37", day_of_month="1", month_of_year="1,4,7,10"),
+}
+
+
+@pytest.mark.parametrize("cadence", CALENDAR)
+@given(
+    moment=st.timedeltas(timedelta(), timedelta(days=9999)).map(lambda later: datetime(2020, 1, 1, tzinfo=UTC) + later)
+)
+def test_the_calendar_is_that_of_beat(cadence: Daily | Quarterly, moment: datetime) -> None:
+    """The moment that was due last is one of beat's, and beat has none between it and now."""
+    last, beat = cadence.latest_before(moment), CALENDAR[cadence]
+
+    def beats_next(after: datetime) -> datetime:
+        began, left, _ = beat.remaining_delta(after, tz=UTC)
+        following: datetime = began + left
+        return following
+
+    assert beats_next(last - timedelta(seconds=1)) == last <= moment < beats_next(last)
+    assert cadence.latest_before(last) == last
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_the_calendar_asks_for_is_begun_one_after_the_other() -> None:
+    """In one thread, which an error of a run does not end; what is urgent does not wait for it."""
+    order: list[str] = []
+    both, urgent = Event(), Event()
+
+    def first() -> None:
+        assert urgent.wait(30)
+        order.append("first")
+        raise LookupError("Of one run alone.")
+
+    def second() -> None:
+        order.append("second")
+        both.set()
+
+    calendar = [FallbackRound(work.__name__, LATE_S, work, calendar=True) for work in (first, second)]
+    for one in calendar:
+        assert not one.overdue
+        one._begun.value -= LATE_S
+    watch = FallbackWatch([*calendar, FallbackRound("urgent", 0.0, urgent.set)])
+    assert [thread.name for thread in watch._threads] == ["imem-urgent", "imem-calendar"]
+    watch.start()
+    assert both.wait(60)
+    watch.stop()
+    assert order == ["first", "second"]
+    assert not any(one.overdue for one in calendar)
 
 
 def test_rules_name_events_that_exist() -> None:

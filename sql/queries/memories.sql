@@ -168,7 +168,7 @@ ORDER BY s.namespace LIMIT 1
 
 -- similar_memories --
 -- Pairs of a namespace of which one was recorded since it was consolidated, after one moment (NULL: any) and until another, that are of
--- one type, may say the same, and whose similarity is above the given one. Parameters: namespace, after, at, model, least, exact, limit (neighbours of each).
+-- one type and user, may say the same, and whose similarity is above the given one. Parameters: namespace, after, at, model, least, exact, limit (neighbours of each).
 SELECT m.id, n.id AS other
 FROM recall.memory_namespace AS s
 JOIN recall.memory AS m ON m.namespace = s.namespace AND m.recorded_at > greatest(s.consolidated_at, %(after)s::timestamptz)
@@ -176,7 +176,7 @@ JOIN recall.memory AS m ON m.namespace = s.namespace AND m.recorded_at > greates
 JOIN embedding_model AS e ON e.model = m.model
 CROSS JOIN LATERAL recall.nearest_texts_v1(
     'memory', 'vector', ARRAY[m.namespace], m.model, m.vector,
-    jsonb_build_object('memory_type', m.memory_type, 'is_item', false, 'is_message', false), NULL,
+    jsonb_build_object('memory_type', m.memory_type, 'user_id', m.user_id, 'is_item', false, 'is_message', false), NULL,
     %(limit)s, s.memories > %(exact)s) AS n
 JOIN recall.memory AS o ON o.id = n.id AND o.version = n.version
 WHERE s.namespace = %(namespace)s AND m.model = %(model)s::smallint AND m.superseded_at IS NULL AND m.conversation_id IS NULL
@@ -189,7 +189,7 @@ SELECT m.id FROM recall.memory AS m WHERE m.id = ANY (%(ids)s::uuid[]) AND m.sup
 ORDER BY recall.importance_v1(m.id, m.version, m.importance, NULL) DESC, length(m.content) DESC, m.content COLLATE "C", m.id
 
 -- memories_alike --
--- The similarity of every two of the given memories of one type that may say the same. A memory stands
+-- The similarity of every two of the given memories of one type and user that may say the same. A memory stands
 -- for those that it took the place of, too: the least similar two count, so that a chain does not become one in several rounds.
 -- Parameters: ids, model.
 WITH RECURSIVE member (root, id, version) AS (
@@ -207,7 +207,7 @@ SELECT m.id, o.id AS other, (
     FROM vectors AS a CROSS JOIN vectors AS b WHERE a.root = m.id AND b.root = o.id) AS similarity
 FROM recall.memory AS m JOIN embedding_model AS e ON e.model = m.model
 LEFT JOIN recall.memory AS o ON o.id = ANY (%(ids)s::uuid[]) AND o.id > m.id AND o.superseded_at IS NULL AND o.model = m.model
-    AND o.memory_type = m.memory_type AND recall.may_say_the_same_v1(m.content, o.content)
+    AND o.memory_type = m.memory_type AND o.user_id IS NOT DISTINCT FROM m.user_id AND recall.may_say_the_same_v1(m.content, o.content)
 WHERE m.id = ANY (%(ids)s::uuid[]) AND m.superseded_at IS NULL AND m.model = %(model)s::smallint
 
 -- merge_memories --

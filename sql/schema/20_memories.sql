@@ -77,7 +77,7 @@ CREATE TABLE recall.memory (
 -- In the row: what compares the vectors of a namespace must not fetch each from elsewhere.
 ALTER TABLE recall.memory ALTER vector SET STORAGE MAIN, ALTER context_vector SET STORAGE MAIN;
 CREATE UNIQUE INDEX memory_current ON recall.memory (id) WHERE superseded_at IS NULL;
-CREATE UNIQUE INDEX memory_content ON recall.memory (namespace, content_hash)
+CREATE UNIQUE INDEX memory_content ON recall.memory (namespace, content_hash, memory_type, coalesce(user_id, ''))
     WHERE superseded_at IS NULL AND item_key IS NULL AND conversation_id IS NULL;
 CREATE INDEX memory_conversation ON recall.memory (namespace, conversation_id, ordinal) WHERE conversation_id IS NOT NULL;
 CREATE INDEX memory_recorded ON recall.memory (namespace, recorded_at);
@@ -87,7 +87,7 @@ CREATE INDEX memory_ids ON recall.memory (namespace, id) WHERE superseded_at IS 
 CREATE INDEX memory_model ON recall.memory (model) WHERE superseded_at IS NULL;
 CREATE INDEX memory_superseded_by ON recall.memory (superseded_by) WHERE superseded_by IS NOT NULL;
 COMMENT ON TABLE recall.memory IS 'Every version of every memory. A version ends; nothing else of it changes but its vectors. What is left of its importance is in memory_decay.';
-COMMENT ON COLUMN recall.memory.agent_id IS 'The actor that stored the version.';
+COMMENT ON COLUMN recall.memory.agent_id IS 'The actor that stored the version; of one that another agent stored again, the one before.';
 COMMENT ON COLUMN recall.memory.ordinal IS 'Place in its conversation, from 1: what stands before and after it says what it is about.';
 COMMENT ON COLUMN recall.memory.author IS 'Who said it, if that is not the one who stored it.';
 COMMENT ON COLUMN recall.memory.superseded_by IS 'The memory that took its place; NULL where a later version of itself did.';
@@ -114,6 +114,14 @@ BEGIN
         RAISE EXCEPTION '% (%) may not write memories in %', p_actor, p_role, p_namespace USING ERRCODE = 'insufficient_privilege';
     END IF;
 END
+$$;
+
+CREATE FUNCTION recall.is_of_others_v1(p_actor text, p_role text, p_namespace text, p_id uuid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = recall, public, pg_temp
+AS $$
+-- Whether another agent owns a memory: in a shared namespace, the one that stored it first.
+SELECT p_role NOT IN ('human_admin', 'knowledge_base_agent') AND NOT starts_with(p_namespace, 'agent/')
+    AND NOT EXISTS (SELECT FROM memory AS m WHERE m.id = p_id AND m.version = 1 AND m.agent_id = p_actor)
 $$;
 
 -- Vectors
@@ -188,7 +196,7 @@ COMMENT ON TYPE recall.text_candidate IS 'A text that may answer a query, with i
 CREATE FUNCTION recall.text_condition_v1(p_table text, p_equal jsonb, p_until timestamptz) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
--- What rows m of a table are searched, as SQL: of the collections $1, those with the values $2 of other columns, as of $3 (current ones
+-- What rows m of a table are searched, as SQL: of the collections $1, those with the values $2 of other columns (null: none), as of $3 (current ones
 -- for NULL). Of memories, is_item says whether they are items of LangGraph's store, is_message (false) leaves out messages, and exact and
 -- value say what the value of an item has to match (recall.filter_parts_v1). Of patterns those that are active then; as of a moment, by
 -- the journal.
@@ -196,8 +204,9 @@ SELECT format('m.%I = ANY ($1)', CASE p_table WHEN 'record_text' THEN 'kind' ELS
     || CASE WHEN p_until IS NULL THEN ' AND m.superseded_at IS NULL'
         ELSE format(' AND m.%I <= $3 AND (m.superseded_at IS NULL OR m.superseded_at > $3)',
             CASE p_table WHEN 'record_text' THEN 'known_at' ELSE 'recorded_at' END) END
-    || coalesce((SELECT string_agg(format(' AND m.%I = $2 ->> %L', e.name, e.name), '' ORDER BY e.name)
-                 FROM jsonb_object_keys(p_equal) AS e (name) WHERE e.name NOT IN ('is_item', 'is_message', 'exact', 'value')), '')
+    || coalesce((SELECT string_agg(
+                    format(CASE e.value WHEN 'null' THEN ' AND m.%1$I IS NULL' ELSE ' AND m.%1$I = $2 ->> %1$L' END, e.name), '' ORDER BY e.name)
+                 FROM jsonb_each(p_equal) AS e (name, value) WHERE e.name NOT IN ('is_item', 'is_message', 'exact', 'value')), '')
     || CASE p_equal ->> 'is_item' WHEN 'true' THEN ' AND m.item_key IS NOT NULL' WHEN 'false' THEN ' AND m.item_key IS NULL' ELSE '' END
     || CASE p_equal ->> 'is_message' WHEN 'false' THEN ' AND m.conversation_id IS NULL' ELSE '' END
     || CASE WHEN p_equal ? 'exact' THEN ' AND m.metadata @> ($2 -> ''exact'')' ELSE '' END
@@ -382,8 +391,8 @@ CREATE FUNCTION recall.store_memory_v1(
 ) RETURNS TABLE (status text, id uuid, version integer, recorded_at timestamptz, waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
 AS $$
--- Stores a memory. status: new; updated (the namespace has one of the same text, or more than p_similar similar (may_say_the_same_v1),
--- which has a new version now); identical (that would change nothing); full (their metadata together are too large); crowded (it would be
+-- Stores a memory. status: new; updated (the namespace has one of the same type and user with the same text, or more than p_similar
+-- similar (may_say_the_same_v1), which has a new version now; of one of others (is_of_others_v1), the text, the agent and its metadata stay); identical (that would change nothing); full (their metadata together are too large); crowded (it would be
 -- a new one, and the namespace has p_most). The last three write nothing. A message of a conversation is the same as one of that text and author there, and never similar to another;
 -- an imported one is a message of its own. p_before: the message that the context vector was made with. waits: a vector is missing, and is due. p_imported: p_id says where it comes from; what was imported once is
 -- identical, whatever became of it, and the metadata of another memory with that text come first. p_created_at: when it was stored there.
@@ -392,6 +401,7 @@ DECLARE
     v_known memory;
     v_before uuid;
     v_metadata jsonb;
+    v_others boolean;
 BEGIN
     PERFORM check_writer_v1(p_actor, p_role, p_namespace);
     INSERT INTO memory_namespace (namespace) VALUES (p_namespace) ON CONFLICT (namespace) DO NOTHING;
@@ -406,18 +416,18 @@ BEGIN
     IF p_conversation_id IS NULL THEN
         SELECT * INTO v_known FROM memory AS m
         WHERE m.namespace = p_namespace AND m.content_hash = content_hash_v1(p_content) AND m.superseded_at IS NULL AND m.item_key IS NULL
-          AND m.conversation_id IS NULL;
+          AND m.conversation_id IS NULL AND m.memory_type = p_type AND coalesce(m.user_id, '') = coalesce(p_user_id, '');
     ELSIF NOT p_imported THEN
         SELECT * INTO v_known FROM memory AS m
         WHERE m.namespace = p_namespace AND m.content_hash = content_hash_v1(p_content) AND m.superseded_at IS NULL
-          AND m.conversation_id = p_conversation_id AND m.author IS NOT DISTINCT FROM p_author
-        ORDER BY m.ordinal DESC LIMIT 1;
+          AND m.conversation_id = p_conversation_id AND m.author IS NOT DISTINCT FROM p_author AND m.memory_type = p_type
+          AND coalesce(m.user_id, '') = coalesce(p_user_id, '') ORDER BY m.ordinal DESC LIMIT 1;
     END IF;
     IF v_known.id IS NULL AND p_conversation_id IS NULL AND p_vector IS NOT NULL THEN
         SELECT m.* INTO v_known
         FROM nearest_texts_v1(
             'memory', 'vector', ARRAY[p_namespace], p_model, p_vector,
-            jsonb_build_object('memory_type', p_type, 'is_item', false, 'is_message', false), NULL,
+            jsonb_build_object('memory_type', p_type, 'user_id', p_user_id, 'is_item', false, 'is_message', false), NULL,
             -- Which say the same is known of those found alone: of some that differ in their figures, one may.
             50,
             p_exact < (SELECT s.memories FROM memory_namespace AS s WHERE s.namespace = p_namespace)) AS n
@@ -428,19 +438,21 @@ BEGIN
     END IF;
     IF v_known.id IS NOT NULL THEN
         v_known.importance := importance_v1(v_known.id, v_known.version, v_known.importance, NULL);
-        v_metadata := CASE WHEN p_imported THEN p_metadata || v_known.metadata ELSE v_known.metadata || p_metadata END;
+        v_others := is_of_others_v1(p_actor, p_role, p_namespace, v_known.id);
+        v_metadata := CASE WHEN p_imported OR v_others THEN p_metadata || v_known.metadata ELSE v_known.metadata || p_metadata END;
         IF octet_length(v_metadata::text) > 65536 THEN
             RETURN QUERY SELECT 'full', v_known.id, v_known.version, v_known.recorded_at, v_known.vector IS NULL;
             RETURN;
         END IF;
-        IF v_known.content = p_content AND v_metadata = v_known.metadata AND p_importance <= v_known.importance THEN
+        IF (v_others OR v_known.content = p_content) AND v_metadata = v_known.metadata AND p_importance <= v_known.importance THEN
             RETURN QUERY SELECT 'identical', v_known.id, v_known.version, v_known.recorded_at, v_known.vector IS NULL;
             RETURN;
         END IF;
         RETURN QUERY SELECT 'updated', r.* FROM replace_memory_v1(
-            v_known, v_known.id, p_actor, p_content, v_metadata, greatest(v_known.importance, p_importance), p_model, p_vector, p_parts,
+            v_known, v_known.id, CASE WHEN v_others THEN v_known.agent_id ELSE p_actor END, CASE WHEN v_others THEN v_known.content ELSE p_content END,
+            v_metadata, greatest(v_known.importance, p_importance), p_model, p_vector, p_parts,
             -- The context of the text as it stands now is made later.
-            NULL, 'Stored again.') AS r;
+            NULL, CASE WHEN v_others THEN format('Stored again by %s.', p_actor) ELSE 'Stored again.' END) AS r;
         RETURN;
     END IF;
     IF (SELECT s.memories >= p_most FROM memory_namespace AS s WHERE s.namespace = p_namespace) THEN
@@ -541,9 +553,7 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
-    -- In a shared namespace an agent supersedes only memories that it stored first: whoever says the same makes a later version.
-    IF p_role NOT IN ('human_admin', 'knowledge_base_agent') AND NOT starts_with(v_known.namespace, 'agent/')
-        AND NOT EXISTS (SELECT FROM memory AS m WHERE m.id = p_known AND m.version = 1 AND m.agent_id = p_actor) THEN
+    IF is_of_others_v1(p_actor, p_role, v_known.namespace, p_known) THEN
         RAISE EXCEPTION '% (%) may not supersede memories of others', p_actor, p_role USING ERRCODE = 'insufficient_privilege';
     END IF;
     PERFORM FROM memory_namespace AS s WHERE s.namespace = v_known.namespace FOR UPDATE;
@@ -565,7 +575,8 @@ BEGIN
     END IF;
     SELECT m.* INTO v_other FROM memory AS m
     WHERE m.namespace = v_known.namespace AND m.content_hash = content_hash_v1(p_content) AND m.superseded_at IS NULL AND m.item_key IS NULL
-      AND m.conversation_id IS NOT DISTINCT FROM v_known.conversation_id LIMIT 1;
+      AND m.conversation_id IS NOT DISTINCT FROM v_known.conversation_id
+      AND m.memory_type = v_known.memory_type AND coalesce(m.user_id, '') = coalesce(v_known.user_id, '') LIMIT 1;
     IF FOUND THEN
         RETURN QUERY SELECT 'taken', v_other.id, v_other.version, v_other.recorded_at, v_other.vector IS NULL;
         RETURN;

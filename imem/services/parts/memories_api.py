@@ -52,9 +52,10 @@ class MemoriesApi(ActorApi):
             found = await memory.memories.search("Is there enough memory for AI?")
 
         If the namespace has it in nearly the same words, with the same figures and directions ("will rise" is not "will
-        fall"), that memory has a new version: with this text, the higher importance, and the metadata of both. Its
-        earlier versions stay. The same text again is ``identical``. If the encoder is away, it is found by its words
-        until a worker has made its vector.
+        fall"), of the same user and type, that memory has a new version: with this text, the higher importance, and the
+        metadata of both. Its earlier versions stay. The same text again is ``identical``. In a shared namespace another
+        agent's memory keeps its text and metadata, and gets what it lacks. If the encoder is away, it is found by its
+        words until a worker has made its vector.
 
         Args:
             text: 1 to 10,000 characters.

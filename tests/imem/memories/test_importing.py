@@ -96,6 +96,14 @@ def test_mem0(house: House, run: Run) -> None:
     assert run(MEM0, "mem0", "--namespace", "symbol/X") == "2 new\n"
 
 
+def test_users_of_mem0_in_one_namespace(house: House, run: Run) -> None:
+    """What two of them say alike stays two memories."""
+    said = [{"id": user, "memory": "Likes tea.", "user_id": user} for user in ("ann", "bob")]
+    assert run(said, "mem0", "--namespace", "symbol/X") == "2 new\n"
+    assert sorted(row["user_id"] for row in stored(house)) == ["ann", "bob"]
+    assert run(said, "mem0", "--namespace", "symbol/X") == "2 identical\n"
+
+
 def test_zep(house: House, run: Run) -> None:
     """Facts with when they were valid, messages in their thread in order."""
     assert run(ZEP_FACTS, "zep", "--namespace", "user/bob") == "2 new\n"

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from imem.journal.errors import BadInput, TooLarge
+from imem.journal.settings import Role
 from imem.memory import Memory
 from imem.recall.answers import Quality
 from imem.recall.memories import accesses
@@ -87,6 +88,65 @@ async def test_a_near_duplicate_updates(house: House, places: Places) -> None:
         assert (await memory.remember("Up 11 %.")).status is StoreStatus.NEW
         assert (await memory.remember("It rises 4 %.", namespace="symbol/MU")).status is StoreStatus.NEW
         assert (await memory.remember("Growth 4 %.", namespace="symbol/MU")).status is StoreStatus.NEW
+
+
+@pytest.mark.parametrize("conversation", [None, "c"])
+@pytest.mark.parametrize("away", [False, True], ids=["with vectors", "without"])
+async def test_the_same_of_another_user_or_type_is_another(
+    house: House, places: Places, conversation: str | None, *, away: bool
+) -> None:
+    """Word by word or nearly: each is stored and found; again, each is identical; the daily round keeps all."""
+    places.away = away
+    places.cosines = {"Prefers green tea.": 1.0, "Likes green tea.": 0.99}
+    kinds: list[dict[str, Any]] = [{"user_id": "ann"}, {"user_id": "bob"}, {}, {"memory_type": "procedural"}]
+    async with memory_of(house) as memory:
+        given: dict[str, Any] = {"namespace": "symbol/MU", "conversation_id": conversation}
+        stored = [await memory.remember("Prefers green tea.", **given, **kind) for kind in kinds]
+        assert {one.status for one in stored} == {StoreStatus.NEW}
+        again = [await memory.remember("Prefers green tea.", **given, **kind) for kind in kinds]
+        assert [(one.status, one.id) for one in again] == [(StoreStatus.IDENTICAL, one.id) for one in stored]
+        assert texts(await memory.memories.search("tea", memory_type="procedural")) == ["Prefers green tea."]
+        if conversation is None and not away:
+            near = [await memory.remember("Likes green tea.", **given, **kind) for kind in kinds]
+            assert [(one.status, one.id) for one in near] == [(StoreStatus.UPDATED, one.id) for one in stored]
+            # One is superseded by what another user's says already.
+            newer = await memory.memories.supersede(stored[0].id, "Prefers black tea.", reason="Ann said so.")
+            await memory.memories.supersede(stored[1].id, "Prefers black tea.", reason="Bob said so.")
+            with pytest.raises(BadInput, match="says already"):
+                await memory.memories.supersede(stored[2].id, "Likes green tea.", reason="No.")
+            assert newer.status is StoreStatus.SUPERSEDED
+    places.away = False
+    await make_vectors(house, places)
+    assert (await round_of(house, consolidate, places, UpkeepRules()))["merged"] == 0
+    current = "SELECT user_id, memory_type FROM recall.memory WHERE superseded_at IS NULL ORDER BY 1, 2"
+    assert [tuple(row.values()) for row in house.rows(current)] == [
+        ("ann", "semantic"),
+        ("bob", "semantic"),
+        (None, "procedural"),
+        (None, "semantic"),
+    ]
+
+
+async def test_what_another_agent_stored_stays_its_own(house: House, places: Places) -> None:
+    """Below a shared namespace its text, author and metadata come first, and it is still found as its owner's."""
+    places.cosines = {"Margins rose 4 %.": 1.0, "Margins went up 4 %.": 0.99}
+    async with memory_of(house, "ann") as ann, memory_of(house, "bob") as bob:
+        given: dict[str, Any] = {"namespace": "symbol/MU"}
+        first = await ann.remember("Margins rose 4 %.", metadata={"source": "10-K"}, author="Ann", **given)
+        for text in ("Margins rose 4 %.", "Margins went up 4 %."):
+            again = await bob.remember(text, metadata={"source": "a rumour"}, author="Bob", **given)
+            assert (again.status, again.id, again.version) == (StoreStatus.IDENTICAL, first.id, 1)
+        # What it did not know is added, and the history says by whom.
+        more = await bob.remember("Margins went up 4 %.", metadata={"source": "a rumour", "page": 7}, **given)
+        assert (more.status, more.id, more.version) == (StoreStatus.UPDATED, first.id, 2)
+        [kept] = (await bob.memories.search("margins", agent="ann", deadline_ms=30_000)).items
+        assert (kept.content, kept.author, kept.agent_id) == ("Margins rose 4 %.", "Ann", "ann")
+        assert kept.metadata == {"source": "10-K", "page": 7}
+        assert [one.reason for one in await ann.memories.history(first.id)] == ["Stored again by bob.", None]
+        own = await ann.remember("Margins went up 4 %.", metadata={"source": "10-Q"}, **given)
+        assert (own.status, own.version) == (StoreStatus.UPDATED, 3)
+    async with memory_of(house, "kate", Role.HUMAN_ADMIN) as kate:
+        assert (await kate.remember("Margins rose 4 %.", **given)).version == 4
 
 
 @pytest.mark.spec("RC-17")

@@ -30,6 +30,7 @@ from langgraph.store.base.embed import get_text_at_path
 
 from imem.blocking.twin import Twin, blocking
 from imem.journal.actors import Action, Actor
+from imem.journal.arguments import check_int
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.journal.settings import Settings
@@ -137,8 +138,9 @@ class MemoryItems(ActorApi):
     async def _search(self, op: SearchOp, due: Deadline) -> list[SearchItem]:
         prefix = self._segments(op.namespace_prefix)
         await self._authorize_namespace(prefix, Action.READ, due)
-        if min(op.limit, op.offset) < 0:
-            raise BadInput("limit", "and offset must not be negative.")
+        _check_counts(limit=op.limit, offset=op.offset)
+        if op.query is not None and not isinstance(op.query, str):
+            raise BadInput("query", f"must be text, not {type(op.query).__name__}.")
         covered, value_filter = scopes(NamespacePattern(prefix), readable(self._actor)), filter_text(op.filter)
         if op.limit == 0:
             return []
@@ -164,8 +166,7 @@ class MemoryItems(ActorApi):
 
     async def _namespaces(self, op: ListNamespacesOp, due: Deadline) -> list[Segments]:
         await self._authorize_namespace(self._root, Action.READ, due)
-        if min(op.limit, op.offset) < 0:
-            raise BadInput("limit", "and offset must not be negative.")
+        _check_counts(limit=op.limit, offset=op.offset, max_depth=op.max_depth)
         conditions: dict[str, list[Segments]] = {"prefix": [], "suffix": []}
         for condition in op.match_conditions or ():
             path = tuple(label if label == "*" else segment_of(label) for label in condition.path)
@@ -177,7 +178,8 @@ class MemoryItems(ActorApi):
             self._root,
             prefixes=conditions["prefix"],
             suffixes=conditions["suffix"],
-            depth=op.max_depth,
+            # No namespace has as many segments; Postgres counts them in 32 bits.
+            depth=min(op.max_depth, CONTENT_CHARS) if op.max_depth is not None else None,
             limit=op.limit,
             offset=op.offset,
             deadline=due,
@@ -222,10 +224,19 @@ def filter_text(wanted: Mapping[str, Any] | None) -> str | None:
     """
     if not wanted:
         return None
+    text = object_text(wanted, "filter")  # First: it bounds the depth.
     for operator in _keys(wanted):
         if operator.startswith("$") and operator not in _OPERATORS:
             raise BadInput("filter", f"has no operator {operator}; there are {', '.join(sorted(_OPERATORS))}.")
-    return object_text(wanted, "filter")
+    return text
+
+
+def _check_counts(**counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None:
+            check_int(name, count)
+            if count < 0:
+                raise BadInput(name, "must not be negative.")
 
 
 def _keys(wanted: object) -> Iterator[str]:

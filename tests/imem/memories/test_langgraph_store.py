@@ -414,6 +414,33 @@ def test_who_may(house: House, store: MemoryStore) -> None:
         pass
 
 
+def test_what_cannot_be_asked(store: MemoryStore) -> None:
+    """It is refused by name; the largest numbers that Postgres has are not."""
+    deep: dict[str, Any] = {}
+    for _ in range(3_000):
+        deep = {"x": deep}
+    wrong: list[tuple[str, Any]] = [
+        ("filter", SearchOp(("a",), filter=deep)),
+        ("query", SearchOp(("a",), query=5)),  # type: ignore[arg-type]
+        ("max_depth", ListNamespacesOp(max_depth=-1)),
+        ("max_depth", ListNamespacesOp(max_depth=10**25)),
+    ]
+    for name in ("limit", "offset"):
+        for count in (-1, 10**25):
+            given: dict[str, Any] = {name: count}
+            wrong += [(name, SearchOp(("a",), **given)), (name, ListNamespacesOp(**given))]
+    for field, op in wrong:
+        with pytest.raises(BadInput) as refused:
+            store.batch([op])
+        assert refused.value.field.split(".")[0] == field
+    store.put(("a",), "k", {"x": 1})
+    most = 2**63 - 1
+    assert len(store.search((), limit=most)) == 1
+    assert store.search((), limit=most, offset=most) == []
+    assert store.list_namespaces(max_depth=most, limit=most) == [("a",)]
+    assert store.list_namespaces(limit=most, offset=most) == []
+
+
 def test_what_cannot_be_kept(store: MemoryStore) -> None:
     """It is refused by name, and nothing of its batch is stored."""
     for wrong in (

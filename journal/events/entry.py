@@ -91,6 +91,7 @@ class AppendStatus(StrEnum):
     FUTURE = "future"
     PREMATURE = "premature"
     LATE_CLAIM = "late_claim"
+    NOT_BEGUN = "not_begun"
 
     @property
     def refused(self) -> bool:

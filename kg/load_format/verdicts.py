@@ -22,7 +22,7 @@ class Rule(NamedTuple):
     What a refusal says.
 
     Attributes:
-        field: the offending field.
+        field: the offending field; ``{occurred}`` is the one that says when it was.
         reason: what is wrong with it, of ``{kind}`` and ``{key}``.
         mend: what to do about it, likewise; may be empty.
         error: its class.
@@ -51,6 +51,7 @@ RULES: Final[Mapping[AppendStatus, Rule]] = MappingProxyType(
             "changes what links or scores of {key} hang on, which a correction may not.",
             "Record it under another key instead.",
         ),
+        AppendStatus.NOT_BEGUN: Rule("core.{occurred}", "lies in the future: nothing is recorded before it begins."),
         AppendStatus.CORE_CONFLICT: Rule(
             "core",
             "is not the core on file for {key}.",
@@ -65,7 +66,8 @@ RULES: Final[Mapping[AppendStatus, Rule]] = MappingProxyType(
 def refusal_by(status: AppendStatus, kind: str = "a link", key: str = "it") -> BadInput:
     """Return the refusal of a line about *kind* and *key*."""
     rule, names = RULES[status], {"kind": kind, "key": shown(key)}
-    return rule.error(rule.field, rule.reason.format(**names), mend=rule.mend.format(**names))
+    occurred = KINDS[kind].occurred if kind in KINDS else None
+    return rule.error(rule.field.format(occurred=occurred), rule.reason.format(**names), mend=rule.mend.format(**names))
 
 
 def verdict_by_target(

@@ -158,7 +158,7 @@ SET enable_seqscan = off
 AS $$
 -- status: new (no group of the line was known), changed (accepted; some were), identical (nothing written, position and
 -- event_id of the earlier event), and, with nothing written for the line: core_conflict, nothing_to_correct,
--- reference_changed, future, premature, late_claim.
+-- reference_changed, future, premature, late_claim, not_begun.
 --
 -- A line without known_at is known when it is recorded, and is identical when it repeats the heads; one with known_at
 -- (import right) is identical when this actor recorded that content with that known_at before.
@@ -232,6 +232,10 @@ BEGIN
                     AND NOT j.core_on_file THEN 'late_claim'
                 WHEN l.kind LIKE 'correct.%' AND c.hash IS NULL THEN 'nothing_to_correct'
                 WHEN l.kind LIKE 'correct.%' AND c.ref_hash IS DISTINCT FROM l.ref_hash THEN 'reference_changed'
+                -- What is said of the present would sleep until the moment that it names. A caller's clock may be ahead by a minute.
+                WHEN NOT l.stated AND (l.payload::jsonb -> 'core' ->> CASE l.kind WHEN 'record.RegimeReading' THEN 'observed_at'
+                    WHEN 'record.HumanOverride' THEN 'overridden_at' WHEN 'record.CredibilityPin' THEN 'pinned_at' END
+                )::timestamptz > v_now + interval '1 minute' THEN 'not_begun'
                 WHEN j.conflict THEN 'core_conflict'
                 WHEN j.all_same THEN 'identical'
                 WHEN j.existed THEN 'changed'

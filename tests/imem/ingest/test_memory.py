@@ -17,6 +17,8 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, CoreConflict, PermissionDenied
 from imem.journal.events.entry import AppendStatus, Receipt
 from imem.journal.settings import Role
+from imem.kg.kinds.base import Kind
+from imem.kg.kinds.enums import OverrideReason, Regime
 from imem.kg.load_format.lines import record_of
 from imem.kg.model import (
     Agent,
@@ -24,14 +26,17 @@ from imem.kg.model import (
     Analysis,
     Company,
     ContradictionPriority,
+    CredibilityPin,
     DataContradiction,
     Debate,
     DebateResolution,
     Decision,
     Finding,
     Human,
+    HumanOverride,
     Market,
     Outcome,
+    RegimeReading,
     Turn,
 )
 from imem.services.stores import Stores
@@ -282,6 +287,29 @@ async def test_a_person_corrects_without_the_import_right(desk: Desk) -> None:
             await memory.correct(analysis(summary="Better."), "A slip.")
     async with Memory.open(person.settings) as memory:
         assert (await memory.correct(analysis(summary="Better."), "A slip.")).durable
+
+
+async def test_what_a_person_says_does_not_sleep(desk: Desk) -> None:
+    """A regime, an override or a pin of years ahead is refused by its field; a clock that is ahead a little is not."""
+    person, of = desk.as_role(Role.HUMAN_ADMIN, "eve"), {"agent": "ann", "domain": "flu"}
+
+    def said(at: datetime) -> dict[str, Kind]:
+        return {
+            "observed_at": RegimeReading(id="r", observed_at=at, regime=Regime.NORMAL, stale=False, source="eve"),
+            "overridden_at": HumanOverride(
+                id="x", **of, analysis_id="a", reason=OverrideReason.OTHER, overridden_at=at
+            ),
+            "pinned_at": CredibilityPin(id="p", **of, score=0.5, reason="A review.", pinned_at=at),
+        }
+
+    async with Memory.open(person.settings) as memory:
+        for name, model in said(datetime(2099, 1, 1, tzinfo=UTC)).items():
+            with pytest.raises(BadInput, match="lies in the future") as refused:
+                await memory.record(model, occurred_at=NOW)
+            assert refused.value.field == f"core.{name}"
+        assert desk.count("event") == 0
+        for model in said(datetime.now(UTC) + timedelta(seconds=20)).values():
+            assert (await memory.record(model)).verdict is AppendStatus.NEW
 
 
 def test_a_deadline_is_kept_by_the_server(desk: Desk) -> None:

@@ -10,6 +10,7 @@ Rights are checked by the callers, :mod:`imem.services.memories`, and for writes
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -288,16 +289,22 @@ class MemoryTable:
             PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
         """
         vector, lacking = await self.query_vector(query.text, deadline)
-        rows = {row["id"]: row for row in await self.candidates(query, vector, deadline=deadline)}
+        asked = self.waiting_parameters(query.scopes, query.until)
+        found, [waiting] = await asyncio.gather(
+            self.candidates(query, vector, deadline=deadline),
+            self._database.named("memories_wait", asked, deadline=deadline),
+        )
+        rows = {row["id"]: row for row in found}
         if vector is not None:
-            lacking = unembedded(rows.values())
+            lacking = unembedded(found, waits=waiting["waits"])
         ranked = rank([candidate(row) for row in rows.values()], query.text)
         shown = [(rows[one.id], score, self.similarity(one)) for one, score in ranked]
         shown = [one for one in shown if one[2] is None or one[2] >= query.threshold]
         last = query.offset + query.limit
         # With what is as good as the last one: which of those are shown, their importance decides.
         shown = [one for nth, one in enumerate(shown) if nth < last or one[1] == shown[last - 1][1]]
-        stored = await self.by_version([row for row, _, _ in shown], query.until, deadline=deadline)
+        versions = await self.by_version([row for row, _, _ in shown], query.until, deadline=deadline)
+        stored = {memory.id: memory for memory in versions}
         items = [
             FoundMemory(
                 **dict(_as_known(memory, query.until)),
@@ -306,7 +313,9 @@ class MemoryTable:
                 similarity=near,
                 found_by=found_by(row),
             )
-            for memory, (row, score, near) in zip(stored, shown, strict=True)
+            for row, score, near in shown
+            # It may have been deleted since the candidates were read.
+            if (memory := stored.get(row["id"])) is not None
         ]
         # Stable: what is equal in all of these stays in the order of ids.
         items.sort(key=lambda item: (-item.score, -item.importance, -item.access_count))
@@ -353,6 +362,16 @@ class MemoryTable:
             "exact": EXACT,
         }
 
+    def waiting_parameters(self, scopes: Iterable[str], until: datetime | None) -> dict[str, Any]:
+        """Return what is asked to know whether vectors of memories are still to be made."""
+        embedder = self.encoder.embedder
+        return {
+            "scopes": list(scopes),
+            "model_id": embedder.model_id,
+            "dimension": embedder.dimension,
+            "until": until,
+        }
+
     def similarity(self, found: Candidate) -> float | None:
         """Return the similarity of a candidate and its query, 0 to 1; None without a vector."""
         return None if found.own is None else similarity(found.own, self.encoder.embedder.unrelated)
@@ -365,7 +384,7 @@ class MemoryTable:
         self, rows: Sequence[Row], until: datetime | None = None, *, deadline: Deadline
     ) -> list[StoredMemory]:
         """
-        Return the versions of memories that *rows* name by ``id`` and ``version``, in their order.
+        Return the versions of memories that *rows* name by ``id`` and ``version``, in their order; none that is gone.
 
         Args:
             until: as of when their importance is; now by default.
@@ -448,10 +467,18 @@ def excerpt(content: str, row: Row) -> str | None:
     return parts[row["part"]] if len(parts) > 1 else None
 
 
-def unembedded(rows: Iterable[Row]) -> str | None:
-    """Return what a search by meaning lacks, as its rows say; None for nothing."""
-    waiting = next((row["unembedded"] for row in rows), 0)
-    return f"{waiting} of the texts looked at have no vector yet and were found by words alone" if waiting else None
+def unembedded(rows: Iterable[Row], *, waits: bool) -> str | None:
+    """
+    Return what a search by meaning lacks; None for nothing.
+
+    Args:
+        rows: what was found: they say how many of them have no vector.
+        waits: whether vectors of what is searched are still to be made: without one and without a word of the query a
+            text is not among the rows.
+    """
+    if without := next((row["unembedded"] for row in rows), 0):
+        return f"{without} of the texts looked at have no vector yet and were found by words alone"
+    return "some of the texts have no vector yet and are found by words alone" if waits else None
 
 
 def found_by(row: Row) -> list[MemoryMatch]:

@@ -41,13 +41,16 @@ class SearchIndex:
             PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
         """
         vector, lacking = await self._memories.query_vector(query.text, deadline)
-        records, memories, waiting = await asyncio.gather(
+        scopes = query.scopes if SearchKind.MEMORY in query.kinds else ()
+        asked = {"queue": QUEUE, **self._memories.waiting_parameters(scopes, query.until)}
+        records, memories, [waiting] = await asyncio.gather(
             self._records(query, vector, deadline),
             self._memory_rows(query, vector, deadline),
-            self._database.named("search_waits_since", {"queue": QUEUE}, deadline=deadline),
+            self._database.named("search_waits_since", asked, deadline=deadline),
         )
         if vector is not None:
-            lacking = unembedded(records) or unembedded(memories)
+            waits = waiting["memories"] or (bool(query.texts) and waiting["texts"])
+            lacking = unembedded(records, waits=False) or unembedded(memories, waits=waits)
         rows = {row["id"]: row for row in (*records, *memories)}
         ranked = rank(
             [candidate(row) for row in rows.values()],
@@ -56,7 +59,7 @@ class SearchIndex:
             half_life_days=query.recent_days,
         )
         items = await self._found(ranked, rows, {row["id"] for row in memories}, query, deadline)
-        since = waiting[0]["since"] if query.texts else None
+        since = waiting["since"] if query.texts else None
         late = (
             f"what was recorded since {since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC is not searched yet"
             if since
@@ -100,6 +103,8 @@ class SearchIndex:
         seen: set[tuple[str, str]] = set()
         for one, score in ranked:
             text = texts.get(one.id)
+            if text is None and one.id not in memories:
+                continue  # Its text was replaced since the candidates were read.
             record = ("", str(one.id)) if text is None else (text["kind"], text["key"])
             if record not in seen and len(wanted) < query.limit:
                 seen.add(record)
@@ -118,6 +123,7 @@ class SearchIndex:
                 found_by=found_by(rows[one.id]),
             )
             for one, score in wanted
+            if one.id in stored or one.id in texts
         ]
 
     async def _texts(self, rows: list[Row], deadline: Deadline) -> dict[object, Row]:

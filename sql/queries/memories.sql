@@ -10,6 +10,12 @@ FROM recall.search_memories_v1(
     %(vector)s::halfvec, %(memory_type)s, %(agent_id)s, %(conversation_id)s, %(until)s::timestamptz, %(candidates)s, %(exact)s,
     %(items)s::boolean, %(filter)s::jsonb)
 
+-- memories_wait --
+-- Whether vectors of memories are still to be made; see recall.memories_wait_v1. Parameters: scopes, model_id, dimension, until.
+SELECT recall.memories_wait_v1(
+    %(scopes)s::text[], (SELECT m.model FROM embedding_model AS m WHERE m.model_id = %(model_id)s AND m.dimension = %(dimension)s),
+    %(until)s::timestamptz) AS waits
+
 -- memories_by_version --
 -- The given versions of memories, in the given order, with the importance of a moment. Parameters: ids, versions, until (NULL: now).
 SELECT m.id, m.version, m.namespace, m.memory_type, m.content, m.metadata,

@@ -84,5 +84,22 @@ JOIN recall.record_text AS t ON t.id = w.id AND t.version = w.version
 ORDER BY w.nth
 
 -- search_waits_since --
--- Since when something recorded is not searched yet; NULL if everything is.
-SELECT imem_due_since(%(queue)s, '') AS since
+-- What a search lacks. since: since when something recorded is not searched yet; NULL if everything is. texts, memories: whether vectors
+-- of texts of records, and of memories of the given scopes, are still to be made. Parameters: queue, scopes, model_id, dimension, until
+-- (NULL: now).
+WITH used AS MATERIALIZED (
+    SELECT (SELECT m.model FROM embedding_model AS m WHERE m.model_id = %(model_id)s AND m.dimension = %(dimension)s) AS model
+)
+SELECT imem_due_since(%(queue)s, '') AS since,
+    EXISTS (
+        SELECT FROM recall.record_text AS t
+        WHERE t.model IS NULL AND t.known_at <= coalesce(%(until)s::timestamptz, 'infinity')
+          AND (t.superseded_at IS NULL OR t.superseded_at > %(until)s::timestamptz)
+    ) OR EXISTS (
+        SELECT FROM recall.record_text AS t
+        WHERE t.model = ANY (ARRAY(SELECT o.model FROM embedding_model AS o WHERE o.model IS DISTINCT FROM u.model))
+          AND t.known_at <= coalesce(%(until)s::timestamptz, 'infinity')
+          AND (t.superseded_at IS NULL OR t.superseded_at > %(until)s::timestamptz)
+    ) AS texts,
+    recall.memories_wait_v1(%(scopes)s::text[], u.model, %(until)s::timestamptz) AS memories
+FROM used AS u

@@ -66,3 +66,26 @@ WHERE m.id = n.id AND m.version = n.version;
 DELETE FROM memory_part AS p USING unnest(p_ids, p_versions) AS n (id, version) WHERE p.id = n.id AND p.version = n.version;
 SELECT add_parts_v1(n.id, n.version, false, n.parts::json) FROM unnest(p_ids, p_versions, p_parts) AS n (id, version, parts);
 $$;
+
+-- Vectors that are still to be made
+
+CREATE INDEX memory_waiting ON recall.memory (namespace) WHERE model IS NULL AND superseded_at IS NULL AND content <> '';
+
+CREATE FUNCTION recall.memories_wait_v1(p_scopes text[], p_model smallint, p_until timestamptz) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = public, pg_temp
+AS $$
+-- Whether vectors of memories of some namespaces, by the model, are still to be made. What the model refused waits for none: it is due
+-- no more. p_until: of those that were recorded until then; NULL for all.
+SELECT EXISTS (
+    SELECT FROM recall.memory_namespace AS s
+    JOIN recall.memory AS m ON m.namespace = s.namespace
+    JOIN due_row AS d ON d.queue = 'memories' AND d.kind = 'Memory' AND d.key = m.id::text
+    WHERE s.scopes && p_scopes AND m.model IS NULL AND m.superseded_at IS NULL AND m.content <> ''
+      AND m.recorded_at <= coalesce(p_until, 'infinity')
+) OR EXISTS (
+    SELECT FROM recall.memory AS m
+    JOIN recall.memory_namespace AS s ON s.namespace = m.namespace
+    WHERE s.scopes && p_scopes AND m.superseded_at IS NULL AND m.recorded_at <= coalesce(p_until, 'infinity')
+      AND m.model = ANY (ARRAY(SELECT o.model FROM embedding_model AS o WHERE o.model IS DISTINCT FROM p_model))
+)
+$$;

@@ -70,7 +70,10 @@ SHOWN = pytest.mark.parametrize("shown", [memory, hit, driver])
     [
         ("My colleague Bob is allergic to peanuts. He sits there.", None),
         ("Let me know when margins fall. Then I sell.", None),
-        ("#1 supplier of HBM is SK Hynix.\nThe others follow.", "#1 supplier of HBM is SK Hynix. The others follow."),
+        (
+            "#One supplier of HBM is SK Hynix.\nThe others follow.",
+            "#One supplier of HBM is SK Hynix. The others follow.",
+        ),
         ("| a | b |\nThe rest.", r"\| a \| b \| The rest."),
         ("<b>Sold</b>\nout", r"\<b\>Sold\</b\> out"),
         ('d\n## evil "x"', r"d ## evil \"x\""),

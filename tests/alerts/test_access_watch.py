@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
 from imem.alerts.access_watch import DENIALS, LATE, watch_access
 from imem.alerts.store import NewAlert, Severity, close_alerts, raise_once
@@ -57,7 +58,7 @@ async def test_more_than_ten_denials_an_hour_raise_an_alert(desk: Desk) -> None:
     assert await raised(desk) == []
 
 
-async def test_an_audit_that_fails_is_noticed_until_it_works(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_audit_that_fails_is_noticed_until_it_works(desk: Desk) -> None:
     """Denials leave no trace then, every write is refused, and so is an alert; what is tried leaves no row."""
 
     def failing() -> float | None:
@@ -67,9 +68,10 @@ async def test_an_audit_that_fails_is_noticed_until_it_works(desk: Desk, capsys:
     assert failing() == 0
     with no_audit(desk.admin_url):
         await deny(desk, 11)
-        await watched(desk)
+        with capture_logs() as logs:
+            await watched(desk)
         assert failing() == 1
-        assert "audit.failing" in capsys.readouterr().out
+        assert [one["event"] for one in logs] == ["audit.failing"]
     await watched(desk)
     assert failing() == 0
     assert await raised(desk) == []

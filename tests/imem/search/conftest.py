@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from imem.journal.deadline import Deadline
@@ -17,10 +19,17 @@ __all__ = ["House", "house", "memory_of", "places"]
 
 async def project(house: House, embedder: Embedder) -> Any:
     """Run the pipeline once, as the workers do."""
+    async with as_worker(house) as database:
+        return await project_due(database, embedder, until=Deadline.never())
+
+
+@asynccontextmanager
+async def as_worker(house: House) -> AsyncIterator[Database]:
+    """Lend the database as the pipelines' role."""
     assert house.settings.postgres_url is not None
     url = as_pipelines(house.settings, house.settings.postgres_url.get_secret_value())
     database = Database(url, size=3)
     try:
-        return await project_due(database, embedder, until=Deadline.never())
+        yield database
     finally:
         await database.close()

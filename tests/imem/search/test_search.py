@@ -43,7 +43,7 @@ from imem.recall.search.projection import vector_text
 from imem.services.embedders import embedder_of
 from imem.services.stores import Stores
 from tests.imem.memories.conftest import Places
-from tests.imem.search.conftest import House, memory_of, project
+from tests.imem.search.conftest import House, as_worker, memory_of, project
 from tests.servers import as_pipelines
 
 E5 = embedder_of(Settings.read({}))
@@ -194,12 +194,8 @@ async def test_texts_get_their_vectors_once_an_import_is_compared(
     await desk(house)
     waiting = await project(house, places)
     assert waiting["vectors"] == 0
-    assert house.settings.postgres_url is not None
-    database = Database(as_pipelines(house.settings, house.settings.postgres_url.get_secret_value()), size=3)
-    try:
+    async with as_worker(house) as database:
         assert (await update(database, places, until=Deadline.never())).analyses == 1
-    finally:
-        await database.close()
     assert (await project(house, places))["vectors"] == waiting["texts"]
 
 

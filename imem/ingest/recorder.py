@@ -28,11 +28,11 @@ from imem.kg.load_format.ownership import (
     REFERENCE_KINDS,
     Ref,
     is_of_debates,
-    is_persons_word,
     mismatch_of,
     needs_owner_of,
     owner_of,
     owner_of_core,
+    requires_person,
     sets_measure,
     spoken_of,
 )
@@ -156,7 +156,7 @@ async def record(
     corrects = any(isinstance(prepared.line, CorrectLine) for prepared in lines)
     measures = any(sets_measure(prepared.line, actor.id) for prepared in lines)
     imports = (corrects or measures) and actor.role is not Role.HUMAN_ADMIN
-    for word in (prepared.line for prepared in lines if is_persons_word(prepared.line)):
+    for word in (prepared.line for prepared in lines if requires_person(prepared.line)):
         its = Resource(ResourceType.CREDIBILITY, getattr(word, "key", None))
         await gateway.authorize(its, Action.APPROVE, deadline=deadline, actor=actor)
     await _refuse_strangers(gateway.database, [prepared.line for prepared in lines], deadline)

@@ -6,7 +6,7 @@ at odds) is owned by the actor that records it. What decides for others (the sta
 question, a lesson) is unowned: only roles that may append everything write it.
 
 Reference values, against which others are measured, require the import right or a human role (:func:`sets_measure`);
-what a person says about a score requires that role (:func:`is_persons_word`).
+what a person says about a score requires that role (:func:`requires_person`).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def sets_measure(line: Line, actor: str) -> bool:
     return KINDS[line.kind].settles and line.core is not None and not own
 
 
-def is_persons_word(line: Line) -> bool:
+def requires_person(line: Line) -> bool:
     """
     Return whether *line* is for a person alone to state, live or as an import.
 

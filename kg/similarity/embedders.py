@@ -69,7 +69,7 @@ _AT_ONCE: Final = 32
 """Texts in one call of the thread; between two calls a cancellation takes effect."""
 
 NICENESS: Final = 5
-"""Added to that of threads that encode so many texts: whoever asks meanwhile gets three times their share."""
+"""Added to the nice value of threads that encode a full batch: other threads get three times their processor share."""
 
 
 class LocalEmbedder:

@@ -498,7 +498,7 @@ def _all_sealed(value: Any) -> None:
 async def test_warming_makes_the_first_briefing_a_kept_one(telling: Desk) -> None:
     await _season(telling)
     asked = Asked()
-    assert await telling.memory.warm("T0") == 8
+    assert await telling.memory.warm("T0", deadline_ms=30_000) == 8
     assert asked.of("L3") == 0, "warming is no request"
     await telling.memory.brief("T0")
     assert asked.of("C2") == 8

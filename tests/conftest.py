@@ -21,21 +21,24 @@ import shutil
 import signal
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from functools import cache
 from inspect import unwrap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
 from imem.journal.settings import TEST_VARIABLES, Settings
-from imem.local.servers import neo4j, valkey
+from imem.local.servers import neo4j, postgres, valkey
 from imem.local.supervisor import ALL, LocalStack
 from tests.scheduling import LongestFirst, marked
 from tests.servers import migrated_template
-from tests.sparing.sitecustomize import spare
+from tests.sparing.sitecustomize import spare_graph, spare_postgres
 
 OPTIONAL = frozenset({"summary_url", "extraction_url", "embedding_url", "webhook_url", "regime_url"})
 """Servers that are nobody's by default."""
@@ -63,7 +66,10 @@ def pytest_configure(config: pytest.Config) -> None:
     measures = config.getoption("markexpr") == "bench"
     _homes = None if measures else in_memory()
     if not measures:
-        spare(neo4j)
+        spare_graph(neo4j)
+        spare_postgres(postgres)
+    # Otherwise the whole command line is built anew for each command, which takes longer than most of them.
+    pytest.MonkeyPatch().setattr(typer.testing, "_get_command", cache(typer.main.get_command))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if other := os.environ.get("IMEM_TEST_VALKEY"):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import select
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import psutil
 import psycopg
 from psycopg import sql as composed
+from psycopg.rows import dict_row
 from pydantic import SecretStr
 
 from imem.journal.postgres.migrations import migrate
@@ -26,6 +28,35 @@ Statements that empty a graph but for what migrations made; each in a session of
 
 Links go first: a node that bears thousands of them would take them all into one transaction's memory.
 """
+
+
+_kept: dict[str, psycopg.Connection] = {}
+"""Open connections of this process, by URL: a small test spends more time on opening them than on its statements."""
+
+
+def kept(url: str) -> psycopg.Connection:
+    """Return an open connection that commits each statement; :func:`let_go` closes it."""
+    conn = _kept.get(url)
+    if conn is not None and not conn.closed:
+        # What a server sends unasked is that it ends.
+        readable, _, _ = select.select([conn.fileno()], [], [], 0)
+        if readable:
+            conn.close()
+    if conn is None or conn.closed:
+        conn = _kept[url] = psycopg.connect(url, autocommit=True, prepare_threshold=None)
+    return conn
+
+
+def let_go(url: str) -> None:
+    """Close the connection to *url*, if there is one: what is set for a whole database holds for new ones."""
+    if url in _kept:
+        _kept.pop(url).close()
+
+
+def asked(url: str, query: Any, parameters: Sequence[Any] | None = None) -> list[dict[str, Any]]:
+    """Have *url*'s user look, or change something; return the rows, if it returns any."""
+    cursor = kept(url).cursor(row_factory=dict_row).execute(query, parameters)
+    return cursor.fetchall() if cursor.description is not None else []
 
 
 def with_database(url: str, name: str) -> str:
@@ -79,6 +110,7 @@ def migrated_template(settings: Settings) -> Iterator[str]:
             )
             yield name
         finally:
+            let_go(admin)
             conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
 
 
@@ -97,12 +129,13 @@ def cloned(settings: Settings, template: str) -> Iterator[tuple[str, str]]:
     assert settings.postgres_url is not None
     name = f"{template}_{uuid4().hex[:8]}"
     admin = settings.postgres_admin_url.get_secret_value()
-    with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute(copying(settings, name, template))
-        try:
-            yield with_database(settings.postgres_url.get_secret_value(), name), with_database(admin, name)
-        finally:
-            conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
+    owner = with_database(admin, name)
+    kept(admin).execute(copying(settings, name, template))
+    try:
+        yield with_database(settings.postgres_url.get_secret_value(), name), owner
+    finally:
+        let_go(owner)
+        kept(admin).execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
-import psycopg
 import pytest_asyncio
 
 from imem.alerts.notifiers import AlertMessage, Attempt, DeliveryOutcome, Notifier
@@ -19,7 +18,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
-from tests.servers import as_pipelines, cloned
+from tests.servers import as_pipelines, asked, cloned
 
 NEVER = Deadline.never()
 PERSON = Actor("ann", Role.HUMAN_ADMIN)
@@ -80,8 +79,7 @@ class Desk:
         return value
 
     def owner(self, query: str, *parameters: Any) -> None:
-        with psycopg.connect(self.admin_url, autocommit=True) as conn:
-            conn.execute(query, parameters)
+        asked(self.admin_url, query, parameters)
 
     async def say(self, *alerts: NewAlert) -> list[bool]:
         """Raise alerts, each in a transaction of its own."""

@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest_asyncio
 
 from imem.cache.client import Client
@@ -29,7 +28,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.texts.json_text import json_text
-from tests.servers import cloned
+from tests.servers import asked, cloned
 
 SOON_MS = 20_000
 """A budget that nothing here comes near, in milliseconds."""
@@ -189,8 +188,7 @@ class World:
 
     def owner(self, query: str, *parameters: Any) -> None:
         """Change something behind the application's back."""
-        with psycopg.connect(self.admin_url, autocommit=True) as conn:
-            conn.execute(query, parameters)
+        asked(self.admin_url, query, parameters)
 
 
 @asynccontextmanager

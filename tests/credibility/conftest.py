@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any
 
 import orjson
-import psycopg
 import pytest_asyncio
 
 from imem.credibility.settling import SettlementResult, settle_due
@@ -22,7 +21,7 @@ from imem.journal.postgres.database import Database
 from imem.journal.settings import Role, Settings
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
-from tests.servers import as_curators, as_pipelines, cloned
+from tests.servers import as_curators, as_pipelines, asked, cloned
 
 IMPORTER = Actor("import:test", Role.HUMAN_ADMIN, may_import=True)
 HALFLIFE = 2.0
@@ -63,8 +62,7 @@ class World:
 
     def owner(self, query: str, *parameters: Any) -> None:
         """Change something behind the application's back."""
-        with psycopg.connect(self.admin_url, autocommit=True) as conn:
-            conn.execute(query, parameters)
+        asked(self.admin_url, query, parameters)
 
 
 @pytest_asyncio.fixture

@@ -9,9 +9,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest_asyncio
-from psycopg.rows import dict_row
 
 from imem.cache.client import Client
 from imem.cache.working.state import MemoryIdentity
@@ -32,7 +30,7 @@ from imem.kg.load_format.lines import record_of
 from imem.kg.model import Finding
 from imem.sync.delivery.notices import Notices
 from imem.sync.delivery.routing import Router
-from tests.servers import as_pipelines, cloned
+from tests.servers import as_pipelines, asked, cloned
 
 TYPES = ("valuation", "business", "macro", "strategy", "screening", "risk")
 DEFINITIONS = Definitions.of([AgentDefinition(agent_type=name, subtasks=(Subtask(name="only"),)) for name in TYPES])
@@ -126,9 +124,7 @@ class Desk:
 
     def owner(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """Look, or change something, behind the application's back."""
-        with psycopg.connect(self.admin_url, autocommit=True, row_factory=dict_row) as conn:
-            cursor = conn.execute(query, parameters)
-            return cursor.fetchall() if cursor.description is not None else []
+        return asked(self.admin_url, query, parameters)
 
     def applied(self) -> None:
         """Say that the graph holds everything, as the applier would."""

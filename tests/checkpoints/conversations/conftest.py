@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import psycopg
 import pytest_asyncio
 
 from imem.checkpoints.conversations.messages import Message, StoredMessage
@@ -16,7 +15,7 @@ from imem.checkpoints.conversations.summaries import Summariser
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
-from tests.servers import cloned
+from tests.servers import asked, cloned
 
 LATER = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -63,8 +62,7 @@ class Talk:
         return await self.database.rows(query, parameters, deadline=Deadline.never())
 
     def owner(self, query: str, *parameters: Any) -> None:
-        with psycopg.connect(self.admin_url, autocommit=True) as conn:
-            conn.execute(query, parameters)
+        asked(self.admin_url, query, parameters)
 
     async def said(self, thread: str = "t", workflow: str = "w") -> list[int]:
         """Return the numbers of everything that was ever said in a thread, in order."""

@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest
 import pytest_asyncio
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointMetadata, CheckpointTuple
 from langgraph.checkpoint.base.id import uuid6
-from psycopg.rows import dict_row
 from pydantic import SecretStr
 
 from imem.journal.settings import Settings
 from imem.langgraph import ImemSaver
-from tests.servers import cloned, in_database
+from tests.servers import asked, cloned, in_database
 
 
 @dataclass(frozen=True)
@@ -38,9 +36,7 @@ class Base:
 
     def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """Look, or change something, behind the application's back."""
-        with psycopg.connect(self.admin_url, autocommit=True, row_factory=dict_row) as conn:
-            cursor = conn.execute(query, parameters)
-            return cursor.fetchall() if cursor.description is not None else []
+        return asked(self.admin_url, query, parameters)
 
     def count(self, thread_id: str) -> dict[str, int]:
         """Return how many rows of each table a thread has."""

@@ -38,6 +38,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
+from tests.servers import asked, let_go
 
 from .delivered import results
 
@@ -138,8 +139,7 @@ class World:
 
     def owner(self, query: str, *parameters: Any) -> None:
         """Change something behind the application's back."""
-        with psycopg.connect(self.admin_url, autocommit=True) as conn:
-            conn.execute(query, parameters)
+        asked(self.admin_url, query, parameters)
 
     async def begin(
         self, analysis_id: str, agent_type: str = "business_research", *, stock_id: str = "company:MU", done: int = 2
@@ -230,6 +230,7 @@ class World:
 
     async def later(self, by: timedelta) -> None:
         """Let the database's clock be ahead by so much, for every session from now on."""
+        let_go(self.admin_url)
         with psycopg.connect(self.admin_url, autocommit=True) as conn:
             name = conn.info.dbname
             conn.execute(

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import neo4j
-import psycopg
 import pytest
 from psycopg import sql as composed
 from pydantic import SecretStr
@@ -22,7 +21,7 @@ from pydantic import SecretStr
 import imem.kg.migrations
 from imem.journal.settings import Role, Settings
 from tests import forking
-from tests.servers import EMPTYING, cloned, in_database
+from tests.servers import EMPTYING, cloned, in_database, kept
 
 TOP = Path(__file__).resolve().parents[3]
 KNOWN = "2026-06-01T10:00:00Z"
@@ -76,15 +75,13 @@ class Desk:
 
     def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Return what the owner sees."""
-        with psycopg.connect(self.admin_url, autocommit=True) as conn:
-            return conn.execute(query, parameters).fetchall()
+        return kept(self.admin_url).execute(query, parameters).fetchall()
 
     def count(self, table: str) -> int:
         """Return the rows of a table."""
-        with psycopg.connect(self.admin_url, autocommit=True) as conn:
-            row = conn.execute(composed.SQL("SELECT count(*) FROM {}").format(composed.Identifier(table))).fetchone()
-        assert row is not None
-        return int(row[0])
+        counting = composed.SQL("SELECT count(*) AS n FROM {}").format(composed.Identifier(table))
+        [(count,)] = kept(self.admin_url).execute(counting).fetchall()
+        return int(count)
 
     def file(self, name: str, lines: Sequence[Mapping[str, Any] | bytes]) -> Path:
         """Write a file of lines: objects as JSON, bytes as they are."""

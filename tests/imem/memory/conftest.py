@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest
-from psycopg.rows import dict_row
 
 from imem.journal.settings import Role, Settings
-from tests.servers import cloned, in_database
+from tests.servers import asked, cloned, in_database
 
 AGENTS = {
     "agents": [
@@ -57,9 +55,7 @@ class House:
 
     def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """Look, or change something, behind the application's back."""
-        with psycopg.connect(self.admin_url, autocommit=True, row_factory=dict_row) as conn:
-            cursor = conn.execute(query, parameters)
-            return cursor.fetchall() if cursor.description is not None else []
+        return asked(self.admin_url, query, parameters)
 
     def audited(self, *, authorized: bool) -> list[tuple[str, str, str]]:
         """Return who was denied what, or whose access was noted, in order."""

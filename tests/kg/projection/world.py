@@ -8,12 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
 
 import neo4j
 import orjson
-import psycopg
-from psycopg import sql as composed
 
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
@@ -29,7 +26,7 @@ from imem.kg.load_format.lines import parse_line
 from imem.kg.projection.applier import Applier
 from imem.kg.projection.hash import GraphHash, graph_hash
 from imem.kg.projection.rows import Event, Projection
-from tests.servers import EMPTYING, as_pipelines, copying, with_database
+from tests.servers import EMPTYING, as_pipelines, asked, cloned
 
 Line = dict[str, Any]
 
@@ -105,8 +102,7 @@ class Journal:
 
     def owner(self, query: str, *parameters: Any) -> None:
         """Change something behind the application's back."""
-        with psycopg.connect(self.admin_url, autocommit=True) as conn:
-            conn.execute(query, parameters or None)
+        asked(self.admin_url, query, parameters or None)
 
 
 @dataclass
@@ -127,21 +123,13 @@ class World:
     @asynccontextmanager
     async def journal(self) -> AsyncIterator[Journal]:
         """Lend an empty journal."""
-        name = f"proof_{uuid4().hex[:12]}"
-        assert self.settings.postgres_admin_url is not None
-        assert self.settings.postgres_url is not None
-        admin = self.settings.postgres_admin_url.get_secret_value()
-        with psycopg.connect(admin, autocommit=True) as conn:
-            conn.execute(copying(self.settings, name, self.template))
-        url = with_database(self.settings.postgres_url.get_secret_value(), name)
-        pipeline_url = as_pipelines(self.settings, url)
-        database = Database(pipeline_url)
-        try:
-            yield Journal(url, with_database(admin, name), database, pipeline_url)
-        finally:
-            await database.close()
-            with psycopg.connect(admin, autocommit=True) as conn:
-                conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
+        with cloned(self.settings, self.template) as (url, admin_url):
+            pipeline_url = as_pipelines(self.settings, url)
+            database = Database(pipeline_url)
+            try:
+                yield Journal(url, admin_url, database, pipeline_url)
+            finally:
+                await database.close()
 
     async def wipe(self) -> None:
         """Empty the graph; what migrations made stays."""

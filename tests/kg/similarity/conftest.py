@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import orjson
-import psycopg
 import pytest_asyncio
 from pydantic import SecretStr
 
@@ -29,7 +28,7 @@ from imem.kg.load_format.lines import parse_line
 from imem.kg.similarity.embedders import Embedder, Vectors, unit
 from imem.kg.similarity.index import UpdateReport, rebuild, update
 from imem.kg.similarity.sentence_models import Purpose
-from tests.servers import as_pipelines, cloned, in_database
+from tests.servers import as_pipelines, asked, cloned, in_database
 
 IMPORTER = Actor("import:test", Role.HUMAN_ADMIN, may_import=True)
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -126,8 +125,7 @@ class House:
 
     def owner(self, query: str, *parameters: Any) -> None:
         """Change something behind the application's back."""
-        with psycopg.connect(self.admin_url, autocommit=True) as conn:
-            conn.execute(query, parameters)
+        asked(self.admin_url, query, parameters)
 
 
 def _writer(line: dict[str, Any]) -> str | None:

@@ -22,7 +22,7 @@ from .killed import POINTS
 from .parts import debate, graph_that_follows, held, member, snapshots, synchronizer
 
 TIMEOUT_S = 60
-KILLS = 1000 if os.environ.get("IMEM_CHAOS") else 50
+KILLS = 1000 if os.environ.get("IMEM_CHAOS") else 25
 KILLED = "-9"
 
 

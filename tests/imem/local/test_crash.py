@@ -119,6 +119,7 @@ def test_a_killed_child_comes_back_with_everything(home: Path) -> None:
 
 
 @pytest.mark.spec("IF-10")
+@pytest.mark.chaos
 def test_neo4j_and_everything_else_killed_at_once(home: Path) -> None:
     """Power failure as far as programs can have one: every process of the stack gets SIGKILL together."""
     with supervised(home, ["neo4j", *SMALL]) as process:

@@ -198,8 +198,9 @@ class Ordinary:
         )
 
 
+@pytest.mark.chaos
 def test_an_ordinary_user_runs_everything_at_home(home: Path) -> None:
-    """All five servers, as another user when root runs the tests: no rights, and one folder."""
+    """All five servers, as another user when root runs the tests; from a clone, one does so in tests/e2e."""
     entry = pwd.getpwnam(ORDINARY)
     person = Ordinary(home, RunAs(entry.pw_uid, entry.pw_gid))
     data = person.folder / "data"

@@ -157,7 +157,7 @@ def _that_run(*, last: bool) -> Iterator[ParameterSet]:
     for page in (page for page in LAST if page in found) if last else (page for page in found if page not in LAST):
         if any(block.language in RUN and block.marker not in NOT_RUN for block in blocks(page)):
             # What starts a stack several times takes minutes, and what it rests on is tested by itself as well.
-            yield pytest.param(page, marks=[pytest.mark.chaos] if page in STARTS else [], id=page)
+            yield pytest.param(page, marks=[pytest.mark.e2e] if page in STARTS else [], id=page)
 
 
 @pytest.mark.parametrize("page", list(_that_run(last=False)))

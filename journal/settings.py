@@ -181,7 +181,7 @@ class Settings(BaseSettings):
 
     summary_url: SecretStr | None = Field(
         None,
-        description="Base URL of an OpenAI-compatible endpoint that summarises conversations; none needs no model.",
+        description="Base URL of an OpenAI-compatible endpoint that summarises conversations; none: no summaries.",
     )
     summary_model: str | None = Field(None, description="The model to ask there.")
     summary_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")

@@ -6,8 +6,8 @@ order, and deleted only with their whole thread. Once a thread has more than twe
 oldest fifteen in its window. System messages at the beginning of a thread stay in every window.
 
 A summary is made outside any transaction, and stored only if all messages that it replaces are still unreplaced: of two
-concurrent ones, one is stored. A crash leaves the thread with the whole summary or without it. If the model fails or
-does not answer, the window shows the newest twenty messages.
+concurrent ones, one is stored. A crash leaves the thread with the whole summary or without it. Without a summariser, or
+where it fails or does not answer, the window shows the newest twenty messages.
 
 A thread belongs to the actor that began it, where one is given. Authorisation is left to :mod:`imem`.
 """
@@ -34,7 +34,7 @@ from imem.checkpoints.conversations.messages import (
     cut,
     without_orphans,
 )
-from imem.checkpoints.conversations.summaries import ExtractiveSummariser, Summariser, cleaned
+from imem.checkpoints.conversations.summaries import Summariser, cleaned
 from imem.checkpoints.statements import thread_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError
@@ -65,7 +65,7 @@ class SummaryOutcome(StrEnum):
     """The outcome of summarising a thread."""
 
     NOTHING = "nothing"
-    """There was nothing to summarise, or another process has the claim."""
+    """There was nothing to summarise, nothing to do it with, or another process has the claim."""
     DONE = "done"
     OUTRUN = "outrun"
     """A concurrent summary was stored first."""
@@ -116,12 +116,12 @@ class Conversations:
 
     Args:
         database: the threads.
-        summariser: makes summaries; by default from the messages' own sentences, without a model.
+        summariser: makes summaries; without one, the window shows the newest messages alone.
     """
 
     def __init__(self, database: Database, summariser: Summariser | None = None) -> None:
         self._database = database
-        self._summariser = summariser or ExtractiveSummariser()
+        self._summariser = summariser
 
     async def add(
         self,
@@ -171,7 +171,7 @@ class Conversations:
         if row["status"] == "full":
             raise BadInput("pinned", f"{MOST_PINNED} messages of this thread are pinned already.")
         done = SummaryOutcome.NOTHING
-        if row["over"] and summarise:
+        if row["over"] and summarise and self._summariser is not None:
             done = await self._summarise_claimed(thread, deadline)
         return AddedMessage(message.id, row["seq"], row["status"] == "new", row["pinned"], row["created_at"], done)
 
@@ -315,6 +315,8 @@ class Conversations:
         return SummaryOutcome.FAILED
 
     async def _make(self, thread: dict[str, str], deadline: Deadline) -> SummaryOutcome:
+        if self._summariser is None:
+            return SummaryOutcome.NOTHING
         turns = [
             MessageOutline.from_row(row)
             for row in await self._database.named("active_turns", thread, deadline=deadline)

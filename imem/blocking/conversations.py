@@ -1,4 +1,4 @@
-"""Conversations for programs without an event loop; apart from working memory, since summaries import much."""
+"""Conversations for programs without an event loop; apart from working memory, which needs none of it."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class SyncMemory(Twin[Memory]):
 
     def conversation(self, workflow_id: str, thread_id: str) -> SyncConversation:
         """Return a thread of messages; see :meth:`imem.memory.Memory.conversation`."""
-        from imem.blocking.conversations import SyncConversation  # noqa: PLC0415 - what makes summaries imports much
+        from imem.blocking.conversations import SyncConversation  # noqa: PLC0415 - who has none needs none of it
 
         return SyncConversation.of(self._portal, lambda: self._inner.conversation(workflow_id, thread_id))
 

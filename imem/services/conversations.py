@@ -40,7 +40,7 @@ Messages = tuple[StoredMessage, ...]
 @checks_arguments
 class Conversation:
     """
-    A thread of messages whose older part is summarised; made by :meth:`imem.memory.Memory.conversation`.
+    A thread of messages with a bounded window; made by :meth:`imem.memory.Memory.conversation`.
 
     It begins with its first message, and belongs to the actor that adds it. Only that actor adds to it; people may read
     and delete it; other actors have no access.
@@ -74,7 +74,7 @@ class Conversation:
 
     async def add(self, message: Message, *, summarise: bool = True, deadline_ms: int | None = None) -> AddedMessage:
         """
-        Append *message*, make a summary if one is due, and return both results.
+        Append *message*, make a summary if one is due and a model is configured, and return both results.
 
         Adding a message of the same id and content again changes nothing. The message is durable before a summary is
         begun, and a summary that fails is no error.
@@ -116,6 +116,8 @@ class Conversation:
     async def summarise(self, *, deadline_ms: int | None = None) -> SummaryOutcome:
         """
         Summarise the oldest messages now, if there are more than a window holds; earlier failures are not considered.
+
+        Nothing happens without a model (``IMEM_SUMMARY_URL``).
 
         Args:
             deadline_ms: how long it may take, in milliseconds; 30,000 by default.

@@ -40,7 +40,7 @@ CREATE TABLE workflow.conversation_messages (
 );
 CREATE INDEX conversation_messages_of_workflow ON workflow.conversation_messages (workflow_id, created_at);
 CREATE INDEX conversation_messages_of_thread ON workflow.conversation_messages (thread_id, created_at);
-CREATE INDEX conversation_messages_live ON workflow.conversation_messages (workflow_id, thread_id, pinned, seq) WHERE superseded_by IS NULL;
+CREATE INDEX conversation_messages_live ON workflow.conversation_messages (workflow_id, thread_id, pinned, depth, seq) WHERE superseded_by IS NULL;
 COMMENT ON COLUMN workflow.conversation_messages.depth IS '0 for a message; a summary is one deeper than the deepest message or summary that it replaces.';
 COMMENT ON COLUMN workflow.conversation_messages.superseded_by IS 'The summary that replaces it in the window; NULL while it is in the window itself.';
 

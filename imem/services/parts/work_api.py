@@ -97,7 +97,7 @@ class WorkApi(ActorApi):
 
     def conversation(self, workflow_id: str, thread_id: str) -> Conversation:
         """
-        Return a thread of messages whose older part is summarised; it begins with its first message.
+        Return a thread of messages with a bounded window; it begins with its first message.
 
         ::
 
@@ -115,7 +115,7 @@ class WorkApi(ActorApi):
             BadInput: an id is wrong.
             SettingsError: the settings name an endpoint for summaries, and no model.
         """
-        from imem.services.conversations import Conversation  # noqa: PLC0415 - what makes summaries takes long to import
+        from imem.services.conversations import Conversation  # noqa: PLC0415 - who has none needs none of it
 
         if self._conversations is None:
             from imem.checkpoints.conversations.store import Conversations  # noqa: PLC0415 - as above

@@ -9,60 +9,28 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Final
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client import Counter, Histogram
 
 BUCKETS_MS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0, 30_000.0)
 """Upper bounds of the buckets of timings, in milliseconds."""
 
 
-class Metrics:
-    """
-    Metrics of checkpoints; one for each process (:data:`METRICS`), tests make their own.
-
-    Attributes:
-        save_latency: ``checkpoint_save_latency_ms`` by store: from the call until the store has confirmed.
-        save_errors: ``checkpoint_save_errors_total`` by store: saves that it refused or did not confirm.
-        restore_latency: ``checkpoint_restore_latency_ms`` by tier: to load a checkpoint, or to recover.
-        consistency_errors: ``checkpoint_consistency_errors_total`` by store: state that differs from its digest.
-        tier_used: ``dual_recovery_tier_used_total`` by tier: the tier that a recovery used.
-    """
-
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        """Register the metrics in *registry*, by default in a new one."""
-        registry = registry or CollectorRegistry()
-        self.save_latency = Histogram(
-            "checkpoint_save_latency_ms",
-            "Milliseconds from the call until a store had a checkpoint.",
-            ["store"],
-            buckets=BUCKETS_MS,
-            registry=registry,
-        )
-        self.save_errors = Counter(
-            "checkpoint_save_errors_total",
-            "Saves that a store refused or did not confirm.",
-            ["store"],
-            registry=registry,
-        )
-        self.restore_latency = Histogram(
-            "checkpoint_restore_latency_ms",
-            "Milliseconds to load a checkpoint, or to recover.",
-            ["tier"],
-            buckets=BUCKETS_MS,
-            registry=registry,
-        )
-        self.consistency_errors = Counter(
-            "checkpoint_consistency_errors_total",
-            "Stored state that was not what it had to be.",
-            ["store"],
-            registry=registry,
-        )
-        self.tier_used = Counter(
-            "dual_recovery_tier_used_total", "Which tier a recovery was served by.", ["tier"], registry=registry
-        )
-
-
-METRICS: Final = Metrics(REGISTRY)
-"""Of this process."""
+SAVE_LATENCY: Final = Histogram(
+    "checkpoint_save_latency_ms",
+    "Milliseconds from the call until a store had a checkpoint.",
+    ("store",),
+    buckets=BUCKETS_MS,
+)
+SAVE_ERRORS: Final = Counter(
+    "checkpoint_save_errors_total", "Saves that a store refused or did not confirm.", ("store",)
+)
+RESTORE_LATENCY: Final = Histogram(
+    "checkpoint_restore_latency_ms", "Milliseconds to load a checkpoint, or to recover.", ("tier",), buckets=BUCKETS_MS
+)
+CONSISTENCY_ERRORS: Final = Counter(
+    "checkpoint_consistency_errors_total", "Stored state that was not what it had to be.", ("store",)
+)
+TIER_USED: Final = Counter("dual_recovery_tier_used_total", "Which tier a recovery was served by.", ("tier",))
 
 
 def name_of(counter: Counter) -> str:

@@ -36,7 +36,7 @@ from imem.cache.working.document import Contents, MemoryEntry, contents_of, dige
 from imem.cache.working.snapshots import SnapshotStore
 from imem.cache.working.state import MemoryIdentity, MemoryState, Meta
 from imem.cache.working.store import WorkingStore
-from imem.checkpoints.metrics import METRICS, Metrics
+from imem.checkpoints.metrics import CONSISTENCY_ERRORS, RESTORE_LATENCY, TIER_USED
 from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.paid_calls import CallOwner, calls_in, joined, live_calls, without_calls
@@ -193,7 +193,6 @@ class Recovery:
         snapshots: the copies of newest snapshots.
         definitions: which subtasks are reentrant.
         results: finds completed subtasks that have to be run again; without it, there are none.
-        metrics: counts tiers used, and inconsistencies.
     """
 
     def __init__(
@@ -206,7 +205,6 @@ class Recovery:
         *,
         results: ResultDelivery | None = None,
         migrations: CheckpointMigrations = MIGRATIONS,
-        metrics: Metrics = METRICS,
     ) -> None:
         self._database = database
         self._checkpoints = checkpoints
@@ -215,7 +213,6 @@ class Recovery:
         self._definitions = definitions
         self._results = results
         self._migrations = migrations
-        self._metrics = metrics
 
     async def recover(
         self, lease: AgentLease, *, deadline: Deadline | None = None, conn: Connection | None = None
@@ -271,8 +268,8 @@ class Recovery:
             refused=refused,
         )
         tier = recovered.tier.value
-        self._metrics.tier_used.labels(tier=tier).inc()
-        self._metrics.restore_latency.labels(tier=tier).observe((time.monotonic() - begun) * 1000.0)
+        TIER_USED.labels(tier=tier).inc()
+        RESTORE_LATENCY.labels(tier=tier).observe((time.monotonic() - begun) * 1000.0)
         log.info(
             "recovery.done", agent_id=lease.agent_id, analysis_id=lease.analysis_id, tier=recovered.tier.value,
             seq=recovered.seq, keys=recovered.meta.keys, rolled_back=recovered.rolled_back,
@@ -347,7 +344,7 @@ class Recovery:
                 if tier is RecoveryTier.POSTGRES and isinstance(error, StatementRejected):
                     raise
                 refused[tier] = error.message
-                self._checkpoints.errors.count(self._metrics.consistency_errors, error, store=tier.value)
+                self._checkpoints.errors.count(CONSISTENCY_ERRORS, error, store=tier.value)
             else:
                 return tier, meta, dirty
         why = "; ".join(f"{tier.value}: {reason.rstrip('.')}" for tier, reason in refused.items())

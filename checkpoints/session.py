@@ -35,7 +35,7 @@ from imem.cache.working.snapshots import SnapshotStore
 from imem.cache.working.state import Meta
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.leases import LeaseRequest, Leases
-from imem.checkpoints.metrics import METRICS, Metrics
+from imem.checkpoints.metrics import SAVE_ERRORS
 from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind, Deliverable, SubtaskFailure, snapshot_of
 from imem.checkpoints.orchestration.definitions import Definitions, Location
 from imem.checkpoints.paid_calls import CallOwner, PaidCalls
@@ -92,7 +92,6 @@ class SessionFactory:
         recovery: recovers memories.
         delivery: delivers results to their stores.
         clock: for the times of snapshots.
-        metrics: counts errors.
     """
 
     leases: Leases
@@ -102,7 +101,6 @@ class SessionFactory:
     recovery: Recovery
     delivery: ResultDelivery
     clock: Clock
-    metrics: Metrics = METRICS
 
     @classmethod
     def over(
@@ -475,7 +473,7 @@ class Session:
                 raise error
 
     def _note(self, store: str, error: ImemError) -> None:
-        self._factory.checkpoints.errors.count(self._factory.metrics.save_errors, error, store=store)
+        self._factory.checkpoints.errors.count(SAVE_ERRORS, error, store=store)
         log.warning("checkpoint.not_protected", agent_id=self.lease.agent_id, store=store, reason=str(error))
 
     @asynccontextmanager

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from imem.cache.working.snapshots import SnapshotStore
 from imem.checkpoints.incidents.error_watch import ErrorWatch
-from imem.checkpoints.metrics import METRICS, LatencyTimer, Metrics
+from imem.checkpoints.metrics import CONSISTENCY_ERRORS, RESTORE_LATENCY, SAVE_ERRORS, SAVE_LATENCY, LatencyTimer
 from imem.checkpoints.model import (
     LONGEST_ID,
     AgentLease,
@@ -60,7 +60,6 @@ class Checkpoints:
     Args:
         definitions: agents with their subtasks.
         copies: where copies are stored; None for no copies.
-        metrics: times and failures.
 
     Attributes:
         errors: counts errors and raises alerts.
@@ -71,15 +70,12 @@ class Checkpoints:
         database: Database,
         definitions: Definitions,
         copies: SnapshotStore | None = None,
-        *,
-        metrics: Metrics = METRICS,
     ) -> None:
         self._database = database
         self._definitions = definitions
         self._copies = copies
-        self._metrics = metrics
-        self._to_postgres = metrics.save_latency.labels(store="postgres")
-        self._to_durable = metrics.save_latency.labels(store="durable")
+        self._to_postgres = SAVE_LATENCY.labels(store="postgres")
+        self._to_durable = SAVE_LATENCY.labels(store="durable")
         self.errors = ErrorWatch(database)
 
     # Saving
@@ -148,7 +144,7 @@ class Checkpoints:
             with LatencyTimer(self._to_postgres):
                 row = (await call(self._database, "save_checkpoint", parameters, deadline=deadline, conn=conn))[0]
         except ImemError as error:
-            self.errors.count(self._metrics.save_errors, error, store="postgres")
+            self.errors.count(SAVE_ERRORS, error, store="postgres")
             raise
         if row["status"] not in {"saved", "repeated"}:
             raise wish.refusal(row)
@@ -176,7 +172,7 @@ class Checkpoints:
                     deadline=deadline.within_ms(COPY_BUDGET_MS),
                 )
         except _COPY_ERRORS as error:
-            self.errors.count(self._metrics.save_errors, error, store="durable")
+            self.errors.count(SAVE_ERRORS, error, store="durable")
             return False
 
     # Loading
@@ -199,7 +195,7 @@ class Checkpoints:
         found, tier = await self._copied(identity, rows[0], deadline), "redis_secondary"
         if found is None:
             found, tier = await self.get(rows[0]["id"], deadline=deadline, conn=conn), "postgresql_checkpoint"
-        self._metrics.restore_latency.labels(tier=tier).observe((perf_counter() - began) * 1000.0)
+        RESTORE_LATENCY.labels(tier=tier).observe((perf_counter() - began) * 1000.0)
         return found
 
     async def _copied(self, identity: Mapping[str, str], latest: Row, deadline: Deadline) -> Checkpoint | None:
@@ -214,7 +210,7 @@ class Checkpoints:
                 return None
             found = Checkpoint.from_body(copy.body)
         except ConsistencyError as error:
-            self.errors.count(self._metrics.consistency_errors, error, store="durable")
+            self.errors.count(CONSISTENCY_ERRORS, error, store="durable")
             return None
         except _COPY_ERRORS:
             return None

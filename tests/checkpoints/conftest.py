@@ -18,7 +18,7 @@ from imem.cache.working.store import WorkingStore
 from imem.checkpoints.cleanup import Cleanup
 from imem.checkpoints.deliverables import Deliverables, ResultChecks, digest_of
 from imem.checkpoints.leases import Leases
-from imem.checkpoints.metrics import Metrics
+from imem.checkpoints.metrics import CONSISTENCY_ERRORS, RESTORE_LATENCY, SAVE_ERRORS, SAVE_LATENCY, TIER_USED
 from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind, Deliverable
 from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Location, Subtask
 from imem.checkpoints.orchestration.workflows import Workflows
@@ -95,7 +95,6 @@ class World:
     working: Client
     cache: Client
     definitions: Definitions = DEFINITIONS
-    metrics: Metrics = field(default_factory=Metrics)
     analysis: str = field(default_factory=lambda: f"analysis:{uuid4().hex[:12]}")
 
     @property
@@ -112,7 +111,7 @@ class World:
 
     @property
     def checkpoints(self) -> Checkpoints:
-        return Checkpoints(self.database, self.definitions, self.snapshots, metrics=self.metrics)
+        return Checkpoints(self.database, self.definitions, self.snapshots)
 
     @property
     def deliverables(self) -> Payloads:
@@ -209,6 +208,8 @@ async def opened(settings_: Any, url: str, admin_url: str) -> AsyncIterator[Worl
 
 @pytest_asyncio.fixture
 async def world(light_stack: Any, light_template: str) -> AsyncIterator[World]:
+    for metric in (SAVE_LATENCY, SAVE_ERRORS, RESTORE_LATENCY, CONSISTENCY_ERRORS, TIER_USED):
+        metric.clear()
     with cloned(light_stack.settings, light_template) as (url, admin_url):
         async with opened(light_stack.settings, url, admin_url) as made:
             yield made

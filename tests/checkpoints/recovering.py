@@ -53,12 +53,11 @@ def desk_of(
     delivery = ResultDelivery(world.database, world.definitions, SystemClock(), world.cache)
     recovery = Noted(
         world.database, world.checkpoints, world.memories, world.snapshots, world.definitions, results=delivery,
-        migrations=migrations, metrics=world.metrics,
+        migrations=migrations,
     )  # fmt: skip
     recovery.alarms = alarms or Alarms()
     return SessionFactory(
-        world.leases, world.checkpoints, world.memories, world.snapshots, recovery, delivery, SystemClock(),
-        world.metrics,
+        world.leases, world.checkpoints, world.memories, world.snapshots, recovery, delivery, SystemClock()
     )  # fmt: skip
 
 

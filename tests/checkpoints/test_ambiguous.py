@@ -12,6 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
+from imem.checkpoints.metrics import SAVE_ERRORS
 from imem.checkpoints.model import CheckpointKind
 from imem.checkpoints.orchestration.definitions import Location
 from imem.journal.errors import OutcomeUnknown
@@ -58,7 +59,7 @@ async def test_a_save_whose_answer_is_lost_is_repeated_without_harm(world: World
         assert (again.id, again.seq) == (stands.id, 1)
         assert await world.load() == again
         assert (await cut.save(lease, "parse")).seq == 2
-        assert total(cut.metrics.save_errors, store="postgres") == 1
+        assert total(SAVE_ERRORS, store="postgres") == 1
 
 
 @pytest.mark.parametrize("what", ["lease", "deliverable", "pause", "epochs", "step", "branch", "end"])

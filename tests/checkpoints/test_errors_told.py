@@ -12,7 +12,7 @@ from imem.alerts.store import Alerts
 from imem.cache.client import Client
 from imem.cache.working.snapshots import SnapshotStore
 from imem.checkpoints.incidents.error_watch import ErrorWatch
-from imem.checkpoints.metrics import Metrics
+from imem.checkpoints.metrics import CONSISTENCY_ERRORS, SAVE_ERRORS
 from imem.checkpoints.model import CheckpointKind
 from imem.checkpoints.store import Checkpoints
 from imem.journal.actors import Actor
@@ -44,7 +44,7 @@ async def at_once(_: float) -> None:
 async def test_a_save_without_its_copy_tells_people_at_once(world: World) -> None:
     """The save stands; one alert names the store, however often it happens."""
     away = Client("redis://127.0.0.1:1/0")
-    checkpoints = Checkpoints(world.database, DEFINITIONS, SnapshotStore(away, SystemClock()), metrics=world.metrics)
+    checkpoints = Checkpoints(world.database, DEFINITIONS, SnapshotStore(away, SystemClock()))
     lease = await world.acquire()
     for subtask in ("fetch", "parse"):
         document, its = memory(after=subtask)
@@ -76,10 +76,9 @@ async def test_a_tier_that_is_damaged_tells_people_though_another_serves(world: 
 async def test_many_errors_in_many_processes_are_one_alert_a_cause(world: World) -> None:
     """Once somebody has acknowledged it, the next error is another one."""
     watches = [ErrorWatch(world.database, sleep=at_once) for _ in range(4)]
-    metrics = Metrics()
     for number in range(200):
-        watches[number % 4].count(metrics.save_errors, ValkeyUnavailable("away"), store="durable")
-        watches[number % 4].count(metrics.consistency_errors, ConsistencyError("torn\0"), store="redis_secondary")
+        watches[number % 4].count(SAVE_ERRORS, ValkeyUnavailable("away"), store="durable")
+        watches[number % 4].count(CONSISTENCY_ERRORS, ConsistencyError("torn\0"), store="redis_secondary")
     await asyncio.gather(*(watch.flush() for watch in watches))
 
     assert sorted(await told(world)) == [
@@ -87,13 +86,13 @@ async def test_many_errors_in_many_processes_are_one_alert_a_cause(world: World)
         ("CHECKPOINT_SAVE_ERRORS", "durable"),
     ]
     assert set((await totals(world)).values()) == {200}
-    assert total(metrics.save_errors) == 200
+    assert total(SAVE_ERRORS) == 200
     board = await Alerts(world.database).cards(deadline=soon())
     for card in board.cards:
         for alert in card.alerts:
             await Alerts(world.database).acknowledge(alert.alert_id, PERSON, deadline=soon())
     assert await told(world) == []
-    watches[0].count(metrics.save_errors, ValkeyUnavailable("away"), store="durable")
+    watches[0].count(SAVE_ERRORS, ValkeyUnavailable("away"), store="durable")
     await watches[0].flush()
     assert await told(world) == [("CHECKPOINT_SAVE_ERRORS", "durable")]
 
@@ -109,7 +108,7 @@ async def test_a_postgres_that_was_away_hears_of_it_when_it_is_back(world: World
             watch._database = world.database
         await asyncio.sleep(0)
 
-    checkpoints = Checkpoints(away, DEFINITIONS, metrics=world.metrics)
+    checkpoints = Checkpoints(away, DEFINITIONS)
     watch = checkpoints.errors = ErrorWatch(away, sleep=back)
     document, its = memory(after="fetch")
     lease = await world.acquire()

@@ -18,6 +18,7 @@ from imem.cache import keys
 from imem.cache.working.changes import put
 from imem.cache.working.state import MemoryIdentity, ms_of
 from imem.cache.working.store import WorkingStore
+from imem.checkpoints.metrics import CONSISTENCY_ERRORS, TIER_USED
 from imem.checkpoints.model import CheckpointKind, SubtaskFailure
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.recovery import RecoveryTier
@@ -148,7 +149,7 @@ async def test_each_tier_serves_without_those_above(
         assert await session.memory.get("fetch:raw", raw=True) == b"\x00\xff"
         await work(session, "read")
 
-    assert total(reader.metrics.tier_used, tier=tier.value) == 1
+    assert total(TIER_USED, tier=tier.value) == 1
 
 
 @pytest.mark.spec("CK-27")
@@ -199,7 +200,7 @@ async def test_nothing_is_started_when_nothing_is_left(reader: World) -> None:
 
     assert len(alarms.told) == 1
     assert await reader.memories.meta(reader.agent("reader"), deadline=soon()) is None
-    assert total(reader.metrics.consistency_errors, store="postgresql_checkpoint") == 2
+    assert total(CONSISTENCY_ERRORS, store="postgresql_checkpoint") == 2
 
 
 @pytest.mark.spec("CK-6")

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from imem.cache.working.snapshots import SnapshotStore
-from imem.checkpoints.metrics import Metrics
+from imem.checkpoints.metrics import CONSISTENCY_ERRORS, RESTORE_LATENCY, SAVE_ERRORS, SAVE_LATENCY
 from imem.checkpoints.model import Checkpoint, CheckpointKind, SubtaskFailure
 from imem.checkpoints.store import Checkpoints
 from imem.journal.clock import SystemClock
@@ -42,15 +42,13 @@ async def stored(world: World) -> list[tuple[int, str, str | None]]:
 
 async def both_tiers(world: World, agent_type: str = "filer") -> tuple[Checkpoint, Checkpoint]:
     """Return the latest checkpoint from the copy and from Postgres, and see to it that they were."""
-    metrics = Metrics()
-    copied = await Checkpoints(world.database, DEFINITIONS, world.snapshots, metrics=metrics).load(
+    RESTORE_LATENCY.clear()
+    copied = await Checkpoints(world.database, DEFINITIONS, world.snapshots).load(
         world.analysis, agent_type, deadline=soon()
     )
-    row = await Checkpoints(world.database, DEFINITIONS, metrics=metrics).load(
-        world.analysis, agent_type, deadline=soon()
-    )
-    assert total(metrics.restore_latency, tier="redis_secondary") == 1
-    assert total(metrics.restore_latency, tier="postgresql_checkpoint") == 1
+    row = await Checkpoints(world.database, DEFINITIONS).load(world.analysis, agent_type, deadline=soon())
+    assert total(RESTORE_LATENCY, tier="redis_secondary") == 1
+    assert total(RESTORE_LATENCY, tier="postgresql_checkpoint") == 1
     assert copied is not None
     assert row is not None
     return copied, row
@@ -289,7 +287,7 @@ async def test_a_damaged_copy_is_counted_and_the_row_serves(world: World, body: 
     )
 
     assert await world.load() == saved
-    assert total(world.metrics.consistency_errors) == 1
+    assert total(CONSISTENCY_ERRORS) == 1
 
 
 async def test_the_copy_of_another_row_with_that_seq_does_not_serve(world: World) -> None:
@@ -304,7 +302,7 @@ async def test_the_copy_of_another_row_with_that_seq_does_not_serve(world: World
 async def test_a_valkey_that_is_away_is_counted_and_costs_no_save(world: World, unused_tcp_port: int) -> None:
     client = world.durable.__class__(f"redis://127.0.0.1:{unused_tcp_port}/0")
     away = SnapshotStore(client, SystemClock())
-    checkpoints = Checkpoints(world.database, DEFINITIONS, away, metrics=world.metrics)
+    checkpoints = Checkpoints(world.database, DEFINITIONS, away)
     lease = await world.acquire()
     document, digest = memory(a="b")
 
@@ -313,11 +311,11 @@ async def test_a_valkey_that_is_away_is_counted_and_costs_no_save(world: World, 
     )
 
     assert await checkpoints.load(world.analysis, "filer", deadline=soon()) == saved
-    assert total(world.metrics.save_errors, store="durable") == 1
-    assert total(world.metrics.save_errors, store="postgres") == 0
+    assert total(SAVE_ERRORS, store="durable") == 1
+    assert total(SAVE_ERRORS, store="postgres") == 0
     assert (
-        total(world.metrics.save_latency, store="postgres"),
-        total(world.metrics.save_latency, store="durable"),
+        total(SAVE_LATENCY, store="postgres"),
+        total(SAVE_LATENCY, store="durable"),
     ) == (
         1,
         0,
@@ -329,7 +327,7 @@ async def test_without_postgres_nothing_is_saved_and_no_copy_believed(world: Wor
     lease = await world.acquire()
     await world.save(lease, "fetch")
     database = Database(f"postgresql://nobody@127.0.0.1:{unused_tcp_port}/none")
-    checkpoints = Checkpoints(database, DEFINITIONS, world.snapshots, metrics=world.metrics)
+    checkpoints = Checkpoints(database, DEFINITIONS, world.snapshots)
     document, digest = memory(a="b")
 
     with pytest.raises(PostgresUnavailable):
@@ -344,7 +342,7 @@ async def test_without_postgres_nothing_is_saved_and_no_copy_believed(world: Wor
     with pytest.raises(PostgresUnavailable):
         await checkpoints.load(world.analysis, "filer", deadline=Deadline.after_ms(2000))
 
-    assert total(world.metrics.save_errors, store="postgres") == 1
+    assert total(SAVE_ERRORS, store="postgres") == 1
     copy = await world.snapshots.get_checkpoint(world.analysis, "filer", deadline=soon())
     assert copy is not None
     assert copy.seq == 1

@@ -23,6 +23,7 @@ import redis.exceptions
 from pydantic import SecretStr
 
 from imem.cache.working.document import contents_of, digest
+from imem.checkpoints.metrics import SAVE_ERRORS
 from imem.checkpoints.model import AgentLease, Checkpoint
 from imem.journal.errors import BudgetExceeded, ImemError, PostgresUnavailable, StatementRejected, StoreUnavailable
 from imem.journal.postgres.migrations import migrate
@@ -264,12 +265,11 @@ async def test_the_durable_server_on_a_full_disk(light_stack: Any, light_templat
         lease = await world.begin("a-1", done=1)
         disk.fill(durable.pid)
         make_full(durable)
-        metrics = world.checkpoints._metrics
-        before = total(metrics.save_errors, store="durable")
+        before = total(SAVE_ERRORS, store="durable")
 
         saved = await world.complete(lease, world.definitions.of_type("business_research").names[1])
 
-        assert total(metrics.save_errors, store="durable") == before + 1
+        assert total(SAVE_ERRORS, store="durable") == before + 1
         latest = await world.checkpoints.load("a-1", "business_research", deadline=soon())
         assert latest is not None
         assert (latest.id, latest.working_memory_hash) == (saved.id, saved.working_memory_hash)

@@ -20,11 +20,11 @@ import os, sys
 from pathlib import Path
 from imem.metrics import count_in_files
 count_in_files(Path(sys.argv[1]))
-from imem.checkpoints.metrics import METRICS
-METRICS.save_errors.labels(store="durable").inc()
+from imem.checkpoints.metrics import SAVE_ERRORS, SAVE_LATENCY
+SAVE_ERRORS.labels(store="durable").inc()
 if os.fork() == 0:
-    METRICS.save_errors.labels(store="durable").inc(2)
-    METRICS.save_latency.labels(store="postgres").observe(3.0)
+    SAVE_ERRORS.labels(store="durable").inc(2)
+    SAVE_LATENCY.labels(store="postgres").observe(3.0)
     os._exit(0)
 os.wait()
 """

@@ -361,34 +361,24 @@ class AnalysisStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowStep:
+class WorkflowCheckpoint:
     """
-    A step of a workflow's thread, without its state.
+    The state of a workflow's thread after a step.
 
     Attributes:
         seq: its number among the saves of the thread; the highest is the latest.
         parent_seq: of the step before; None for the first.
         state_version: of the state's form; a program that does not know it must not continue.
-    """
-
-    step_name: str
-    seq: int
-    parent_seq: int | None
-    state_version: int
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowCheckpoint(WorkflowStep):
-    """
-    The state of a workflow's thread after a step.
-
-    Attributes (beside those of :class:`WorkflowStep`):
         pending: task → its result since; a resume runs only the others.
     """
 
     id: UUID
     workflow_id: str
     thread_id: str
+    step_name: str
+    seq: int
+    parent_seq: int | None
     state: Any
+    state_version: int
+    created_at: datetime
     pending: Mapping[str, Any]

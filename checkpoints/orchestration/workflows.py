@@ -20,7 +20,6 @@ from imem.checkpoints.model import (
     LONGEST_NAME,
     LONGEST_THREAD,
     WorkflowCheckpoint,
-    WorkflowStep,
     checked_text,
 )
 from imem.checkpoints.statements import call, thread_of
@@ -31,9 +30,6 @@ from imem.journal.texts.json_text import json_text, value_of
 
 KEEP_FAILED: Final = timedelta(days=30)
 """How long a failed thread is kept."""
-
-LONGEST_LIST: Final = 1000
-"""Steps of one listing at most."""
 
 NEWEST_VERSION: Final = 1_000_000
 """Highest version of a state's form."""
@@ -142,13 +138,6 @@ class Workflows:
                 mend="Load the thread again.",
             )
         return bool(row["status"] == "kept")
-
-    async def steps(
-        self, workflow_id: str, thread_id: str, *, limit: int = LONGEST_LIST, deadline: Deadline
-    ) -> list[WorkflowStep]:
-        """Return the steps of a thread in the order of their last save, without their states."""
-        parameters = {**thread_of(workflow_id, thread_id), "limit": max(1, min(limit, LONGEST_LIST))}
-        return [WorkflowStep(**row) for row in await self._database.named("steps_of", parameters, deadline=deadline)]
 
     async def complete(self, workflow_id: str, thread_id: str | None = None, *, deadline: Deadline) -> int:
         """Remove a completed workflow, or one thread of it; return how many threads."""

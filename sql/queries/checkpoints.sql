@@ -171,11 +171,6 @@ LEFT JOIN LATERAL (
 ) AS p ON true
 WHERE c.workflow_id = %(workflow_id)s AND c.thread_id = %(thread_id)s ORDER BY c.seq DESC LIMIT 1
 
--- steps_of --
--- The steps of a workflow's thread, oldest first, without their states.
-SELECT step_name, seq, parent_seq, state_version, created_at FROM workflow.workflow_checkpoints
-WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s ORDER BY seq LIMIT %(limit)s
-
 -- finish_branch --
 -- Stores the result of a parallel branch; see finish_branch_v1.
 SELECT status, seq FROM workflow.finish_branch_v1(

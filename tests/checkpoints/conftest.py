@@ -185,6 +185,15 @@ class World:
     async def rows(self, query: str, *parameters: Any) -> list[Row]:
         return await self.database.rows(query, parameters, deadline=soon())
 
+    async def steps(self, workflow: str = "w", thread: str = "t") -> list[Row]:
+        """Return the steps of a thread in the order of their last save."""
+        return await self.rows(
+            "SELECT step_name, seq, parent_seq, created_at FROM workflow.workflow_checkpoints "
+            "WHERE workflow_id = %s AND thread_id = %s ORDER BY seq",
+            workflow,
+            thread,
+        )
+
     def owner(self, query: str, *parameters: Any) -> None:
         """Change something behind the application's back."""
         asked(self.admin_url, query, parameters)

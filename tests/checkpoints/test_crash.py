@@ -178,8 +178,8 @@ async def test_a_workflow_killed_between_any_two_steps_does_each_thing_once(worl
                 "rounds": 4,
                 "done": [f"{number}{branch}" for number in range(4) for branch in "abc"],
             }
-            steps = await its.workflows.steps(its.analysis, "thread", deadline=soon())
-            assert [one.step_name for one in steps] == [f"join#{number}" for number in range(5)]
+            steps = await its.steps(its.analysis, "thread")
+            assert [one["step_name"] for one in steps] == [f"join#{number}" for number in range(5)]
             assert (
                 await its.rows("SELECT FROM workflow.workflow_pending_writes WHERE workflow_id = %s", its.analysis)
                 == []

@@ -32,11 +32,13 @@ async def test_saving_a_step_twice_leaves_one_row_with_the_latest_state_and_high
     for step, state in (("plan", {"n": 1}), ("debate_round", {"n": 2}), ("plan", {"n": 3})):
         await save(workflows, step, state)
 
-    steps = await workflows.steps("w", "t", deadline=soon())
-    assert [(one.step_name, one.seq, one.parent_seq) for one in steps] == [("debate_round", 2, 1), ("plan", 3, 2)]
+    assert [(one["step_name"], one["seq"], one["parent_seq"]) for one in await world.steps()] == [
+        ("debate_round", 2, 1),
+        ("plan", 3, 2),
+    ]
     assert await state_of(workflows, "w", "t") == ("plan", {"n": 3})
     await save(workflows, "plan", {"n": 4})
-    assert [(one.step_name, one.seq, one.parent_seq) for one in await workflows.steps("w", "t", deadline=soon())] == [
+    assert [(one["step_name"], one["seq"], one["parent_seq"]) for one in await world.steps()] == [
         ("debate_round", 2, 1), ("plan", 4, 2),
     ]  # fmt: skip
 
@@ -45,8 +47,8 @@ async def test_rounds_of_a_repeated_step_are_named_apart(world: World) -> None:
     for number in (1, 2, 3):
         await save(world.workflows, iteration("debate_round", number), number)
 
-    steps = await world.workflows.steps("w", "t", deadline=soon())
-    assert [one.step_name for one in steps] == ["debate_round", "debate_round#2", "debate_round#3"]
+    steps = await world.steps()
+    assert [one["step_name"] for one in steps] == ["debate_round", "debate_round#2", "debate_round#3"]
     with pytest.raises(BadInput):
         iteration("debate_round", 0)
 
@@ -59,13 +61,13 @@ async def test_saves_that_share_a_timestamp_load_in_the_order_of_saving(world: W
             "CREATE OR REPLACE FUNCTION imem_now() RETURNS timestamptz LANGUAGE plpgsql AS "
             f"$$ BEGIN RETURN '{moment}'::timestamptz; END $$"
         )
-        step = f"step-{len(await world.workflows.steps('w', 't', deadline=soon()))}"
+        step = f"step-{len(await world.steps())}"
         await save(world.workflows, step, step)
         assert await state_of(world.workflows, "w", "t") == (step, step)
 
-    steps = await world.workflows.steps("w", "t", deadline=soon())
-    assert [one.step_name for one in steps] == [f"step-{number}" for number in range(4)]
-    assert len({one.created_at for one in steps}) == 2
+    steps = await world.steps()
+    assert [one["step_name"] for one in steps] == [f"step-{number}" for number in range(4)]
+    assert len({one["created_at"] for one in steps}) == 2
 
 
 async def test_saves_at_once_get_different_places(world: World) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import orjson
@@ -20,6 +20,7 @@ from imem.cache.working import changes
 from imem.cache.working.changes import Change
 from imem.journal.errors import BadInput, ConsistencyError, TooLarge
 from imem.journal.events.entry import Tier
+from imem.kg.load_format.entries import object_of
 from imem.kg.load_format.lines import LINE_BYTES, Line, LinkLine, RecordLine, parse_line, record_of
 from imem.kg.model import Kind, Turn
 
@@ -92,7 +93,7 @@ def encoded(item: PublishedItem) -> bytes:
     Raises:
         TooLarge: it takes more than 1 MB.
     """
-    text = orjson.dumps({"line": _members(item.line), "tier": None if item.tier is None else int(item.tier)})
+    text = orjson.dumps({"line": object_of(item.line), "tier": None if item.tier is None else int(item.tier)})
     if len(text) > LINE_BYTES:
         raise TooLarge("item", f"takes {len(text):,} bytes; a payload may take {LINE_BYTES:,}.")
     return text
@@ -134,19 +135,3 @@ def decode_push_result(text: bytes) -> PushResult:
         return PushResult(**orjson.loads(text))
     except (ValueError, TypeError) as error:
         raise ConsistencyError("What is on file about a published item is damaged.") from error
-
-
-def _members(line: RecordLine | LinkLine) -> dict[str, Any]:
-    """Return *line* as the object that :func:`imem.kg.load_format.lines.parse_line` reads."""
-    if isinstance(line, LinkLine):
-        members: dict[str, Any] = {
-            "link": line.type,
-            "from": {line.from_label: line.from_key},
-            "to": {line.to_label: line.to_key},
-            "props": dict(line.props),
-        }
-    else:
-        members = {"record": line.kind, "key": line.key, "core": line.core, "groups": dict(line.groups)}
-        members |= {"body": line.body, "turns": list(line.turns) or None}
-    members["occurred_at"] = line.occurred_at
-    return {name: value for name, value in members.items() if value is not None}

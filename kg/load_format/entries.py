@@ -50,7 +50,12 @@ def object_of(line: Line) -> dict[str, Any]:
         return {"correct": line.kind, **clocks, "core": line.core, "reason": line.reason}
     whole = {"key": line.key, "groups": line.groups} if line.core is None else {"core": line.core}
     more = {"groups": line.groups, "body": line.body, "turns": list(line.turns)}
-    return {"record": line.kind, **clocks, **whole, **{name: value for name, value in more.items() if value}}
+    return {
+        "record": line.kind,
+        **clocks,
+        **whole,
+        **{name: value for name, value in more.items() if value not in (None, {}, [])},
+    }
 
 
 def _tier(line: Line, kind: str, tier: Tier | None, importance: float | None = None) -> Tier:

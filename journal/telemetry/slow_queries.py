@@ -80,11 +80,6 @@ class SlowLog:
             self._planned[statement] = now_s
             self._task = asyncio.get_running_loop().create_task(self._plan(statement, explain))
 
-    async def planned(self) -> None:
-        """Wait until a pending plan is logged."""
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
-
     async def close(self) -> None:
         """Cancel a pending plan."""
         if self._task is not None:

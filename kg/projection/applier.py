@@ -206,31 +206,6 @@ class Applier:
                 await due
             await self._marked(lane)
 
-    async def drain(self) -> int:
-        """
-        Apply everything that is due, without the loops, and return how many events that was.
-
-        For rebuilds and tests; the caller must hold the lease or be alone.
-
-        Raises:
-            LeaseLost, GraphUnavailable, PostgresUnavailable: no batch is half-applied.
-        """
-        if not await self.lease.take():
-            raise LeaseLost("Another process applies events.")
-        done = 0
-        while True:
-            events: list[Event] = []
-            for lane in self._in_use:
-                await self._claim(lane)
-                events = lane.begin()
-                if events:
-                    await self._apply(lane, events)
-                    await self._marked(lane)
-                    break
-            done += len(events)
-            if not events and not await self.derive():
-                return done
-
     async def _claim(self, lane: Lane) -> None:
         """Claim due events for *lane*: urgent ones with their predecessors, otherwise the oldest."""
         lane.start_claim()

@@ -89,11 +89,6 @@ class Lane:
         """Positions of claimed events."""
         return [*self.begun, *(event.position for event in self.waiting)]
 
-    @property
-    def idle(self) -> bool:
-        """Whether no event is claimed."""
-        return not self.begun and not self.waiting
-
     def limit(self, *, beside_urgent: bool) -> int:
         """Return how many events may be claimed."""
         return min(self.size, self.most, BESIDE_URGENT) if beside_urgent else min(self.size, self.most)

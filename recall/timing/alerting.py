@@ -54,10 +54,6 @@ class BackgroundAlerts:
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
-    async def drain(self) -> None:
-        """Wait for alerts being raised."""
-        await asyncio.gather(*self._under_way)
-
     async def close(self) -> None:
         """Cancel alerts being raised."""
         for task in list(self._under_way):

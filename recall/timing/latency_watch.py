@@ -106,10 +106,6 @@ class LatencyWatch:
             payload = {"metric": "query_timeout_rate", "query": query, "timeouts": timeouts, "asked": asked}
             self._alerts.start(KIND, query, reason, payload)
 
-    async def drain(self) -> None:
-        """Wait for alerts being raised."""
-        await self._alerts.drain()
-
     async def close(self) -> None:
         """Cancel alerts being raised."""
         await self._alerts.close()

@@ -14,6 +14,7 @@ from imem.journal.errors import BudgetExceeded
 from imem.kg import migrations
 from imem.kg.engine import Graph
 from imem.kg.projection.applier import Applier
+from tests.kg.draining import drain
 from tests.servers import EMPTYING
 
 from .conftest import World
@@ -64,7 +65,7 @@ async def drained(applier: Applier) -> None:
     """Apply everything; a server that has just started plans each statement anew and may need a second try."""
     for attempt in range(3):
         try:
-            await applier.drain()
+            await drain(applier)
         except BudgetExceeded:
             if attempt == 2:
                 raise

@@ -21,6 +21,7 @@ from imem.journal.settings import Settings
 from imem.kg.projection.plan_warming import warm
 from imem.kg.similarity.index import SimilarTo, update
 from imem.memory import Memory
+from tests.kg.draining import drain
 from tests.kg.projection.conftest import empty, journal, world
 from tests.kg.projection.world import Journal, Line, World, importer
 from tests.kg.similarity.conftest import Directions
@@ -61,10 +62,10 @@ class Desk:
         hooks = {} if self.told is None else {"written": self.told.written, "derived": self.told.derived}
         derivers = {"settled_by": SettledBy(), "similar_to": SimilarTo()}
         applier = self.world.applier(self.journal, derivers=derivers, **hooks)
-        await applier.drain()
+        await drain(applier)
         await update(self.journal.database, Directions(), until=Deadline.never(), loading=0.0)
         await settle_due(self.journal.database, gateway, halflife_years=2.0, until=Deadline.never())
-        await applier.drain()
+        await drain(applier)
         await applier.stop()
         # The server plans anew once a graph has outgrown its plans; in the product the applier's process sees to it.
         await warm(self.world.graph)

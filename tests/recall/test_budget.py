@@ -280,7 +280,7 @@ async def test_too_many_timeouts_are_told_to_people_once(telling: Desk) -> None:
     watch = LatencyWatch(database, now=lambda: now)
 
     async def alerts() -> list[dict[str, Any]]:
-        await watch.drain()
+        await asyncio.gather(*watch._alerts._under_way)
         return await telling.journal.rows("SELECT kind, payload FROM workflow.alert WHERE kind = 'QUERY_TIMEOUTS'")
 
     for _ in range(400):

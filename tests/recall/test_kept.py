@@ -38,6 +38,7 @@ from imem.recall.request import horizon
 from imem.recall.section_registry import BRIEFING_SECTIONS, SUBJECT
 from imem.services.recall import recall_over
 from tests.counting import total
+from tests.kg.draining import drain
 from tests.kg.projection.world import NEVER, importer
 from tests.kg.similarity.conftest import Directions
 from tests.recall import facts
@@ -246,7 +247,7 @@ async def test_a_link_alone_drops_the_answers_that_show_it(telling: Desk, link: 
     receipts = await telling.journal.say(LINKS[link], actor=importer("links"))
     assert [receipt.verdict for receipt in receipts] == [AppendStatus.NEW]
     applier = telling.world.applier(telling.journal, written=telling.told.written)
-    await applier.drain()
+    await drain(applier)
     await applier.stop()
     # Until then an answer says that what is compared is not all there is.
     await update(telling.journal.database, Directions(), until=NEVER, loading=0.0)
@@ -471,7 +472,7 @@ async def test_what_is_loaded_once_more_after_a_change_is_of_after_it(telling: D
         core |= {"domain": "up_or_down", "statement": "What f8 says.", "importance": 1.0}
         await telling.journal.say({"record": "Finding", "core": core}, actor=Actor("agent0", Role.AGENT))
         applier = telling.world.applier(telling.journal, written=told.written)
-        await applier.drain()
+        await drain(applier)
         await applier.stop()
         graph.go.set()
         await asyncio.gather(early, late)

@@ -53,7 +53,8 @@ async def explain():
 async def ask():
     slow = SlowLog("journal", slow_ms=100.0)
     slow.note("one", time.monotonic() - 0.2, explain, deadline=Deadline.after_ms(500))
-    await slow.planned()
+    if slow._task is not None:
+        await slow._task
 
 configure(sys.argv[2]) if sys.argv[1] == "process" else by_default(sys.argv[2])
 asyncio.run(ask())

@@ -18,6 +18,7 @@ from imem.logs import configure
 from imem.memory import Memory
 from imem.services.stores import Stores
 from imem.tracing import send_traces
+from tests.kg.draining import drain
 
 
 class Silent:
@@ -33,7 +34,7 @@ async def work(settings: Settings) -> None:
                 Analysis(id="a1", subject_id="company:MU", kind="stock", date=datetime(2026, 1, 2, tzinfo=UTC))
             )
         applier = Applier(stores.database, stores.graph, Silent())
-        await applier.drain()
+        await drain(applier)
         await applier.stop()
         await memory.brief("company:MU", deadline_ms=30_000)
 

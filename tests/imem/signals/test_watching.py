@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from imem.journal.actors import Actor
@@ -22,7 +23,7 @@ async def test_slow_and_failing_reads_raise_one_alert_each(shared: House) -> Non
     watch = SignalWatch(database, now=lambda: now)
 
     async def alerts() -> list[str]:
-        await watch.alerts.drain()
+        await asyncio.gather(*watch.alerts._under_way)
         return [row["kind"] for row in shared.rows("SELECT kind FROM workflow.alert ORDER BY raised_at, kind")]
 
     def reads(count: int, *, slow: int = 0, failed: int = 0) -> None:

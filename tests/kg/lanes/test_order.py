@@ -22,6 +22,7 @@ from imem.kg.projection.applier import MOST_REJECTIONS, Applier
 from imem.kg.projection.batches import write_events
 from imem.kg.projection.hash import graph_hash
 from imem.kg.projection.rows import Event
+from tests.kg.draining import drain
 from tests.kg.lanes.conftest import agent, finding
 from tests.kg.projection.world import Journal, World, analysis, importer
 from tests.waiting import until
@@ -107,7 +108,7 @@ async def test_nothing_overtakes_a_refused_event(empty: World, journal: Journal)
     )
     applier = empty.applier(journal)
 
-    await applier.drain()
+    await drain(applier)
 
     applied = "SELECT record_key FROM event JOIN delivery USING (position) WHERE state = 'applied' ORDER BY position"
     bears = [f"bear-{number}" for number in range(6)]
@@ -238,7 +239,7 @@ async def test_the_victim_of_a_deadlock_writes_once_more(
     told_at = {"known_at": "2026-01-01T00:00:00Z"}
     await journal.say({"record": "Company", "core": {"ticker": "ZZZ"}, **told_at})
     applier = empty.applier(journal)
-    await applier.drain()
+    await drain(applier)
     await journal.say({"record": "Company", "core": {"ticker": "AAA"}, **told_at})
     await journal.say({"record": "Company", "key": "ZZZ", "groups": {"profile": {"name": "Z"}}, **told_at})
     defeats: list[float] = []
@@ -254,7 +255,7 @@ async def test_the_victim_of_a_deadlock_writes_once_more(
         # The server ends who holds fewer locks.
         await (await other.run("UNWIND range(1, 1000) AS n CREATE (c:Company {ticker: 'T' + n})")).consume()
         await _set_test(other, "ZZZ")
-        applying = asyncio.create_task(applier.drain())
+        applying = asyncio.create_task(drain(applier))
 
         async def blocked() -> bool:
             return bool(await empty.run("SHOW TRANSACTIONS YIELD status WHERE status STARTS WITH 'Blocked' RETURN 1"))
@@ -335,7 +336,7 @@ async def test_tiers_count_again_when_they_are_switched_on_again(empty: World, j
     await journal.say(finding("c"), actor=agent("bull"), tier=Tier.CRITICAL)
     witness = Witness()
 
-    await empty.applier(journal, written=witness.written).drain()
+    await drain(empty.applier(journal, written=witness.written))
 
     assert [event.key for event in witness.seen] == ["c", "n"]
 
@@ -344,7 +345,7 @@ async def test_derived_values_come_under_a_load_that_does_not_end(empty: World, 
     """There is never a moment in which nothing waits: they wait for what was said before them, not for everything."""
     applier = empty.applier(journal)
     await journal.say({**analysis("a1"), "known_at": None}, actor=agent("bull"))
-    await applier.drain()
+    await drain(applier)
     journal.owner("INSERT INTO due_row (queue, kind, key) VALUES ('graph', 'subject_counters', 'company:MU')")
     await journal.say(finding("first"), actor=agent("bull"))
     assert not await applier.derive()

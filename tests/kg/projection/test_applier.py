@@ -17,6 +17,7 @@ from imem.kg.engine import Graph
 from imem.kg.projection.applier import MOST_REJECTIONS, Applier
 from imem.kg.projection.hash import graph_hash
 from imem.kg.projection.rows import Event, Projection
+from tests.kg.draining import drain
 from tests.kg.projection.histories import DAYS, LINES
 from tests.kg.projection.world import Journal, Line, World, analysis, importer
 from tests.waiting import until
@@ -37,7 +38,7 @@ async def test_one_bad_event_dies_alone(empty: World, journal: Journal) -> None:
     applier = empty.applier(journal)
 
     for _ in range(MOST_REJECTIONS):
-        await applier.drain()
+        await drain(applier)
         journal.owner("UPDATE delivery SET next_attempt_at = NULL WHERE next_attempt_at IS NOT NULL")
 
     (dead,) = await journal.rows(
@@ -56,7 +57,7 @@ async def test_an_event_of_an_unknown_kind_dies_alone(empty: World, journal: Jou
     applier = empty.applier(journal)
 
     for _ in range(MOST_REJECTIONS):
-        await applier.drain()
+        await drain(applier)
         journal.owner("UPDATE delivery SET next_attempt_at = NULL")
 
     rows = await journal.rows("SELECT state, error FROM delivery ORDER BY position")
@@ -70,7 +71,7 @@ async def test_what_waits_for_another_attempt_is_not_overtaken_by_its_actor(empt
     await journal.say(analysis("a2"))
     await journal.say(analysis("a3"), actor=importer("another"))
 
-    await empty.applier(journal).drain()
+    await drain(empty.applier(journal))
 
     assert [await empty.node("Analysis", key) is not None for key in ("a1", "a2", "a3")] == [False, False, True]
 
@@ -97,13 +98,13 @@ async def test_of_two_appliers_one_works(empty: World, journal: Journal) -> None
     first, second = empty.applier(journal), empty.applier(journal)
     assert await first.lease.take()
     with pytest.raises(LeaseLost):
-        await second.drain()
+        await drain(second)
     lane = first._lane_slots.bulk
     await first._claim(lane)
     events = lane.begin()
 
     journal.owner("UPDATE lease SET expires_at = now() - interval '1 second'")
-    assert await second.drain() == 1
+    assert await drain(second) == 1
     before = await journal.rows("SELECT * FROM delivery")
 
     await first._write(lane, events)
@@ -111,7 +112,7 @@ async def test_of_two_appliers_one_works(empty: World, journal: Journal) -> None
         await first._marked(lane)
     assert await journal.rows("SELECT * FROM delivery") == before
     with pytest.raises(LeaseLost):
-        await first.drain()
+        await drain(first)
 
 
 async def test_an_applier_that_is_superseded_waits_for_its_turn(empty: World, journal: Journal) -> None:
@@ -126,7 +127,7 @@ async def test_an_applier_that_is_superseded_waits_for_its_turn(empty: World, jo
     other = empty.applier(journal)
     await other.lease.seize()
     await journal.say(analysis("a1"))
-    await other.drain()
+    await drain(other)
     await other.stop()
 
     await journal.say(analysis("a2"))
@@ -154,7 +155,7 @@ async def test_two_writers_of_one_key_leave_one_node(empty: World, journal: Jour
     events = await journal.events()
 
     await asyncio.gather(*(empty.apply([event]) for event in events[:2]), return_exceptions=True)
-    await empty.applier(journal, batch=3).drain()
+    await drain(empty.applier(journal, batch=3))
 
     assert (await journal.counts()) == {"pending": 0, "dead": 0, "oldest_s": None}
     assert await empty.run("MATCH (n:Analysis) RETURN count(n) AS n") == [{"n": 1}]
@@ -173,18 +174,18 @@ async def test_different_cores_of_one_key_leave_the_first(empty: World, journal:
     verdicts = sorted(receipt.verdict for (receipt,) in said)
 
     assert verdicts == ["core_conflict"] * 5 + ["new"]
-    assert await empty.applier(journal).drain() == 1
+    assert await drain(empty.applier(journal)) == 1
 
 
 async def test_a_stub_is_filled_when_its_own_event_comes(empty: World, journal: Journal) -> None:
     await journal.say(LINES[2] | {"known_at": DAYS[0]}, actor=importer("a"))
     applier = empty.applier(journal)
-    await applier.drain()
+    await drain(applier)
     assert await empty.node("Agent", "bull") == {"name": "bull", "stub": True}
     assert await empty.node("Analysis", "a1") == {"id": "a1", "stub": True}
 
     await journal.say(bull(specialization="x", kind="model"), actor=importer("b"))
-    await applier.drain()
+    await drain(applier)
 
     node = await empty.node("Agent", "bull")
     assert node is not None
@@ -195,7 +196,7 @@ async def test_a_stub_is_filled_when_its_own_event_comes(empty: World, journal: 
 
 async def test_subjects_bear_their_second_label_and_id_even_as_stubs(empty: World, journal: Journal) -> None:
     await journal.say(analysis("a1"))
-    await empty.applier(journal).drain()
+    await drain(empty.applier(journal))
 
     rows = await empty.run("MATCH (s:Subject) RETURN labels(s) AS labels, s.subject_id AS id, s.stub AS stub")
 
@@ -225,7 +226,7 @@ async def test_a_replaced_link_has_one_target_and_the_others_are_known(empty: Wo
 
 async def test_an_undirected_link_is_stored_once(empty: World, journal: Journal) -> None:
     await journal.say({**LINES[0], "known_at": DAYS[0]}, {**LINES[1], "known_at": DAYS[1]})
-    await empty.applier(journal).drain()
+    await drain(empty.applier(journal))
 
     rows = await empty.run(
         "MATCH (a:Company)-[r:PEER_OF]->(b:Company) RETURN a.ticker AS a, b.ticker AS b, r.similarity AS s"
@@ -245,9 +246,9 @@ async def test_the_label_of_active_patterns_follows_their_status(
         group = {"status": {"status": status, "quarantined": False}}
         await journal.say({"record": "Pattern", "known_at": day, "key": "p", "groups": group})
         if not together:
-            await applier.drain()
+            await drain(applier)
             assert await empty.run("MATCH (p:ActivePattern) RETURN count(p) AS n") == [{"n": labelled}]
-    await applier.drain()
+    await drain(applier)
 
     assert await empty.run("MATCH (p:ActivePattern) RETURN p.pattern_id AS id") == [{"id": "p"}]
 
@@ -264,7 +265,7 @@ async def test_headline_numbers_are_projected_whichever_comes_first(
     applier = empty.applier(journal)
     for index in order:
         await journal.say(lines[index])
-        await applier.drain()
+        await drain(applier)
 
     rows = await empty.run("MATCH (:Agent)-[r:HAS_CREDIBILITY_IN]->(:Domain) RETURN r.sample_size AS n")
     assert rows == [{"n": 7}]
@@ -278,7 +279,7 @@ async def test_counters_wait_for_the_events_they_count(empty: World, journal: Jo
     assert not await applier.derive()
     assert await journal.rows("SELECT count(*) AS n FROM due_row WHERE queue = 'graph'") == [{"n": 1}]
 
-    await applier.drain()
+    await drain(applier)
     assert (await empty.node("Company", "MU") or {})["analyzed_count"] == 1
     assert await journal.rows("SELECT count(*) AS n FROM due_row WHERE queue = 'graph'") == [{"n": 0}]
 
@@ -289,7 +290,7 @@ async def test_values_that_somebody_else_derived_meanwhile_are_derived_again(
     """An applier that was held up may have written older values over newer ones: they are due once more."""
     await journal.say(analysis("a1"))
     applier = empty.applier(journal)
-    await applier.drain()
+    await drain(applier)
     journal.owner("INSERT INTO due_row (queue, kind, key) VALUES ('graph', 'subject_counters', 'company:MU')")
     write = Graph.write
 
@@ -324,7 +325,7 @@ async def test_a_value_that_cannot_be_sent_is_one_events_trouble(
     monkeypatch.setattr(Projection, "add", spoilt)
     applier = empty.applier(journal)
     for _ in range(MOST_REJECTIONS):
-        await applier.drain()
+        await drain(applier)
         journal.owner("UPDATE delivery SET next_attempt_at = NULL WHERE next_attempt_at IS NOT NULL")
 
     rows = await journal.rows(
@@ -347,7 +348,7 @@ async def test_a_listener_is_told_what_was_applied(empty: World, journal: Journa
 
     await journal.say(analysis("a1"), bull(specialization="x", kind="model"))
     applier: Applier = empty.applier(journal, written=listener("written"), applied=listener("applied"))
-    await applier.drain()
+    await drain(applier)
 
     kinds = ["record.Analysis", "record.Agent"]
     assert told == [("written", 0, kinds), ("applied", 2, kinds)]

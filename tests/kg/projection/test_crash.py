@@ -18,6 +18,7 @@ from imem.credibility.settled_links import SettledBy
 from imem.credibility.settling import settle_due
 from imem.journal.gateway import Gateway
 from imem.kg.projection.hash import GraphHash, graph_hash
+from tests.kg.draining import drain
 from tests.kg.projection.conftest import CHAOS
 from tests.kg.projection.histories import CORES, DAYS
 from tests.kg.projection.world import NEVER, Journal, Line, World, importer
@@ -92,7 +93,7 @@ class Due:
         derived = [(row["kind"], row["key"]) for row in found]
         assert derived
         applier = world.applier(journal, derivers={"settled_by": SettledBy()})
-        await applier.drain()
+        await drain(applier)
         await applier.stop()
         assert await journal.rows("SELECT FROM due_row WHERE queue = 'graph'") == []
         due = cls(await graph_hash(world.graph), derived)

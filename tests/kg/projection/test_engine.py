@@ -16,6 +16,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, GraphUnavailable, OutcomeUnknown, StatementRejected
 from imem.kg.engine import Graph, translate_error
 from imem.kg.projection.hash import graph_hash
+from tests.kg.draining import drain
 from tests.kg.projection.proxy import Proxy, proxied
 from tests.kg.projection.world import NEVER, Journal, World, analysis
 from tests.waiting import until
@@ -209,7 +210,7 @@ async def test_the_applier_settles_a_lost_commit_by_writing_again(
     once(proxy, BOLT_COMMIT)
     applier = World(empty.settings, empty.template, graph).applier(journal)
 
-    assert await applier.drain() == 3
+    assert await drain(applier) == 3
 
     assert proxy.cuts == 1
     assert await journal.rows("SELECT DISTINCT state, attempts FROM delivery") == [{"state": "applied", "attempts": 0}]

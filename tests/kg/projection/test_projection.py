@@ -22,6 +22,7 @@ from imem.kg.projection.hash import graph_hash
 from imem.kg.projection.verification import compare, ensure
 from imem.services.graph_rebuild import REDERIVED
 from imem.sync.status import status
+from tests.kg.draining import drain
 from tests.kg.projection.test_rebuild import history
 from tests.kg.projection.world import NEVER, Journal, World
 from tests.servers import with_database
@@ -100,7 +101,7 @@ async def assert_as_from_the_journal_alone(world: World, journal: Journal) -> No
 async def test_a_graph_of_this_journal_is_left_alone(empty: World, journal: Journal) -> None:
     """Also where a crash left events in the graph that are not marked yet."""
     await journal.say(*history(FIRST))
-    await empty.applier(journal).drain()
+    await drain(empty.applier(journal))
     await journal.say(*history(LATER))
     waiting = [event for event in await journal.events() if event.position > FIRST * 5]
     await empty.apply(waiting[:3])

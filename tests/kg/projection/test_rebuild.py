@@ -26,6 +26,7 @@ from imem.kg.projection.rebuild import (
 )
 from imem.local.supervisor import LocalStack
 from tests.conftest import settings_for, temporary_home
+from tests.kg.draining import drain
 from tests.kg.projection.world import NEVER, Journal, Line, World, analysis
 
 
@@ -77,7 +78,7 @@ async def target(second: Graph) -> Graph:
 async def _applied(world: World, journal: Journal, lines: list[Line]) -> None:
     await journal.say(*lines)
     applier = world.applier(journal)
-    await applier.drain()
+    await drain(applier)
     await applier.stop()
 
 
@@ -149,7 +150,7 @@ async def test_what_was_refused_is_tried_once_more(empty: World, journal: Journa
     journal.owner(
         "UPDATE delivery SET state = 'dead' FROM event WHERE event.position = delivery.position AND record_key ~ '^f'"
     )
-    await empty.applier(journal).drain()
+    await drain(empty.applier(journal))
     replacement = Replacement(journal.database, empty.graph, target)
 
     refused = await replacement.fill()
@@ -246,7 +247,7 @@ async def test_derived_values_come_back(empty: World, journal: Journal) -> None:
     assert (await empty.node("Company", "T1") or {}).get("analyzed_count") is None
 
     await rederive(journal.database, ["rederive_counters", "rederive_settled"])
-    await empty.applier(journal).drain()
+    await drain(empty.applier(journal))
 
     assert (await empty.node("Company", "T1") or {})["analyzed_count"] == 1
     assert (await empty.node("Agent", "trader") or {})["total_decisions"] == 5

@@ -33,6 +33,7 @@ from imem.services.stores import Stores
 from tests import forking
 from tests.conftest import KEPT, settings_for, temporary_home
 from tests.imem.local.programs import environment
+from tests.kg.draining import drain
 from tests.kg.projection.test_rebuild import history
 from tests.kg.projection.world import NEVER, Silent, importer
 
@@ -90,7 +91,7 @@ async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, st
     """SIGKILL while it replays; the next run goes on, compares, exchanges the folders, and the applier goes on."""
     await loaded(stores, 60)
     applier = Applier(stores.database, stores.graph, Silent())
-    await applier.drain()
+    await drain(applier)
     before = await graph_hash(stores.graph)
     running = asyncio.create_task(applier.run())
     folders = Folders(local.home)
@@ -123,7 +124,7 @@ async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, st
 async def tampered_with(stores: Stores, human: str) -> None:
     """Fill the graph, and write something into it that the journal does not say."""
     await loaded(stores, 3)
-    await Applier(stores.database, stores.graph, Silent()).drain()
+    await drain(Applier(stores.database, stores.graph, Silent()))
 
     async def tamper(transaction: Any) -> None:
         await (await transaction.run("CREATE (:Human {id: $human})", human=human)).consume()
@@ -173,7 +174,7 @@ async def test_in_place_what_does_not_belong_is_gone(local: Settings, stores: St
 async def test_another_server_is_filled_and_compared(local: Settings, stores: Stores) -> None:
     """`--into` fills an empty server and says whether it agrees; killed, it goes on; a server in use is refused."""
     await loaded(stores, 60)
-    await Applier(stores.database, stores.graph, Silent()).drain()
+    await drain(Applier(stores.database, stores.graph, Silent()))
     url = local.neo4j_url or ""
     with temporary_home() as home, LocalStack(settings_for(home), servers={"neo4j"}, workers=False) as other:
         target = other.settings.neo4j_url or ""

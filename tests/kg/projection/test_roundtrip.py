@@ -16,6 +16,7 @@ from imem.kg.kinds.catalog import CORE, KINDS, LINKS, from_graph, implied_links,
 from imem.kg.kinds.links import LINK_KINDS, LinkKind
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
+from tests.kg.draining import drain
 from tests.kg.projection.conftest import CHAOS
 from tests.kg.projection.world import Journal, Line, World, analysis, writer_of
 from tests.models import to_model
@@ -145,7 +146,7 @@ async def test_hostile_strings_are_stored_verbatim(empty: World, journal: Journa
     )  # fmt: skip
 
     applier = empty.applier(journal)
-    assert await applier.drain() == 5
+    assert await drain(applier) == 5
 
     assert (await journal.counts())["dead"] == 0
     node = await empty.node("Analysis", key)
@@ -188,7 +189,7 @@ async def test_the_largest_event_goes_through(empty: World, journal: Journal) ->
             "foreseeability_rating": 1, "review_date": KNOWN}  # fmt: skip
     await journal.say({"record": "HumanInsight", "known_at": KNOWN, "core": core, "body": "b" * 65_536})
 
-    await empty.applier(journal).drain()
+    await drain(empty.applier(journal))
 
     node = await empty.node("HumanInsight", "h")
     assert node is not None

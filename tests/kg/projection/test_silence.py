@@ -15,6 +15,7 @@ import structlog.testing
 from imem.journal.circuit_breaker import FAILURE_THRESHOLD
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, GraphUnavailable
+from imem.journal.telemetry.slow_queries import SlowLog
 from imem.kg.engine import Graph
 from imem.kg.projection.plan_warming import example
 from imem.kg.queries import named_queries
@@ -40,6 +41,12 @@ async def far(world: World) -> AsyncIterator[Far]:
         graph = Graph(through(url, proxy), world.settings.neo4j_user, password.get_secret_value())
         yield Far(graph, proxy)
         await graph.close()
+
+
+async def _planned(slow: SlowLog) -> None:
+    """Wait until a pending plan is logged."""
+    assert slow._task is not None
+    await slow._task
 
 
 async def _asked(graph: Graph, ms: float = 400) -> type[BaseException] | None:
@@ -129,9 +136,9 @@ async def test_what_is_slow_is_logged_with_its_plan_afterwards(far: Far) -> None
     slow = "UNWIND range(1, 300000) AS x WITH x WHERE x % 7 = 8 RETURN count(x) AS n"
     with structlog.testing.capture_logs() as logs:
         await far.graph.read_text("slow_one", slow, deadline=Deadline.after_ms(2_000))
-        await far.graph.slow.planned()
+        await _planned(far.graph.slow)
         await far.graph.read_text("slow_one", slow, deadline=Deadline.after_ms(2_000))
-        await far.graph.slow.planned()
+        await _planned(far.graph.slow)
         await far.graph.read_text("slow_one", slow, deadline=Deadline.after_ms(60_000))
     told = [one for one in logs if one.get("statement") == "slow_one"]
     assert [one["event"] for one in told] == ["query.slow", "query.plan", "query.slow"]

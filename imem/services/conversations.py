@@ -23,8 +23,8 @@ from imem.checkpoints.statements import thread_of
 from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
-from imem.journal.gateway import Gateway
-from imem.services.arguments import MOST_WRITE_BUDGET_MS, budget_ms
+from imem.services.parts.actor_api import ActorApi
+from imem.services.stores import Stores
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ Messages = tuple[StoredMessage, ...]
 
 
 @checks_arguments
-class Conversation:
+class Conversation(ActorApi):
     """
     A thread of messages with a bounded window; made by :meth:`imem.memory.Memory.conversation`.
 
@@ -62,11 +62,10 @@ class Conversation:
     """
 
     def __init__(
-        self, gateway: Gateway, actor: Actor, conversations: Conversations, workflow_id: str, thread_id: str
+        self, stores: Stores, actor: Actor, conversations: Conversations, workflow_id: str, thread_id: str
     ) -> None:
         thread_of(workflow_id, thread_id)
-        self._gateway = gateway
-        self._actor = actor
+        super().__init__(stores, actor)
         self._conversations = conversations
         self.workflow_id = workflow_id
         self.thread_id = thread_id
@@ -83,9 +82,9 @@ class Conversation:
             summarise: whether to make a summary that is due; otherwise it is left to a later call.
             deadline_ms: budget including the summary, in milliseconds; 30,000 by default.
         """
-        due = _due(deadline_ms, SAY_MS)
+        due = self._write_due(deadline_ms, SAY_MS)
         add = partial(self._conversations.add, *self._thread, message, deadline=due, summarise=summarise)
-        return await self._allowed(Action.WRITE, lambda owner: add(owner=owner), due)
+        return await self._of_owner(Action.WRITE, lambda owner: add(owner=owner), due)
 
     async def window(self, *, deadline_ms: int | None = None) -> Messages:
         """
@@ -96,9 +95,9 @@ class Conversation:
         Args:
             deadline_ms: how long it may take, in milliseconds; 2,000 by default.
         """
-        due = _due(deadline_ms, READ_MS)
+        due = self._write_due(deadline_ms, READ_MS)
         window = self._conversations.window
-        return await self._allowed(Action.READ, lambda owner: window(*self._thread, owner=owner, deadline=due), due)
+        return await self._of_owner(Action.READ, lambda owner: window(*self._thread, owner=owner, deadline=due), due)
 
     async def history(self, *, after: int = 0, limit: int = 100, deadline_ms: int | None = None) -> Messages:
         """
@@ -109,9 +108,9 @@ class Conversation:
             limit: most messages, 1 to 500.
             deadline_ms: how long it may take, in milliseconds; 2,000 by default.
         """
-        due = _due(deadline_ms, READ_MS)
+        due = self._write_due(deadline_ms, READ_MS)
         page = partial(self._conversations.history, *self._thread, after=after, limit=limit, deadline=due)
-        return await self._allowed(Action.READ, lambda owner: page(owner=owner), due)
+        return await self._of_owner(Action.READ, lambda owner: page(owner=owner), due)
 
     async def summarise(self, *, deadline_ms: int | None = None) -> SummaryOutcome:
         """
@@ -122,9 +121,9 @@ class Conversation:
         Args:
             deadline_ms: how long it may take, in milliseconds; 30,000 by default.
         """
-        due = _due(deadline_ms, SAY_MS)
+        due = self._write_due(deadline_ms, SAY_MS)
         summarise = self._conversations.summarise
-        return await self._allowed(Action.WRITE, lambda _: summarise(*self._thread, deadline=due), due)
+        return await self._of_owner(Action.WRITE, lambda _: summarise(*self._thread, deadline=due), due)
 
     async def delete(self, *, deadline_ms: int | None = None) -> int:
         """
@@ -135,11 +134,11 @@ class Conversation:
         Args:
             deadline_ms: how long it may take, in milliseconds; 2,000 by default.
         """
-        due = _due(deadline_ms, READ_MS)
+        due = self._write_due(deadline_ms, READ_MS)
         delete = self._conversations.delete_of
-        return await self._allowed(Action.DELETE, lambda owner: delete(owner, *self._thread, deadline=due), due)
+        return await self._of_owner(Action.DELETE, lambda owner: delete(owner, *self._thread, deadline=due), due)
 
-    async def _allowed(
+    async def _of_owner(
         self, action: Action, work: Callable[[str | None], Awaitable[T | ForeignThread]], deadline: Deadline
     ) -> T:
         """Execute *work* with the thread's owner, if the actor may; a thread not begun counts as the actor's own."""
@@ -149,14 +148,8 @@ class Conversation:
         owner = found.owner if found is not None else self._actor.id
         while True:
             resource = Resource(ResourceType.WORKFLOW, f"{self.workflow_id}/{self.thread_id}", owner)
-            done = await self._gateway.authorize_and_execute(
-                resource, action, partial(work, owner), deadline=deadline, actor=self._actor
-            )
+            done = await self._allowed(resource, action, partial(work, owner), deadline)
             if not isinstance(done, ForeignThread):
                 return done
             # Another actor has begun it since: the gateway decides again, for that owner.
             owner = done.owner
-
-
-def _due(deadline_ms: int | None, default: int) -> Deadline:
-    return Deadline.after_ms(budget_ms(deadline_ms, default=default, least=1, most=MOST_WRITE_BUDGET_MS))

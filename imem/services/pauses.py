@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -61,10 +62,8 @@ class PauseCommands(PauseApi):
 
     async def resolve(self, cause: str, *, deadline: Deadline) -> str:
         """Mark an external cause, named by its signature, as resolved; return the pattern of its failures."""
-        resolved = self._pauses.incidents.cause_resolved
-        return await self._of_workflow(
-            f"cause {cause}", Action.RESUME, lambda: resolved(cause, by=self._actor, deadline=deadline), deadline
-        )
+        resolved = partial(self._pauses.incidents.cause_resolved, cause, by=self._actor)
+        return await self._request(f"cause {cause}", Action.RESUME, resolved, deadline)
 
     async def pause_batch(
         self, what: Sequence[str], reason: str, *, limit: int = CONCURRENCY, within_ms: float, deadline: Deadline
@@ -74,23 +73,22 @@ class PauseCommands(PauseApi):
 
         If one analysis cannot be paused, nothing is changed. :meth:`carry_out` and the pause manager continue it.
         """
-
-        async def order() -> BatchState:
-            due = deadline.within_ms(within_ms)
-            return await self._pauses.batches.pause_batch(what, reason, limit, by=self._actor, deadline=due)
-
-        return await self._of_workflow("batch", Action.PAUSE, order, deadline)
+        pause = partial(self._pauses.batches.pause_batch, what, reason, limit, by=self._actor)
+        return await self._of_batch(Action.PAUSE, pause, within_ms, deadline)
 
     async def resume_batch(
         self, what: Sequence[str], *, limit: int = CONCURRENCY, within_ms: float, deadline: Deadline
     ) -> BatchState:
         """Order a batch of resumptions, *limit* at a time; see :meth:`pause_batch`."""
+        resume = partial(self._pauses.batches.resume_batch, what, limit, by=self._actor)
+        return await self._of_batch(Action.RESUME, resume, within_ms, deadline)
 
-        async def order() -> BatchState:
-            due = deadline.within_ms(within_ms)
-            return await self._pauses.batches.resume_batch(what, limit, by=self._actor, deadline=due)
-
-        return await self._of_workflow("batch", Action.RESUME, order, deadline)
+    async def _of_batch(
+        self, action: Action, order: Callable[..., Awaitable[BatchState]], within_ms: float, deadline: Deadline
+    ) -> BatchState:
+        return await self._request(
+            "batch", action, lambda deadline: order(deadline=deadline.within_ms(within_ms)), deadline
+        )
 
     async def carry_out(self, state: BatchState, *, within_ms: float, deadline: Deadline) -> BatchState:
         """Continue a batch for *within_ms*, and return its state."""
@@ -99,10 +97,9 @@ class PauseCommands(PauseApi):
 
     async def batch(self, batch_id: UUID | str, *, deadline: Deadline) -> BatchState:
         """Return the state of a batch, with its analyses."""
-        status = self._pauses.batches.get_batch_status
-        return await self._of_workflow("batches", Action.READ, lambda: status(batch_id, deadline=deadline), deadline)
+        status = partial(self._pauses.batches.get_batch_status, batch_id)
+        return await self._request("batches", Action.READ, status, deadline)
 
     async def batches(self, *, deadline: Deadline) -> list[BatchState]:
         """Return the newest batches, without their analyses."""
-        newest = self._pauses.batches.batches
-        return await self._of_workflow("batches", Action.READ, lambda: newest(deadline=deadline), deadline)
+        return await self._request("batches", Action.READ, self._pauses.batches.batches, deadline)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from imem.checkpoints.pauses.plan import Plan
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
-from imem.services.arguments import MOST_WRITE_BUDGET_MS, budget_ms
 from imem.services.parts.actor_api import ActorApi
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ T = TypeVar("T")
 
 ORDER_BUDGET_MS: Final = 90_000
 """Default budget of a pause or resumption, in milliseconds."""
-
-
-def _request_deadline(deadline_ms: float) -> Deadline:
-    return Deadline.after_ms(budget_ms(deadline_ms, default=ORDER_BUDGET_MS, least=1, most=MOST_WRITE_BUDGET_MS))
 
 
 @checks_arguments
@@ -55,18 +51,13 @@ class PauseApi(ActorApi):
             BadInput: no agent is given, one is not defined, an instance belongs to another analysis, or the analysis
                 is of another subject.
         """
-        due, start = _request_deadline(deadline_ms), self._pauses.orchestrator.start_analysis
-        return await self._of_workflow(
-            analysis_id,
-            Action.RESUME,
-            lambda: start(analysis_id, subject_id, agents, by=self._actor, deadline=due),
-            due,
-        )
+        start = partial(self._pauses.orchestrator.start_analysis, analysis_id, subject_id, agents, by=self._actor)
+        return await self._request(analysis_id, Action.RESUME, start, deadline_ms)
 
     async def analysis_state(self, analysis_id: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> WorkflowState:
         """Return the state of an analysis and of each of its agents."""
-        due, state = _request_deadline(deadline_ms), self._pauses.orchestrator.get_workflow_state
-        return await self._of_workflow(analysis_id, Action.READ, lambda: state(analysis_id, deadline=due), due)
+        state = partial(self._pauses.orchestrator.get_workflow_state, analysis_id)
+        return await self._request(analysis_id, Action.READ, state, deadline_ms)
 
     async def open_gate(
         self, analysis_id: str, gate: int, *, due_at: datetime | None = None, deadline_ms: float = ORDER_BUDGET_MS
@@ -85,13 +76,8 @@ class PauseApi(ActorApi):
         """
         from imem.checkpoints.pauses.human_gates import open_gate  # noqa: PLC0415 - who has no gates needs none of it
 
-        due, database = _request_deadline(deadline_ms), self._stores.database
-        return await self._allowed(
-            Resource(ResourceType.JOURNAL, analysis_id),
-            Action.APPEND_GATES,
-            lambda: open_gate(database, analysis_id, gate, due_at=due_at, by=self._actor, deadline=due),
-            due,
-        )
+        opened = partial(open_gate, self._stores.database, analysis_id, gate, due_at=due_at, by=self._actor)
+        return await self._request(analysis_id, Action.APPEND_GATES, opened, deadline_ms, kind=ResourceType.JOURNAL)
 
     async def answer_gate(
         self, analysis_id: str, gate: int, answer: str, *, reason: str, deadline_ms: float = ORDER_BUDGET_MS
@@ -107,20 +93,14 @@ class PauseApi(ActorApi):
         """
         from imem.checkpoints.pauses.human_gates import answer_gate  # noqa: PLC0415 - as above
 
-        due, database = _request_deadline(deadline_ms), self._stores.database
-        return await self._allowed(
-            Resource(ResourceType.JOURNAL, analysis_id),
-            Action.APPEND_GATES,
-            lambda: answer_gate(database, analysis_id, gate, answer, reason=reason, by=self._actor, deadline=due),
-            due,
-        )
+        answered = partial(answer_gate, self._stores.database, analysis_id, gate, answer, reason=reason, by=self._actor)
+        return await self._request(analysis_id, Action.APPEND_GATES, answered, deadline_ms, kind=ResourceType.JOURNAL)
 
     async def gates(self, *, deadline_ms: float = ORDER_BUDGET_MS) -> list[HumanGate]:
         """Return the gates that wait for a person, those due first."""
         from imem.checkpoints.pauses.human_gates import open_gates  # noqa: PLC0415 - as above
 
-        due, database = _request_deadline(deadline_ms), self._stores.database
-        return await self._of_workflow("gates", Action.READ, lambda: open_gates(database, deadline=due), due)
+        return await self._request("gates", Action.READ, partial(open_gates, self._stores.database), deadline_ms)
 
     async def pause(self, what: str, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> PauseResult:
         """
@@ -132,10 +112,8 @@ class PauseApi(ActorApi):
         Raises:
             BadInput: nothing runs under that name, or several analyses do.
         """
-        due, pause = _request_deadline(deadline_ms), self._pauses.pauses.pause_analysis
-        return await self._of_workflow(
-            what, Action.PAUSE, lambda: pause(what, reason, by=self._actor, deadline=due), due
-        )
+        pause = partial(self._pauses.pauses.pause_analysis, what, reason, by=self._actor)
+        return await self._request(what, Action.PAUSE, pause, deadline_ms)
 
     async def resume(
         self,
@@ -156,10 +134,8 @@ class PauseApi(ActorApi):
         Raises:
             TransitionRefused: it is not paused, or is being resumed already.
         """
-        due, resume = _request_deadline(deadline_ms), self._pauses.pauses.resume_analysis
-        return await self._of_workflow(
-            what, Action.RESUME, lambda: resume(what, plan, notify, by=self._actor, deadline=due), due
-        )
+        resume = partial(self._pauses.pauses.resume_analysis, what, plan, notify, by=self._actor)
+        return await self._request(what, Action.RESUME, resume, deadline_ms)
 
     async def extend_pause(
         self, what: str, until: datetime, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS
@@ -171,33 +147,36 @@ class PauseApi(ActorApi):
             TransitionRefused: it is not paused.
             BadInput: it was extended before, or *until* is more than 30 days after it began.
         """
-        due, extend = _request_deadline(deadline_ms), self._pauses.pauses.extend
-        return await self._of_workflow(
-            what, Action.EXTEND, lambda: extend(what, until, reason, by=self._actor, deadline=due), due
-        )
+        extend = partial(self._pauses.pauses.extend, what, until, reason, by=self._actor)
+        return await self._request(what, Action.EXTEND, extend, deadline_ms)
 
     async def cancel_pause(self, what: str, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> str:
         """Cancel a paused analysis: it fails, and its working memories are deleted at once; return its id."""
-        due, cancel = _request_deadline(deadline_ms), self._pauses.pauses.cancel
-        return await self._of_workflow(
-            what, Action.CANCEL, lambda: cancel(what, reason, by=self._actor, deadline=due), due
-        )
+        cancel = partial(self._pauses.pauses.cancel, what, reason, by=self._actor)
+        return await self._request(what, Action.CANCEL, cancel, deadline_ms)
 
     async def paused(self, *, everything: bool = False, deadline_ms: float = ORDER_BUDGET_MS) -> list[Pause]:
         """Return the paused analyses; with *everything*, also those resumed recently."""
-        due, listed = _request_deadline(deadline_ms), self._pauses.pauses.pauses
-        return await self._of_workflow("pauses", Action.READ, lambda: listed(everything=everything, deadline=due), due)
+        listed = partial(self._pauses.pauses.pauses, everything=everything)
+        return await self._request("pauses", Action.READ, listed, deadline_ms)
 
     async def pause_state(self, what: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> PauseState:
         """Return whether an analysis is paused, and how its last pause ended."""
-        due, state = _request_deadline(deadline_ms), self._pauses.pauses.get_pause_state
-        return await self._of_workflow(what, Action.READ, lambda: state(what, deadline=due), due)
+        state = partial(self._pauses.pauses.get_pause_state, what)
+        return await self._request(what, Action.READ, state, deadline_ms)
 
     @property
     def _pauses(self) -> PauseServices:
         return self._stores.agents.pauses
 
-    async def _of_workflow(
-        self, what: str, action: Action, operation: Callable[[], Awaitable[T]], deadline: Deadline
+    async def _request(
+        self,
+        what: str,
+        action: Action,
+        operation: Callable[..., Awaitable[T]],
+        within: float | Deadline,
+        kind: ResourceType = ResourceType.WORKFLOW,
     ) -> T:
-        return await self._allowed(Resource(ResourceType.WORKFLOW, what), action, operation, deadline)
+        """Run *operation*, which takes the deadline, if the actor may do *action* to *what*."""
+        due = within if isinstance(within, Deadline) else self._write_due(within, ORDER_BUDGET_MS)
+        return await self._allowed(Resource(kind, what), action, partial(operation, deadline=due), due)

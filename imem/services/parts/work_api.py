@@ -122,4 +122,4 @@ class WorkApi(ActorApi):
             from imem.checkpoints.conversations.summaries import summariser_of  # noqa: PLC0415 - as above
 
             self._conversations = Conversations(self._stores.database, summariser_of(self._stores.settings))
-        return Conversation(self._stores.gateway, self._actor, self._conversations, workflow_id, thread_id)
+        return Conversation(self._stores, self._actor, self._conversations, workflow_id, thread_id)

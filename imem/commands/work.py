@@ -128,35 +128,6 @@ def _printable(text: str) -> str:
     return plain if len(plain) <= SHOWN_CHARS else f"{plain[: SHOWN_CHARS - 1]}…"
 
 
-@checkpoints_app.command()
-def diff(before: Id, after: Id, *, as_json: Json = False) -> None:
-    """Show what changed from one checkpoint to another: subtasks, and keys of the working memory."""
-
-    async def both(work: AgentServices) -> list[Checkpoint]:
-        return [await work.checkpoint(one, deadline=Deadline.after_ms(BUDGET_MS)) for one in (before, after)]
-
-    changes = _changes(*_run(both))
-    lines = [f"{sign} {_printable(name)}" for sign, key in _SIGNS for name in changes[key]]
-    done = f"completed: {', '.join(changes['completed']) or 'nothing more'}"
-    print_answer(changes, lambda: [done, *(lines or ["The same is known."])], as_json=as_json)
-
-
-_SIGNS = (("+", "added"), ("-", "removed"), ("~", "changed"))
-
-
-def _changes(first: Checkpoint, second: Checkpoint) -> dict[str, list[str]]:
-    from imem.cache.working.document import digest  # noqa: PLC0415 - as above
-
-    old, new = _contents(first), _contents(second)
-    differing = [key for key in old.keys() & new.keys() if digest({key: old[key]}) != digest({key: new[key]})]
-    return {
-        "completed": [name for name in second.completed_subtasks if name not in first.completed_subtasks],
-        "added": sorted(map(_name, new.keys() - old.keys())),
-        "removed": sorted(map(_name, old.keys() - new.keys())),
-        "changed": sorted(map(_name, differing)),
-    }
-
-
 @app.command()
 def working(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="The id of an agent instance.")],

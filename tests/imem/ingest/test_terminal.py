@@ -112,7 +112,6 @@ ECHOING = {
     "working": [EVIL],
     "checkpoints list": [EVIL],
     "checkpoints show": [EVIL],
-    "checkpoints diff": [EVIL, EVIL],
     "alerts": [EVIL],
     "alerts ack": [EVIL],
     "jobs": [EVIL],

@@ -256,16 +256,11 @@ def _runner(memory: SignalMemory, steps: Callable[..., Steps]) -> Node:
                 proceed = partial(walk.throw, error)
 
     def run_blocking(*given: Any, **named: Any) -> Any:
-        walk = steps(*given, **named)
-        proceed: Callable[[], Any] = partial(next, walk)
-        while True:
-            try:
-                call = proceed()
-            except StopIteration as done:
-                return done.value
-            try:
-                proceed = partial(walk.send, call())
-            except Exception as error:  # noqa: BLE001 - as above
-                proceed = partial(walk.throw, error)
+        try:
+            run(*given, **named).send(None)
+        except StopIteration as done:
+            # No event loop is needed: a memory without coroutines gives nothing to wait for.
+            return done.value
+        raise TypeError("The node is a coroutine function, and the memory has none.")
 
     return run if inspect.iscoroutinefunction(memory.signal_histories) else run_blocking

@@ -104,7 +104,7 @@ class ImemSaver(Saver):
                 size=given.postgres_pool_size,
             )
 
-        return SaverContext(cls, found, ValueCodec(serde, types_of(allow)))
+        return SaverContext(cls, found, serde, types_of(allow))
 
     @classmethod
     def from_conn_string(
@@ -133,7 +133,7 @@ class ImemSaver(Saver):
         if pool_size < 1:
             raise BadInput("pool_size", "must be 1 or more.")
         address = SaverDatabase(url=conn_string, admin_url=None, size=pool_size)
-        return SaverContext(cls, lambda: address, ValueCodec(serde, types_of(allow)))
+        return SaverContext(cls, lambda: address, serde, types_of(allow))
 
     def setup(self) -> SetupDone:
         """
@@ -182,20 +182,6 @@ class SaverDatabase:
             migrate(admin_url, application_role=str(role) if role and other else None)
 
 
-@dataclass(frozen=True, slots=True)
-class ValueCodec:
-    """
-    How a saver stores values.
-
-    Attributes:
-        serde: with a serializer of the caller's, if there is one.
-        allow: otherwise with ours, which builds these types as well, by module and name.
-    """
-
-    serde: SerializerProtocol | None
-    allow: frozenset[TypeName]
-
-
 class SetupDone:
     """What is done already, for those who would wait for it."""
 
@@ -207,10 +193,17 @@ class SetupDone:
 class SaverContext(Generic[S]):
     """A saver to be: ``with`` gives one to threads, ``async with`` one to the tasks of the running loop as well."""
 
-    def __init__(self, kind: type[S], find: Callable[[], SaverDatabase], values: ValueCodec) -> None:
+    def __init__(
+        self,
+        kind: type[S],
+        find: Callable[[], SaverDatabase],
+        serde: SerializerProtocol | None,
+        allow: frozenset[TypeName],
+    ) -> None:
         self._kind = kind
         self._find = find
-        self._values = values
+        self._serde = serde
+        self._allow = allow
         self._made: list[tuple[ThreadExecutor, TaskExecutor | None]] = []
 
     def _make(self, *, loop: bool) -> S:
@@ -218,7 +211,7 @@ class SaverContext(Generic[S]):
         threads = ThreadExecutor.to(address.url, address.size)
         tasks = TaskExecutor.to(address.url, address.size) if loop else None
         self._made.append((threads, tasks))
-        return self._kind(threads, tasks, serde=self._values.serde, allow=self._values.allow, address=address)
+        return self._kind(threads, tasks, serde=self._serde, allow=self._allow, address=address)
 
     def __enter__(self) -> S:
         return self._make(loop=False)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from imem.journal.actors import Action, Actor, Resource, ResourceType
+from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
-from imem.journal.gateway import Gateway
 from imem.kg import views
 from imem.kg.views import BUILDS, View
 from imem.recall.brief import Recall
@@ -33,33 +33,20 @@ _OF_SUBJECTS: Final = "company_summaries"
 @reports_lateness
 async def row_of(recall: Recall, name: str, key: str, *, deadline: Deadline) -> View | None:
     """
-    Return a row of a view as :func:`view`; for a view of subjects *key* may be a ticker or name.
-
-    Raises:
-        UnknownSubject: nothing is known under that name; nearest names are given.
-    """
-    known = await recall.subject(key, deadline=deadline) if name == _OF_SUBJECTS else key
-    row = await view(recall.sources.gateway, name, known, actor=recall.actor, deadline=deadline)
-    return row and replace(row, mode=await recall.mode_now(deadline))
-
-
-async def view(gateway: Gateway, name: str, key: str, *, actor: Actor | None = None, deadline: Deadline) -> View | None:
-    """
     Return a row of a view as last built, with its age; None if it was never built.
+
+    For a view of subjects *key* may be a ticker or name.
 
     Raises:
         BadInput: there is no such view.
+        UnknownSubject: nothing is known under that name; nearest names are given.
         PermissionDenied: the actor's role does not allow it; a denial row was written.
         PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
     """
     if name not in BUILDS:
         raise BadInput("view", f"{name!r} is none of {', '.join(BUILDS)}.")
-    kind = _OPENS[name]
-    resource = Resource(kind, key, owner=key if kind is ResourceType.CREDIBILITY else None)
-    return await gateway.authorize_and_execute(
-        resource,
-        Action.READ,
-        lambda: views.view(gateway.database, name, key, deadline=deadline),
-        deadline=deadline,
-        actor=actor,
-    )
+    known = await recall.subject(key, deadline=deadline) if name == _OF_SUBJECTS else key
+    resource = Resource(_OPENS[name], known, known if _OPENS[name] is ResourceType.CREDIBILITY else None)
+    ask = partial(views.view, recall.sources.gateway.database, name, known, deadline=deadline)
+    row = await recall.authorized(resource, Action.READ, ask, deadline=deadline)
+    return row and replace(row, mode=await recall.mode_now(deadline))

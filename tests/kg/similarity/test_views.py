@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import psycopg
@@ -17,17 +18,22 @@ from typer.testing import CliRunner
 from imem.cli import app
 from imem.credibility.settling import settle_due
 from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, PermissionDenied, StatementRejected, UnknownSubject
 from imem.journal.gateway import Gateway
+from imem.journal.modes import Mode
 from imem.journal.settings import Role
 from imem.kg.asof import AsOf
 from imem.kg.engine import Graph
 from imem.kg.views import BUILDS, View, build, rebuild
 from imem.memory import Memory
+from imem.recall.brief import Recall
 from imem.recall.model import Completeness, Quality
+from imem.recall.request.context import RecallDependencies
 from imem.recall.retrievers import Limits, RetrievalRequest
 from imem.recall.sections.patterns import load_from_view
-from imem.recall.views import view
+from imem.recall.subjects import PRESENT
+from imem.recall.views import row_of
 from tests.kg.similarity.conftest import NEVER, House, analysis, company, day
 from tests.servers import in_database
 
@@ -56,9 +62,26 @@ def claims() -> list[dict[str, Any]]:
     ]
 
 
+class Plain(Recall):
+    """Finds no subject by another name, and asks no server how it is."""
+
+    async def subject(self, subject: str, at: AsOf = PRESENT, *, deadline: Deadline) -> str:
+        assert at is PRESENT
+        assert not deadline.passed
+        return subject
+
+    async def mode_now(self, deadline: Deadline) -> Mode:
+        assert not deadline.passed
+        return Mode.NORMAL
+
+
+async def row(house: House, name: str, key: str, actor: Actor | None = None) -> View | None:
+    sources = cast("RecallDependencies", SimpleNamespace(gateway=Gateway(house.database, house.gateway.actor)))
+    return await row_of(Plain(sources, actor or house.gateway.actor), name, key, deadline=NEVER)
+
+
 async def read(house: House, name: str, key: str, actor: Actor | None = None) -> View:
-    gateway = Gateway(house.database, actor or house.gateway.actor)
-    found = await view(gateway, name, key, deadline=NEVER)
+    found = await row(house, name, key, actor)
     assert found is not None
     return found
 
@@ -201,7 +224,7 @@ async def test_readers_see_one_version_or_the_other(told: House) -> None:
 
 async def test_who_may_read_what(told: House) -> None:
     """An agent sees its own record alone; a view that was never made is none; a name that is none is said."""
-    assert await view(told.gateway, "top_patterns", "*", deadline=NEVER) is None
+    assert await row(told, "top_patterns", "*") is None
     await rebuild(told.pipelines, deadline=NEVER)
     ann = Actor("ann", Role.AGENT)
     assert (await read(told, "agent_credibility", "ann", ann)).value is not None

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from imem.checkpoints.model import checked_uuid
 from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
@@ -234,7 +235,7 @@ class Memories(ActorApi):
             memory_id: of any of them.
             deadline_ms: as of :meth:`search`.
         """
-        due, actor, known = self._due(deadline_ms), self._actor, _id_of(memory_id)
+        due, actor, known = self._due(deadline_ms), self._actor, checked_uuid("memory_id", memory_id)
         await self._authorize_memory(known, Action.READ, due)
         return await self._table.versions(known, scopes(None, readable(actor)), deadline=due)
 
@@ -263,7 +264,7 @@ class Memories(ActorApi):
         """
         check_reason(reason)
         memory = NewMemory(text, metadata=metadata or {}, importance=0.5 if importance is None else importance)
-        due, known = self._write_due(deadline_ms, REMEMBER_MS), _id_of(memory_id)
+        due, known = self._write_due(deadline_ms, REMEMBER_MS), checked_uuid("memory_id", memory_id)
         await self._authorize_memory(known, Action.WRITE, due)
         return await self._table.supersede(
             self._actor, known, memory, reason=reason, importance=importance, deadline=due
@@ -280,7 +281,7 @@ class Memories(ActorApi):
             deadline_ms: as of :meth:`supersede`.
         """
         check_reason(reason)
-        due, known = self._write_due(deadline_ms, REMEMBER_MS), _id_of(memory_id)
+        due, known = self._write_due(deadline_ms, REMEMBER_MS), checked_uuid("memory_id", memory_id)
         await self._authorize_memory(known, Action.WRITE, due)
         return await self._table.retire(self._actor, known, reason=reason, deadline=due)
 
@@ -365,10 +366,3 @@ class Memories(ActorApi):
         if action is Action.WRITE and not namespace.startswith("agent/"):
             resource = replace(resource, owner=owner)
         await self._authorize(resource, action, deadline)
-
-
-def _id_of(memory_id: UUID | str) -> UUID:
-    try:
-        return memory_id if isinstance(memory_id, UUID) else UUID(memory_id)
-    except ValueError:
-        raise BadInput("memory_id", f"{memory_id!r} is not the id of a memory.") from None

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from imem.checkpoints.model import checked_uuid
 from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
@@ -124,7 +125,7 @@ class Reflections(ActorApi):
         Raises:
             OutcomeUnknown: the connection broke while committing; repeating the call is safe.
         """
-        known, due, actor = _id_of(note_id), self._write_due(deadline_ms, WRITE_MS), self._actor
+        known, due, actor = checked_uuid("note_id", note_id), self._write_due(deadline_ms, WRITE_MS), self._actor
         await self._authorize(Resource(ResourceType.REFLECTIONS, str(known), None), Action.APPROVE, due)
         promoted = await self._table.promote(actor.id, actor.role.value, known, deadline=due)
         if promoted is None:
@@ -184,10 +185,3 @@ class Reflections(ActorApi):
         resource = Resource(ResourceType.REFLECTIONS, deployment or skill, owner or self._actor.id)
         await self._authorize(resource, Action.READ, deadline)
         return await clamped_until(self._stores.database, until, deadline=deadline)
-
-
-def _id_of(note_id: UUID | str) -> UUID:
-    try:
-        return note_id if isinstance(note_id, UUID) else UUID(note_id)
-    except ValueError:
-        raise BadInput("note_id", f"{note_id!r} is not the id of a note.") from None

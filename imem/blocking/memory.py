@@ -19,8 +19,7 @@ from imem.services.parts.work_api import SESSION_BUDGET_MS
 if TYPE_CHECKING:
     from imem.blocking.conversations import SyncConversation
     from imem.blocking.memories import SyncMemories
-    from imem.blocking.reflections import SyncReflections
-    from imem.blocking.trades import SyncTrades
+    from imem.blocking.trading import SyncReflections, SyncTrades
     from imem.blocking.working import SyncSession, SyncWorkingMemory
 
 
@@ -81,14 +80,14 @@ class SyncMemory(Twin[Memory]):
     @property
     def trades(self) -> SyncTrades:
         """The ledger of trades; see :attr:`imem.memory.Memory.trades`."""
-        from imem.blocking.trades import SyncTrades  # noqa: PLC0415 - as above
+        from imem.blocking.trading import SyncTrades  # noqa: PLC0415 - as above
 
         return SyncTrades(self._portal, self._inner.trades)
 
     @property
     def reflections(self) -> SyncReflections:
         """Notes about closed trades; see :attr:`imem.memory.Memory.reflections`."""
-        from imem.blocking.reflections import SyncReflections  # noqa: PLC0415 - as above
+        from imem.blocking.trading import SyncReflections  # noqa: PLC0415 - as above
 
         return SyncReflections(self._portal, self._inner.reflections)
 

@@ -103,7 +103,7 @@ class Cleanup:
 
     Args:
         checks: confirms results.
-        durable, working: the two Valkeys; None is skipped.
+        durable, working: the two Valkeys.
         archive: copy every removed row to ``agent_checkpoints_archive``.
     """
 
@@ -112,9 +112,9 @@ class Cleanup:
         database: Database,
         definitions: Definitions,
         checks: ResultChecks,
+        durable: SnapshotStore,
+        working: WorkingStore,
         *,
-        durable: SnapshotStore | None = None,
-        working: WorkingStore | None = None,
         archive: bool = False,
     ) -> None:
         self._database = database
@@ -246,8 +246,6 @@ class Cleanup:
 
     async def _forget(self, agent: Row, deadline: Deadline) -> None:
         """Remove the keys of one agent from both Valkeys."""
-        if self._durable is not None:
-            await self._durable.drop_checkpoint(agent["analysis_id"], agent["agent_type"], deadline=deadline)
-            await self._durable.drop(agent["agent_id"], deadline=deadline)
-        if self._working is not None:
-            await self._working.clear(agent["agent_id"], agent["epoch"], deadline=deadline)
+        await self._durable.drop_checkpoint(agent["analysis_id"], agent["agent_type"], deadline=deadline)
+        await self._durable.drop(agent["agent_id"], deadline=deadline)
+        await self._working.clear(agent["agent_id"], agent["epoch"], deadline=deadline)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from imem.jobs.pipeline import REPORT_OF_NOTHING, Every, Pipeline, Report
+from imem.jobs.pipeline import Every, Pipeline, Report
 from imem.jobs.runtime import Runtime
 from imem.journal.deadline import Deadline
 from imem.journal.notifications.wakeups import APPLIER_INTERVAL_S
@@ -17,21 +17,17 @@ FLUSH_EVERY_S: Final = 5.0
 
 
 class SyncRuntime(Runtime, Protocol):
-    """Synchronisation over this process's stores; None without Valkey."""
+    """Synchronisation over this process's stores."""
 
-    gate_sync: GateSync | None
-    synchronizer: Synchronizer | None
+    gate_sync: GateSync
+    synchronizer: Synchronizer
 
 
 async def _attend(runtime: SyncRuntime, until: Deadline) -> Report:
-    return (
-        REPORT_OF_NOTHING if runtime.gate_sync is None else {"gates": await runtime.gate_sync.run_due(deadline=until)}
-    )
+    return {"gates": await runtime.gate_sync.run_due(deadline=until)}
 
 
 async def _flush(runtime: SyncRuntime, until: Deadline) -> Report:
-    if runtime.synchronizer is None:
-        return REPORT_OF_NOTHING
     return {"items": await runtime.synchronizer.flush_all(deadline=until)}
 
 

@@ -13,7 +13,7 @@ from celery import Celery
 
 from imem.checkpoints.orchestration.orchestrator import DispatchMessage
 from imem.checkpoints.pauses.assembly import PauseServices
-from imem.jobs.pipeline import REPORT_OF_NOTHING, Daily, Every, Pipeline, Report
+from imem.jobs.pipeline import Daily, Every, Pipeline, Report
 from imem.jobs.runtime import Runtime, slot
 from imem.journal.deadline import Deadline
 from imem.journal.errors import UNANSWERED
@@ -24,22 +24,18 @@ RUN_AGENT: Final = "checkpoints.run_agent"
 
 
 class PauseRuntime(Runtime, Protocol):
-    """Pauses over this process's stores; None without Valkey."""
+    """Pauses over this process's stores."""
 
-    pause_services: PauseServices | None
+    pause_services: PauseServices
 
 
 async def _manage(runtime: PauseRuntime, until: Deadline) -> Report:
-    if runtime.pause_services is None:
-        return REPORT_OF_NOTHING
     told = await runtime.pause_services.manager.round(deadline=until)
     return {"done": told.done, "troubles": told.troubles}
 
 
 async def _retire(runtime: PauseRuntime, until: Deadline) -> Report:
     """Archive or remove old pauses, plans, batches, correlations and failures."""
-    if runtime.pause_services is None:
-        return REPORT_OF_NOTHING
     return await runtime.pause_services.manager.retire(deadline=until)
 
 
@@ -54,12 +50,9 @@ RETIRE: Final = Pipeline(
 def run_agent(analysis_id: str, agent_type: str, dispatch: int) -> str:
     """Run an agent to its end, if its message is current."""
     runtime: PauseRuntime = slot.get()
-    pause_services = runtime.pause_services
-    if pause_services is None:
-        return "dropped"
     message = DispatchMessage(analysis_id, agent_type, dispatch)
     try:
-        return runtime.run(lambda: pause_services.runner.run(message))
+        return runtime.run(lambda: runtime.pause_services.runner.run(message))
     except UNANSWERED as error:
         # The manager continues from its row.
         log.warning("agent_run_broken_off", analysis_id=analysis_id, agent=agent_type, error=error.message)

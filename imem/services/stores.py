@@ -217,12 +217,6 @@ def register_metrics(settings: Settings) -> None:
         ) from error
 
 
-def valkeys_of(settings: Settings) -> dict[str, str]:
-    """Return the addresses of the Valkeys that *settings* name, by their roles."""
-    urls = {role: getattr(settings, f"valkey_{role}_url") for role in ("working", "durable", "cache")}
-    return {role: url.get_secret_value() for role, url in urls.items() if url is not None}
-
-
 def journal_url(settings: Settings) -> str:
     """
     Return the URL under which the actor of *settings* reads and states facts.

@@ -16,7 +16,6 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from celery import Celery, signals
-from pydantic import SecretStr
 
 from imem.alerts.notifiers import notifiers_of
 from imem.cache.client import Client
@@ -25,7 +24,7 @@ from imem.cache.working.store import WorkingStore
 from imem.checkpoints.cleanup import Cleanup
 from imem.checkpoints.deliverables import ResultChecks
 from imem.checkpoints.orchestration.definitions import Definitions
-from imem.checkpoints.pauses.assembly import PauseServices, assemble
+from imem.checkpoints.pauses.assembly import assemble
 from imem.checkpoints.pauses.pipelines import register_run_agent
 from imem.credibility.regimes.providers import provider_of
 from imem.credibility.settling import ACTOR
@@ -44,7 +43,7 @@ from imem.postmortem.reflection.model_distiller import distillers_of
 from imem.recall.memories.upkeep import UpkeepRules
 from imem.services.embedders import embedder_of
 from imem.services.pauses import sender
-from imem.services.stores import pipeline_url, register_metrics, secret, valkeys_of
+from imem.services.stores import pipeline_url, register_metrics, secret
 from imem.sync.delivery.notices import Notices
 from imem.sync.gates import GateSync
 from imem.sync.synchronizer import Synchronizer
@@ -62,6 +61,9 @@ CONCURRENCY = 4
 POOL_SIZE = 8
 """Most connections to Postgres of one worker process: four steps of pauses at a time, each with a read beside it."""
 
+VALKEYS = "working", "durable", "cache"
+"""The roles of the Valkeys; a worker needs all three."""
+
 
 class LoopThread:
     """
@@ -76,10 +78,10 @@ class LoopThread:
         halflife_years: for agents whose record names none.
         indicators: provides those of the market's regime; None if none is set.
         cleanup: of checkpoints.
-        pause_services: the services of pauses; None if a Valkey is not set.
+        pause_services: the services of pauses.
         notifiers: the channels of alerts.
         valkeys: the address of each Valkey, by its role.
-        synchronizer, gate_sync: synchronisation of agents; None if a Valkey is not set.
+        synchronizer, gate_sync: synchronisation of agents.
         embedder: makes vectors of analyses; loaded on first use.
         distiller_of: makes lessons of closed trades, by the model that is configured.
         memory_rules: when memories are merged, decay and are deleted.
@@ -91,7 +93,7 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="imem-loop", daemon=True)
         self.notifiers = notifiers_of(settings)
-        self.valkeys = valkeys_of(settings)
+        self.valkeys = {role: secret(settings, f"valkey_{role}_url") for role in VALKEYS}
         self.embedder = embedder_of(settings)
         self.distiller_of = distillers_of(settings)
         self.memory_rules = UpkeepRules.of(settings)
@@ -100,47 +102,23 @@ class LoopThread:
         self.halflife_years = settings.credibility_halflife_years
         self.signal_retention = timedelta(days=settings.signals_retention_days)
         self.database = Database(postgres_url, size=POOL_SIZE)
-        self._wakeup_publisher = (
-            WakeupPublisher(settings.valkey_durable_url.get_secret_value()) if settings.valkey_durable_url else None
-        )
-        self.gateway = Gateway(
-            self.database, ACTOR, self._wakeup_publisher.publish_wakeup if self._wakeup_publisher else None
-        )
-        self._clients: list[Client] = []
-        working, durable = self._client(settings.valkey_working_url), self._client(settings.valkey_durable_url)
-        cache = self._client(settings.valkey_cache_url)
-        clock = SystemClock()
+        self._wakeup_publisher = WakeupPublisher(self.valkeys["durable"])
+        self.gateway = Gateway(self.database, ACTOR, self._wakeup_publisher.publish_wakeup)
+        self._clients = [Client(url, size=POOL_SIZE) for url in self.valkeys.values()]
+        working, durable, cache = self._clients
+        memories, snapshots = WorkingStore(working, SystemClock()), SnapshotStore(durable, SystemClock())
         definitions = Definitions.read(settings.agents)
+        checks = ResultChecks(self.database, cache)
         self.cleanup = Cleanup(
-            self.database,
-            definitions,
-            ResultChecks(self.database, cache),
-            durable=SnapshotStore(durable, clock) if durable else None,
-            working=WorkingStore(working, clock) if working else None,
-            archive=settings.archive_checkpoints,
+            self.database, definitions, checks, snapshots, memories, archive=settings.archive_checkpoints
         )
-        self.pause_services: PauseServices | None = None
-        if working is not None and durable is not None:
-            send = sender(make_app(settings))
-            self.pause_services = assemble(
-                self.database, working, durable, definitions, send, cache=cache, cleanup=self.cleanup, tools=self
-            )
-        self.synchronizer: Synchronizer | None = None
-        self.gate_sync: GateSync | None = None
-        if working is not None and durable is not None:
-            self.synchronizer = self._synchronizer(WorkingStore(working, clock), durable)
-            self.gate_sync = GateSync(self.database, self.synchronizer)
-
-    def _synchronizer(self, memories: WorkingStore, durable: Client) -> Synchronizer:
+        send = sender(make_app(settings))
+        self.pause_services = assemble(
+            self.database, working, durable, definitions, send, cache=cache, cleanup=self.cleanup, tools=self
+        )
         its = Recorder(self.gateway, own_role=False), self.gateway
-        return Synchronizer(self.database, memories, *its, notices=Notices(durable))
-
-    def _client(self, url: SecretStr | None) -> Client | None:
-        """Return a client of the Valkey at *url*, closed by :meth:`stop`; None if it is not set."""
-        if url is None:
-            return None
-        self._clients.append(Client(url.get_secret_value(), size=POOL_SIZE))
-        return self._clients[-1]
+        self.synchronizer = Synchronizer(self.database, memories, *its, notices=Notices(durable))
+        self.gate_sync = GateSync(self.database, self.synchronizer)
 
     def start(self) -> None:
         """Start the thread."""
@@ -157,8 +135,7 @@ class LoopThread:
     def stop(self) -> None:
         """Close the connections and end the thread."""
         self.run(self.database.close)
-        if self._wakeup_publisher is not None:
-            self.run(self._wakeup_publisher.close)
+        self.run(self._wakeup_publisher.close)
         for client in self._clients:
             self.run(client.close)
         self._loop.call_soon_threadsafe(self._loop.stop)

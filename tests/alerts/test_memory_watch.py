@@ -15,11 +15,13 @@ from imem.jobs.alert_pipelines import WATCH_MEMORY
 from imem.jobs.fallback_rounds import fallback_rounds
 from imem.journal.clock import SystemClock
 from imem.journal.modes import Health, Mode
+from imem.journal.settings import Settings
 from imem.journal.valkey_memory import MemoryUse
 from imem.local.doctor import servers
 from imem.local.doctor.finding import CheckLevel
 from imem.services.health import check_health
-from imem.services.stores import Stores, valkeys_of
+from imem.services.stores import Stores, secret
+from imem.workers.celery import VALKEYS
 from imem.workers.celery_app import make_app
 from imem.workers.pipelines import PIPELINES
 from tests.servers import in_database
@@ -28,6 +30,10 @@ from .conftest import NEVER, Desk
 
 FILLING = 32 << 20
 """Bytes beside which what a connection needs counts for nothing."""
+
+
+def urls_of(settings: Settings) -> dict[str, str]:
+    return {role: secret(settings, f"valkey_{role}_url") for role in VALKEYS}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +93,7 @@ async def test_people_are_told_once_before_it_is_full_and_once_when_it_is(
     light_stack: Any, desk: Desk, durable: Filled
 ) -> None:
     """One alert a level however often it is looked at, and by two processes at once; over when it has fallen below."""
-    urls = valkeys_of(light_stack.settings)
+    urls = urls_of(light_stack.settings)
     found = []
     for share in (0.5, 0.83, 0.83, 0.995, 0.995, 0.97, 0.83, 0.78, 0.5):
         durable.up_to(share)
@@ -100,7 +106,7 @@ async def test_people_are_told_once_before_it_is_full_and_once_when_it_is(
 
 async def test_a_valkey_that_is_away_raises_no_alert_about_memory(light_stack: Any, desk: Desk) -> None:
     """The others are looked at all the same."""
-    urls = {**valkeys_of(light_stack.settings), "working": "redis://127.0.0.1:1"}
+    urls = {**urls_of(light_stack.settings), "working": "redis://127.0.0.1:1"}
     assert set(await watch_memory(desk.database, urls, deadline=NEVER)) == {"durable", "cache"}
     assert await _open(desk) == []
 

@@ -239,7 +239,9 @@ async def test_what_is_not_completed_or_was_never_delivered_is_missing(world: Wo
 async def test_a_store_that_cannot_say_stops_the_clean_up(world: World, unused_tcp_port: int) -> None:
     await worked(world)
     client = Client(f"redis://127.0.0.1:{unused_tcp_port}/0")
-    cleanup = Cleanup(world.database, DEFINITIONS, ResultChecks(world.database, client))
+    cleanup = Cleanup(
+        world.database, DEFINITIONS, ResultChecks(world.database, client), world.snapshots, world.memories
+    )
 
     with pytest.raises(ValkeyUnavailable):
         await cleanup.cleanup_success(world.analysis, deadline=soon())
@@ -287,7 +289,9 @@ async def test_a_save_between_looking_and_ending_is_seen(world: World) -> None:
 
     its = Slow(world.database, world.cache)
     cleaning = asyncio.create_task(
-        Cleanup(world.database, DEFINITIONS, its).cleanup_success(world.analysis, deadline=soon())
+        Cleanup(world.database, DEFINITIONS, its, world.snapshots, world.memories).cleanup_success(
+            world.analysis, deadline=soon()
+        )
     )
     await entered.wait()
     clerk = await world.acquire("clerk")

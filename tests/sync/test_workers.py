@@ -25,7 +25,6 @@ from imem.sync.delivery.pusher import PushState
 from imem.sync.delivery.routing import Router
 from imem.sync.gates import GateSync
 from imem.sync.pipelines import FLUSH, SYNC_GATES
-from imem.sync.synchronizer import Synchronizer
 from imem.workers.celery_app import make_app
 from imem.workers.pipelines import PIPELINES
 from tests.servers import as_pipelines
@@ -134,10 +133,10 @@ async def test_the_appliers_process_routes_also_while_the_graph_is_away(desk: De
 class Runtime:
     """A worker process's, with the loop of the test."""
 
-    def __init__(self, desk: Desk, gate_sync: GateSync | None, synchronizer: Synchronizer | None = None) -> None:
+    def __init__(self, desk: Desk) -> None:
         self.database = desk.database
-        self.gate_sync = gate_sync
-        self.synchronizer = synchronizer
+        self.synchronizer = synchronizer(desk)
+        self.gate_sync = GateSync(desk.database, self.synchronizer)
         self._loop = asyncio.get_running_loop()
 
     def run(self, work: Callable[[], Awaitable[Any]]) -> Any:
@@ -151,12 +150,10 @@ async def test_a_round_looks_after_gates(desk: Desk) -> None:
     await desk.begin()
     opens(desk, timedelta(minutes=10))
     try:
-        slot.install(Runtime(desk, GateSync(desk.database, synchronizer(desk))))
+        slot.install(Runtime(desk))
         async with graph_that_follows(desk):
             assert await asyncio.to_thread(SYNC_GATES.run) == {"gates": 1}
             assert await asyncio.to_thread(SYNC_GATES.run) == {"gates": 0}
-        slot.install(Runtime(desk, None))
-        assert [await asyncio.to_thread(one.run) for one in (SYNC_GATES, FLUSH)] == [{}, {}]
     finally:
         slot.install(None)
 
@@ -167,7 +164,7 @@ async def test_what_is_published_is_pushed_in_the_background(desk: Desk) -> None
     await memory.publish(desk.finding("ann", id="f-1"))
     await memory.publish(desk.finding("somebody-else", id="f-2"))
     try:
-        slot.install(Runtime(desk, None, synchronizer(desk)))
+        slot.install(Runtime(desk))
         for _ in range(3):
             assert await asyncio.to_thread(FLUSH.run) == {"items": 1}
     finally:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from celery import Celery
 
 from imem.jobs.celery_tasks import beat_schedule
-from imem.journal.errors import SettingsError
 from imem.journal.settings import Settings
+from imem.services.stores import secret
 from imem.workers.pipelines import PIPELINES
 
 QUEUE = "imem"
@@ -38,14 +38,9 @@ def make_app(settings: Settings) -> Celery:
     Raises:
         SettingsError: the broker's address is not known.
     """
-    if settings.valkey_durable_url is None:
-        raise SettingsError(
-            "Celery needs the durable Valkey.",
-            mend="Set IMEM_VALKEY_DURABLE_URL or start the stack with `imem up`.",
-        )
     app = Celery("imem", set_as_current=True)
     app.conf.update(
-        broker_url=settings.valkey_durable_url.get_secret_value(),
+        broker_url=secret(settings, "valkey_durable_url"),
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_connection_timeout=CONNECT_S,

@@ -58,14 +58,6 @@ async def _reconcile(runtime: CredibilityRuntime, _until: Deadline) -> Report:
     return {"scores": report.scores, "differing": report.differing}
 
 
-async def _review(runtime: CredibilityRuntime, _until: Deadline) -> Report:
-    return await review(runtime.database, runtime.gateway, halflife_years=runtime.halflife_years)
-
-
-async def _detect_regime(runtime: CredibilityRuntime, until: Deadline) -> Report:
-    return await advance(runtime.database, runtime.gateway, runtime.indicators, until=until)
-
-
 async def _publish_scores(runtime: CredibilityRuntime, until: Deadline) -> Report:
     halflife_years = runtime.halflife_years
     done = await publish_scores(runtime.database, runtime.gateway, halflife_years=halflife_years, until=until)
@@ -109,9 +101,9 @@ RECONCILE: Final = Pipeline(
     reports=KEPT,
 )
 
-REVIEW: Final = Pipeline(
+REVIEW: Final[Pipeline[CredibilityRuntime]] = Pipeline(
     "credibility.review",
-    _review,
+    lambda runtime, _until: review(runtime.database, runtime.gateway, halflife_years=runtime.halflife_years),
     Quarterly(4, 37),
     budget_ms=None,
     retry_max_s=600,
@@ -120,9 +112,9 @@ REVIEW: Final = Pipeline(
 )
 
 # The first of a day after midnight opens its run. What the pipeline detects itself names a run, and makes nothing due.
-DETECT_REGIME: Final = Pipeline(
+DETECT_REGIME: Final[Pipeline[CredibilityRuntime]] = Pipeline(
     "credibility.detect_regime",
-    _detect_regime,
+    lambda runtime, until: advance(runtime.database, runtime.gateway, runtime.indicators, until=until),
     Every(15.0),
     budget_ms=45_000,
     without_broker=True,

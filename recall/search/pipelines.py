@@ -5,19 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from imem.jobs.due import DueRule
-from imem.jobs.pipeline import Every, Pipeline, Report
-from imem.journal.deadline import Deadline
+from imem.jobs.pipeline import Every, Pipeline
 from imem.kg.pipelines import BUDGET_MS, SimilarityRuntime
 from imem.recall.search.projection import QUEUE, project_due
 
-
-async def _project(runtime: SimilarityRuntime, until: Deadline) -> Report:
-    return await project_due(runtime.database, runtime.embedder, until=until)
-
-
-PROJECT_TEXTS: Final = Pipeline(
+PROJECT_TEXTS: Final[Pipeline[SimilarityRuntime]] = Pipeline(
     "recall.project_texts",
-    _project,
+    lambda runtime, until: project_due(runtime.database, runtime.embedder, until=until),
     Every(15.0),
     budget_ms=BUDGET_MS,
     retry_max_s=60,

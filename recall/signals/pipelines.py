@@ -82,17 +82,13 @@ async def retain(database: Database, retention: timedelta, *, until: Deadline) -
     return {"deleted": deleted, "more": True}
 
 
-async def _project(runtime: SignalRuntime, until: Deadline) -> Report:
-    return await project_due(runtime.database, runtime.signal_retention, until=until)
-
-
 async def _retain(runtime: SignalRuntime, until: Deadline) -> Report:
     return await retain(runtime.database, runtime.signal_retention, until=until)
 
 
-PROJECT_SIGNALS: Final = Pipeline(
+PROJECT_SIGNALS: Final[Pipeline[SignalRuntime]] = Pipeline(
     "recall.project_signals",
-    _project,
+    lambda runtime, until: project_due(runtime.database, runtime.signal_retention, until=until),
     Every(15.0),
     budget_ms=BUDGET_MS,
     retry_max_s=60,

@@ -6,6 +6,8 @@ Counting never fails and never waits.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Final
 
@@ -39,17 +41,9 @@ def name_of(counter: Counter) -> str:
     return f"{described.name}_total"
 
 
-class LatencyTimer:
-    """Times its block in milliseconds, unless the block raises; *histogram* has its labels set."""
-
-    __slots__ = ("_began_s", "_histogram")
-
-    def __init__(self, histogram: Histogram) -> None:
-        self._histogram = histogram
-
-    def __enter__(self) -> None:
-        self._began_s = perf_counter()
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._histogram.observe((perf_counter() - self._began_s) * 1000.0)
+@contextmanager
+def latency_of(histogram: Histogram) -> Iterator[None]:
+    """Time the block in milliseconds, unless it raises; *histogram* has its labels set."""
+    began_s = perf_counter()
+    yield
+    histogram.observe((perf_counter() - began_s) * 1000.0)

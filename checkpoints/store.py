@@ -19,7 +19,7 @@ from uuid import UUID
 
 from imem.cache.working.snapshots import SnapshotStore
 from imem.checkpoints.incidents.error_watch import ErrorWatch
-from imem.checkpoints.metrics import CONSISTENCY_ERRORS, RESTORE_LATENCY, SAVE_ERRORS, SAVE_LATENCY, LatencyTimer
+from imem.checkpoints.metrics import CONSISTENCY_ERRORS, RESTORE_LATENCY, SAVE_ERRORS, SAVE_LATENCY, latency_of
 from imem.checkpoints.model import (
     LONGEST_ID,
     AgentLease,
@@ -74,8 +74,6 @@ class Checkpoints:
         self._database = database
         self._definitions = definitions
         self._copies = copies
-        self._to_postgres = SAVE_LATENCY.labels(store="postgres")
-        self._to_durable = SAVE_LATENCY.labels(store="durable")
         self.errors = ErrorWatch(database)
 
     # Saving
@@ -141,7 +139,7 @@ class Checkpoints:
         )
         parameters = wish.parameters()
         try:
-            with LatencyTimer(self._to_postgres):
+            with latency_of(SAVE_LATENCY.labels(store="postgres")):
                 row = (await call(self._database, "save_checkpoint", parameters, deadline=deadline, conn=conn))[0]
         except ImemError as error:
             self.errors.count(SAVE_ERRORS, error, store="postgres")
@@ -162,7 +160,7 @@ class Checkpoints:
         if self._copies is None:
             return False
         try:
-            with LatencyTimer(self._to_durable):
+            with latency_of(SAVE_LATENCY.labels(store="durable")):
                 return await self._copies.put_checkpoint(
                     checkpoint.analysis_id,
                     checkpoint.agent_type,

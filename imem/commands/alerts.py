@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 
 from imem.journal.actors import Action, Resource, ResourceType
-from imem.journal.errors import BadInput, shown
+from imem.journal.errors import shown
 from imem.terminal.command import Json, ask, print_answer, run
 
 if TYPE_CHECKING:
@@ -64,16 +64,13 @@ async def _acknowledge(stores: Stores, alert: UUID) -> tuple[Alert, bool]:
     from imem.alerts.store import Alerts  # noqa: PLC0415 - as above
 
     resource, acknowledge = Resource(ResourceType.WORKFLOW, f"alert {alert}"), Alerts(stores.database).acknowledge
-    try:
-        return await ask(
-            stores,
-            resource,
-            Action.ACKNOWLEDGE,
-            lambda due: acknowledge(alert, stores.gateway.actor, deadline=due),
-            budget_ms=BUDGET_MS,
-        )
-    except BadInput as error:
-        raise typer.BadParameter(f"{error.reason} {error.mend}".strip()) from error
+    return await ask(
+        stores,
+        resource,
+        Action.ACKNOWLEDGE,
+        lambda due: acknowledge(alert, stores.gateway.actor, deadline=due),
+        budget_ms=BUDGET_MS,
+    )
 
 
 def _lines(board: AlertBoard) -> Iterator[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -18,6 +18,8 @@ from imem.journal.errors import BadInput, UnknownDebate, UnknownSubject
 from imem.journal.settings import Settings
 
 if TYPE_CHECKING:
+    from imem.recall.answers import BriefingSection
+    from imem.recall.signals import AgentMemory
     from imem.services.stores import Stores
 
 S = TypeVar("S")
@@ -30,6 +32,21 @@ DEGRADED: Final = 3
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+@contextmanager
+def wrong_usage() -> Iterator[None]:
+    """
+    End the command with exit code 2 when an argument turns out to be wrong inside.
+
+    An unknown subject or debate is no wrong argument: it ends with exit code 1.
+    """
+    try:
+        yield
+    except (UnknownSubject, UnknownDebate):
+        raise
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
+
+
 def run(work: Callable[[Stores], Awaitable[T]]) -> T:
     """Run *work* with the stores that the environment names; see :func:`run_within`."""
     from imem.services.stores import Stores  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
@@ -38,22 +55,14 @@ def run(work: Callable[[Stores], Awaitable[T]]) -> T:
 
 
 def run_within(open_: Callable[[Settings], AbstractAsyncContextManager[S]], work: Callable[[S], Awaitable[T]]) -> T:
-    """
-    Run *work* with what *open_* opens, as the environment's settings say; a wrong argument ends with exit code 2.
-
-    An unknown subject or debate is no wrong argument: it ends with exit code 1.
-    """
+    """Run *work* with what *open_* opens, as the environment's settings say; see :func:`wrong_usage`."""
 
     async def ran() -> T:
         async with open_(Settings.read()) as opened:
             return await work(opened)
 
-    try:
+    with wrong_usage():
         return asyncio.run(ran())
-    except (UnknownSubject, UnknownDebate):
-        raise
-    except BadInput as error:
-        raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
 
 
 async def ask(
@@ -83,6 +92,14 @@ def print_answer(value: Any, lines: Callable[[], Iterable[str]], *, as_json: boo
         typer.echo("\n".join(lines()))
 
 
+def print_section(answer: BriefingSection | AgentMemory, lines: Callable[[], Iterable[str]], *, as_json: bool) -> None:
+    """Print an answer; one that is not complete says why and ends the command with exit code 3."""
+    print_answer(answer.model_dump(mode="json", exclude_none=True), lines, as_json=as_json)
+    if answer.reason is not None:
+        typer.echo(f"Incomplete: {answer.reason}.", err=True)
+        raise typer.Exit(DEGRADED)
+
+
 def moment(text: str | None, option: str = "--as-of") -> datetime | None:
     """
     Return the moment that a person wrote after *option*: a day means its end in UTC.
@@ -105,10 +122,8 @@ def moment(text: str | None, option: str = "--as-of") -> datetime | None:
 
 def until(text: str) -> datetime:
     """Return the moment that ``--until`` names; a wrong one ends with exit code 2."""
-    try:
+    with wrong_usage():
         at = moment(text, "--until")
-    except BadInput as error:
-        raise typer.BadParameter(f"{error.field}: {error.reason}") from error
     if at is None:
         raise typer.BadParameter("--until names a time.")
     return at

@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 import typer
 
 from imem.journal.clock import SystemClock
-from imem.journal.errors import BadInput, ImemError, shown
+from imem.journal.errors import ImemError, shown
 from imem.kg.similarity.scoring import MIN_SCORE
-from imem.terminal.command import DEGRADED, Json, moment, print_answer, print_json, run_within
+from imem.terminal.command import (
+    DEGRADED,
+    Json,
+    moment,
+    print_answer,
+    print_json,
+    print_section,
+    run_within,
+    wrong_usage,
+)
 from imem.terminal.intervals import IntervalRow, interval_lines, write_svg
 
 if TYPE_CHECKING:
@@ -87,14 +96,12 @@ def brief(
     """
     options = checked_options(as_of, clock, deadline_ms)
     answer = run_question(lambda memory: memory.brief(subject, for_agent=for_agent, **options))
-    try:
+    with wrong_usage():
         print_answer(
             answer.to_dict(),
             lambda: [answer.to_markdown(max_tokens=max_tokens, max_chars=max_chars).rstrip("\n")],
             as_json=as_json,
         )
-    except BadInput as error:
-        raise typer.BadParameter(f"{error.field}: {error.reason}") from error
     if answer.degraded:
         raise typer.Exit(DEGRADED)
 
@@ -120,10 +127,7 @@ def similar(
         at = options.get("as_of") or SystemClock().now()
         return [similar_text(item, at) for item in answer.items] or ["None is similar enough."]
 
-    print_answer(answer.model_dump(mode="json", exclude_none=True), lines, as_json=as_json)
-    if answer.reason is not None:
-        typer.echo(f"Incomplete: {answer.reason}.", err=True)
-        raise typer.Exit(DEGRADED)
+    print_section(answer, lines, as_json=as_json)
 
 
 @app.command()
@@ -147,22 +151,6 @@ def view(
         raise ImemError(f"{name} has no row for {key}.")
     made = {**asdict(answer), "built_at": answer.built_at.astimezone(UTC).isoformat()}
     print_json(made)
-
-
-@app.command()
-def debates(
-    subject: Subject, *, as_of: AsOf = None, clock: OnClock = "known", limit: Limit = None, as_json: Json = False
-) -> None:
-    """List the debates on a subject and how they ended."""
-    options = checked_options(as_of, clock)
-    answer = run_question(lambda memory: memory.debates(subject, limit=limit, **options))
-
-    def lines() -> list[str]:
-        from imem.recall.sections.debates import SECTION  # noqa: PLC0415 - as above
-
-        return [SECTION.text(answer) or "No debate is known."]
-
-    print_answer(answer.model_dump(mode="json", exclude_none=True), lines, as_json=as_json)
 
 
 @app.command()
@@ -294,7 +282,5 @@ def _value(field: str, text: str) -> Any:
 
 def checked_options(as_of: str | None, clock: str, deadline_ms: int | None = None) -> _Options:
     """Return the options of a question; what is wrong with them is wrong usage."""
-    try:
+    with wrong_usage():
         return {"as_of": moment(as_of), "clock": clock, "deadline_ms": deadline_ms}
-    except BadInput as error:
-        raise typer.BadParameter(f"{error.field}: {error.reason}") from error

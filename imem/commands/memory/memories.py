@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -13,10 +13,7 @@ from typer.core import TyperGroup
 from imem.commands.memory.ask import AsOf, checked_options, run_question
 from imem.journal.actors import Actor
 from imem.journal.settings import Settings
-from imem.terminal.command import DEGRADED, FAILURE, Json, print_answer, run
-
-if TYPE_CHECKING:
-    from imem.recall.answers import BriefingSection
+from imem.terminal.command import FAILURE, Json, print_answer, print_section, run
 
 BUDGET_MS = 5_000
 """Default budget of a search, in milliseconds: each command loads the encoder anew."""
@@ -85,14 +82,13 @@ def ask(
             deadline_ms=deadline_ms,
         )
     )
-    print_answer(
-        answer.model_dump(mode="json", exclude_none=True),
+    print_section(
+        answer,
         lambda: (
             [line for item in answer.items for line in found_text_lines(item, SHOWN_CHARS)] or ["Nothing was found."]
         ),
         as_json=as_json,
     )
-    _end(answer)
 
 
 @app.command()
@@ -168,19 +164,11 @@ def memories(
             query, namespace=namespace, memory_type=memory_type, limit=limit, as_of=moment, deadline_ms=deadline_ms
         )
     )
-    print_answer(
-        answer.model_dump(mode="json", exclude_none=True),
+    print_section(
+        answer,
         lambda: [memory_text(item, SHOWN_CHARS) for item in answer.items] or ["Nothing is remembered there."],
         as_json=as_json,
     )
-    _end(answer)
-
-
-def _end(answer: BriefingSection) -> None:
-    """End the command by how complete the answer is."""
-    if answer.reason is not None:
-        typer.echo(f"Incomplete: {answer.reason}.", err=True)
-        raise typer.Exit(DEGRADED)
 
 
 @group.command("import")

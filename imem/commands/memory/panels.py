@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from imem.commands.memory.ask import AsOf, Limit, OnClock, Subject, checked_options, run_question
-from imem.journal.errors import BadInput, shown
-from imem.terminal.command import DEGRADED, Json, moment, print_answer
+from imem.journal.errors import shown
+from imem.terminal.command import Json, moment, print_section, wrong_usage
 
 app = typer.Typer()
 
@@ -32,10 +32,8 @@ def panel(
     Exit code 0: everything was asked; 3: something could not be asked, or is not scored yet.
     """
     options = checked_options(as_of, clock)
-    try:
+    with wrong_usage():
         at = moment(target_at, "--target-at")
-    except BadInput as error:
-        raise typer.BadParameter(f"{error.field}: {error.reason}") from error
     answer = run_question(lambda memory: memory.panel(subject, metric=metric, target_at=at, limit=limit, **options))
 
     def lines() -> list[str]:
@@ -46,7 +44,4 @@ def panel(
         )
         return [line for item in answer.items for line in panel_lines(item)] or [nothing]
 
-    print_answer(answer.model_dump(mode="json", exclude_none=True), lines, as_json=as_json)
-    if answer.reason is not None:
-        typer.echo(f"Incomplete: {answer.reason}.", err=True)
-        raise typer.Exit(DEGRADED)
+    print_section(answer, lines, as_json=as_json)

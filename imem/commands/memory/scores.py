@@ -10,10 +10,10 @@ import typer
 
 from imem.commands.memory.ask import AsOf, OnClock, checked_options, run_question
 from imem.journal.clock import SystemClock
-from imem.journal.errors import BadInput, shown
+from imem.journal.errors import shown
 from imem.journal.settings import Settings
 from imem.kg.kinds.enums import OverrideReason
-from imem.terminal.command import DEGRADED, Json, print_answer, run_within, until
+from imem.terminal.command import DEGRADED, Json, print_answer, run_within, until, wrong_usage
 from imem.terminal.intervals import IntervalRow, interval_lines, write_svg
 
 if TYPE_CHECKING:
@@ -255,10 +255,8 @@ def _key(kind: str, name: str, domain: str, now: datetime) -> str:
 
 
 def _made(model: type[M], **values: Any) -> M:
-    try:
+    with wrong_usage():
         return model(**values)
-    except BadInput as error:
-        raise typer.BadParameter(f"{error.field}: {error.reason}") from error
 
 
 def _record(made: Kind, key: str, *, as_json: bool) -> None:

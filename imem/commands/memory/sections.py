@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from imem.commands.memory.ask import AsOf, Limit, OnClock, Subject, checked_options, run_question
-from imem.terminal.command import DEGRADED, Json, print_answer
+from imem.terminal.command import Json, print_section
 
 if TYPE_CHECKING:
     from imem.recall.answers import BriefingSection
@@ -20,6 +20,7 @@ PURPOSES: Final = {
     "contradictions": (
         "List where sources disagreed about a subject's data, open ones first, by priority, and how that was resolved."
     ),
+    "debates": "List the debates on a subject and how they ended.",
     "patterns": "List the active patterns of a subject's sector, and of none, the most successful first.",
     "lessons": "List the lessons that bear on a subject, newest first.",
 }
@@ -33,10 +34,7 @@ def _add_command(name: str, purpose: str) -> None:
     ) -> None:
         options = checked_options(as_of, clock)
         answer = run_question(methodcaller(name, subject, limit=limit, **options))
-        print_answer(answer.model_dump(mode="json", exclude_none=True), lambda: [_text(name, answer)], as_json=as_json)
-        if answer.reason is not None:
-            typer.echo(f"Incomplete: {answer.reason}.", err=True)
-            raise typer.Exit(DEGRADED)
+        print_section(answer, lambda: [_text(name, answer)], as_json=as_json)
 
 
 def _text(name: str, answer: BriefingSection) -> str:

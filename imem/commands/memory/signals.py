@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from imem.commands.memory.ask import AsOf, Budget, OnClock, Subject, checked_options, run_question
-from imem.terminal.command import DEGRADED, Json, print_answer
+from imem.terminal.command import Json, print_section
 
 MOST_CHARS = 10_000
 """Room for five signals, in characters."""
@@ -39,7 +39,4 @@ def signals(
 
         return [format_memory(answer, MOST_CHARS, include_metadata=True).text]
 
-    print_answer(answer.model_dump(mode="json", exclude_none=True), lines, as_json=as_json)
-    if answer.reason is not None:
-        typer.echo(f"Incomplete: {answer.reason}.", err=True)
-        raise typer.Exit(DEGRADED)
+    print_section(answer, lines, as_json=as_json)

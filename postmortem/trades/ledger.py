@@ -18,7 +18,6 @@ from typing import Any
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
-from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.texts.json_text import json_text
 from imem.postmortem.trades.injection import HeldTrade
@@ -30,6 +29,7 @@ from imem.postmortem.trades.model import (
     TickEntry,
     Trade,
     TradeChange,
+    TradeScope,
     json_of,
     plain_value,
     plain_values,
@@ -37,7 +37,6 @@ from imem.postmortem.trades.model import (
 )
 from imem.postmortem.trades.reconciliation import RecordedTick
 
-_NOW = "infinity"
 _FIRST = "-infinity"
 
 
@@ -166,28 +165,11 @@ class TradeLedger:
         found = await self._database.named("trade_owner", {"deployment_id": deployment_id}, deadline=deadline)
         return found[0]["owner"] if found else None
 
-    async def of_deployment(
-        self, deployment_id: str, *, closed: int, still_open: int, until: datetime | None, deadline: Deadline
-    ) -> list[HeldTrade]:
-        """Return the newest trades of a deployment as of *until*, None for now; raises as :meth:`resume`."""
-        given = {"deployment_id": deployment_id, "closed": closed, "open": still_open, "until": until or _NOW}
-        return _held(await self._database.named("trades_of_deployment", given, deadline=deadline))
-
-    async def of_skill(
-        self,
-        skill_id: str,
-        skill_version: str | None,
-        owner: str | None,
-        *,
-        closed: int,
-        still_open: int,
-        until: datetime | None,
-        deadline: Deadline,
-    ) -> list[HeldTrade]:
-        """Return the newest trades of a skill, of *owner*'s deployments or of all; see :meth:`of_deployment`."""
-        named = {"skill_id": skill_id, "skill_version": skill_version, "owner": owner}
-        given = {**named, "closed": closed, "open": still_open, "until": until or _NOW}
-        return _held(await self._database.named("trades_of_skill", given, deadline=deadline))
+    async def recent(self, scope: TradeScope, *, closed: int, still_open: int, deadline: Deadline) -> list[HeldTrade]:
+        """Return the newest trades of *scope*, so many of each status; raises as :meth:`resume`."""
+        given = {**scope.parameters, "closed": closed, "open": still_open}
+        found = await self._database.named("recent_trades", given, deadline=deadline)
+        return [HeldTrade(Trade.from_row(row), row["last_tick_at"].astimezone(UTC)) for row in found]
 
     async def ticks(self, deployment_id: str, since: datetime | None, *, deadline: Deadline) -> list[RecordedTick]:
         """Return the ticks of a deployment after *since*, None for all, in order; raises as :meth:`resume`."""
@@ -208,10 +190,6 @@ def _written(changes: list[TradeChange], decision: TickDecision, at: datetime) -
         "changes": json_of([plain_values(change.entry) for change in changes]),
         "snapshot": json_text(content, "snapshot") if content is not None else None,
     }
-
-
-def _held(rows: list[Row]) -> list[HeldTrade]:
-    return [HeldTrade(Trade.from_row(row), row["last_tick_at"].astimezone(UTC)) for row in rows]
 
 
 def _moment(at: datetime | None) -> datetime | None:

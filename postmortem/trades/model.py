@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -336,6 +336,29 @@ class TickDecision:
     def snapshot_id(self, at: datetime) -> UUID | None:
         """Return the id of its snapshot; None if there is none."""
         return id_of("decision_snapshot", self.deployment_id, utc(at)) if self.snapshot is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class TradeScope:
+    """
+    Whose trades are asked about, and as of when.
+
+    Attributes:
+        deployment_id: of this deployment, or
+        skill_id, skill_version, owner: of a skill, of one version where it is given, of one owner where it is given.
+        until: as known at this moment; None: now.
+    """
+
+    deployment_id: str | None = None
+    skill_id: str | None = None
+    skill_version: str | None = None
+    owner: str | None = None
+    until: datetime | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The scope as parameters of a statement."""
+        return {**asdict(self), "until": self.until or "infinity"}
 
 
 def utc(at: datetime) -> datetime:

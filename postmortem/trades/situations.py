@@ -24,7 +24,7 @@ from imem.kg.similarity.embedders import TEXT_CHARS, Embedder
 from imem.kg.similarity.index import run_lock
 from imem.kg.similarity.sentence_models import Purpose
 from imem.kg.similarity.vectors import EMBED_BUDGET_MS, Vector, as_text, model_number, store_deadline, vectors_of
-from imem.postmortem.trades.model import Trade
+from imem.postmortem.trades.model import Trade, TradeScope
 
 log = structlog.get_logger()
 
@@ -39,8 +39,6 @@ PAGE: Final = 64
 
 BUDGET_MS: Final = 60_000
 """Budget of a run, in milliseconds; then it requests another."""
-
-_NOW: Final = "infinity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +62,6 @@ class Situation:
     verdict: str
     similarity: float
     trades: tuple[Trade, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TradeScope:
-    """
-    Whose trades are asked about, and as of when.
-
-    Attributes:
-        deployment_id: of this deployment, or
-        skill_id, skill_version, owner: of a skill, of one version where it is given, of one owner where it is given.
-        until: as known at this moment; None: now.
-    """
-
-    deployment_id: str | None = None
-    skill_id: str | None = None
-    skill_version: str | None = None
-    owner: str | None = None
-    until: datetime | None = None
 
 
 def context_summary(context: Mapping[str, Any]) -> str:
@@ -121,11 +101,7 @@ async def nearest_situations(
         "model_id": embedder.model_id,
         "dimension": embedder.dimension,
         "vector": as_text(vector),
-        "deployment_id": scope.deployment_id,
-        "skill_id": scope.skill_id,
-        "skill_version": scope.skill_version,
-        "owner": scope.owner,
-        "until": scope.until or _NOW,
+        **scope.parameters,
         "compared": COMPARED,
         "limit": k,
     }

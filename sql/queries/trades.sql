@@ -24,9 +24,10 @@ ORDER BY symbol, exit_tick_at DESC, id DESC
 -- Who owns a deployment; no row where nothing of it was recorded.
 SELECT owner FROM recall.trade_deployment WHERE deployment_id = %(deployment_id)s
 
--- trades_of_deployment --
--- Trades of a deployment as of a moment, by entry, newest first, with the last tick known then. Parameters: deployment_id, closed and
--- open (how many of each), until (infinity for now).
+-- recent_trades --
+-- Trades of a deployment or of a skill as of a moment, by entry, newest first, with the last tick known then. Parameters: deployment_id or
+-- else skill_id (the other is NULL), skill_version and owner (of a skill; NULL for all), closed and open (how many of each), until
+-- (infinity for now).
 SELECT a.*, t.last_tick_at
 FROM (
     (SELECT h.* FROM recall.trade_at AS h
@@ -38,17 +39,7 @@ FROM (
      WHERE h.deployment_id = %(deployment_id)s AND h.status = 'open'
        AND h.updated_at <= %(until)s::timestamptz AND (h.superseded_at IS NULL OR h.superseded_at > %(until)s::timestamptz)
      ORDER BY h.entry_tick_at DESC, h.id LIMIT %(open)s)
-) AS a
-CROSS JOIN LATERAL (
-    SELECT max(n.tick_at) AS last_tick_at FROM recall.trade_tick AS n
-    WHERE n.deployment_id = a.deployment_id AND n.recorded_at <= %(until)s::timestamptz
-) AS t
-ORDER BY a.entry_tick_at DESC, a.id
-
--- trades_of_skill --
--- The same of all deployments of a skill. Parameters: skill_id, skill_version (NULL for all), owner (NULL for all), closed, open, until.
-SELECT a.*, t.last_tick_at
-FROM (
+    UNION ALL
     (SELECT h.* FROM recall.trade_at AS h
      JOIN recall.trade_deployment AS d ON d.deployment_id = h.deployment_id
      WHERE h.skill_id = %(skill_id)s AND (%(skill_version)s::text IS NULL OR h.skill_version = %(skill_version)s)

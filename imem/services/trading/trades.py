@@ -21,10 +21,10 @@ from imem.kg.asof import AsOfClock, parse_as_of
 from imem.kg.similarity.sentence_models import Purpose
 from imem.postmortem.trades.injection import MOST, RecentTrades, recent_trades
 from imem.postmortem.trades.ledger import LedgerState, TickReceipt, TradeLedger
-from imem.postmortem.trades.model import Bar, Position, TickDecision, checked_name
+from imem.postmortem.trades.model import Bar, Position, TickDecision, TradeScope, checked_name
 from imem.postmortem.trades.reconciliation import Fill, LedgerDifference, reconcile
 from imem.postmortem.trades.situations import MOST as MOST_SITUATIONS
-from imem.postmortem.trades.situations import Situation, TradeScope, context_summary, nearest_situations
+from imem.postmortem.trades.situations import Situation, context_summary, nearest_situations
 from imem.recall.read_horizon import clamped_until
 from imem.services.parts.actor_api import ActorApi
 from imem.services.stores import Stores
@@ -119,16 +119,8 @@ class Trades(ActorApi):
         _check_count("k", k, 0, MOST)
         due, still_open = self._due(deadline_ms), MOST if include_open else 0
         scope = await self._scope(deployment, skill, skill_version, as_of, due)
-        until, owner = scope.until, scope.owner
-        if deployment is not None:
-            held = await self._ledger.of_deployment(
-                deployment, closed=k, still_open=still_open, until=until, deadline=due
-            )
-        else:
-            held = await self._ledger.of_skill(
-                skill or "", skill_version, owner, closed=k, still_open=still_open, until=until, deadline=due
-            )
-        return recent_trades(held, until)
+        held = await self._ledger.recent(scope, closed=k, still_open=still_open, deadline=due)
+        return recent_trades(held, scope.until)
 
     async def similar_situations(
         self,

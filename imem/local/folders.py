@@ -253,9 +253,6 @@ class Secrets:
         *("neo4j", "valkey_working", "valkey_durable", "valkey_cache"),
     )
 
-    ADDED = ("postgres_curators", "postgres_pipelines")
-    """Those that the file of an earlier version lacks."""
-
     def __repr__(self) -> str:
         return f"Secrets(installation={self.installation!r}, passwords=…)"
 
@@ -265,7 +262,7 @@ class Secrets:
     @classmethod
     def of(cls, folders: Folders) -> Secrets:
         """
-        Return the passwords of this home; the first call makes them, and the first of a later version those it added.
+        Return the passwords of this home; the first call makes them.
 
         Raises:
             StackError: the file is damaged or cannot be written.
@@ -275,10 +272,6 @@ class Secrets:
             found = {"version": 1, "installation": secrets.token_hex(8)}
             # Hexadecimal: a password that begins with a dash is an option to Neo4j's administration program.
             found |= {name: secrets.token_hex(24) for name in cls.NAMES}
-            write_private(folders.secrets, json.dumps(found, indent=1))
-        lacking = [name for name in ("installation", *cls.NAMES) if not isinstance(found.get(name), str)]
-        if lacking and set(lacking) <= set(cls.ADDED):
-            found |= {name: secrets.token_hex(24) for name in lacking}
             write_private(folders.secrets, json.dumps(found, indent=1))
         missing = [name for name in ("installation", *cls.NAMES) if not isinstance(found.get(name), str)]
         if missing:

@@ -20,7 +20,6 @@ from imem.journal.settings import Settings
 from imem.local.folders import Folders, read_json, write_private
 from imem.local.process import ProcessIdentity
 
-VERSION = 1
 SERVERS: Mapping[str, tuple[str, ...]] = {
     "postgres_url": ("postgres_curator_url", "postgres_pipeline_url", "postgres_admin_url"),
     "neo4j_url": ("neo4j_user", "neo4j_password"),
@@ -114,7 +113,6 @@ class StackState:
     def to_json(self) -> dict[str, Any]:
         """Return what the file holds."""
         return {
-            "version": VERSION,
             "supervisor": asdict(self.supervisor),
             "ready": self.ready,
             "endpoints": dict(self.endpoints),
@@ -132,19 +130,18 @@ def read(folders: Folders) -> StackState | None:
     Return what the file says, alive or left behind, or None when there is none.
 
     Raises:
-        StackError: the file is damaged, or of a later version.
+        StackError: the file is damaged, or of another version.
     """
     found = read_json(folders.state)
     if found is None:
         return None
-    if found.get("version") != VERSION:
-        raise StackError(
-            f"{folders.state} was written by another version.", mend="Stop the stack with that version first."
-        )
     try:
         return StackState.from_json(found)
     except (KeyError, TypeError) as error:
-        raise StackError(f"{folders.state} is damaged.", mend="Remove it when no stack runs on this folder.") from error
+        raise StackError(
+            f"{folders.state} is damaged, or another version wrote it.",
+            mend="Remove it when no stack runs on this folder.",
+        ) from error
 
 
 def running(folders: Folders) -> StackState | None:

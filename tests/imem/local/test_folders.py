@@ -105,25 +105,6 @@ def test_passwords_are_made_once_and_hidden(tmp_path: Path) -> None:
     assert not [password for password in first.passwords.values() if password in repr(first)]
 
 
-def test_a_home_of_before_gets_the_passwords_that_were_added(tmp_path: Path) -> None:
-    """The others stay, since they open the old data."""
-    folders = Folders(tmp_path)
-    Secrets.of(folders)
-    before = read_json(folders.secrets)
-    assert before is not None
-    kept = {name: text for name, text in before.items() if name not in Secrets.ADDED}
-    write_private(folders.secrets, json.dumps(kept))
-
-    found = Secrets.of(folders)
-
-    assert not [name for name in Secrets.ADDED if found[name] == before[name]]
-    assert {name: found[name] for name in Secrets.NAMES if name in kept} == {
-        name: text for name, text in kept.items() if name in Secrets.NAMES
-    }
-    assert Secrets.of(folders).passwords == found.passwords
-    assert mode(folders.secrets) == 0o600
-
-
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder

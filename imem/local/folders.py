@@ -72,7 +72,7 @@ class Folders:
 
     @property
     def run(self) -> Path:
-        """Folder of sockets."""
+        """Folder of the files by which workers say that they are ready."""
         return self.home / "run"
 
     def log(self, name: str) -> Path:

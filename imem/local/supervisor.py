@@ -29,7 +29,6 @@ from imem.journal.settings import Settings
 from imem.local import state as states
 from imem.local.folders import Folders, Secrets, translate_os_errors, trim_log
 from imem.local.process import Child, Command, ProcessIdentity, clear, marked, start
-from imem.local.readiness import ReadinessListener
 from imem.local.servers import takeover
 from imem.local.servers.neo4j import Neo4j
 from imem.local.servers.postgres import Postgres
@@ -50,6 +49,8 @@ HOUSEKEEPING_S = 60.0
 WORKERS_TIMEOUT_S = 60.0
 """How long a start waits for a worker without progress, in seconds; workers warm query plans before they are ready."""
 WORKERS_POLL_S = 0.5
+READY_POLL_S = 0.1
+"""Interval of looking for the file of a worker that is not ready yet, in seconds."""
 STEADY_S = 60.0
 """A child that ran this long and then dies starts again without waiting."""
 
@@ -153,7 +154,6 @@ class Supervisor:
         self.folders.prepare()
         self._lock = lock(self.folders)
         try:
-            ReadinessListener.clear(self.folders.run)
             clear_metrics(self.folders.home)
             await self._serve(stop)
         finally:
@@ -320,13 +320,14 @@ class Supervisor:
             self._set(worker.name, state="starting", log=str(self.folders.log(worker.name)))
             ran_s = 0.0
             try:
-                with ReadinessListener(self.folders.run) as listener:
-                    await self._spawn(worker.name, worker.command(self.settings, listener.address))
-                    telling = asyncio.ensure_future(self._await_ready(worker, listener))
-                    try:
-                        ran_s = await self._wait_ended(worker.name)
-                    finally:
-                        await _cancel(telling)  # Before the socket on which it waits is closed.
+                ready = self.folders.run / f"{worker.name}.ready"
+                ready.unlink(missing_ok=True)  # What an earlier process left.
+                await self._spawn(worker.name, worker.command(self.settings, ready))
+                notified = asyncio.ensure_future(self._await_ready(worker, ready))
+                try:
+                    ran_s = await self._wait_ended(worker.name)
+                finally:
+                    await _cancel(notified)
             except START_ERRORS as error:
                 self._handle_start_error(worker.name, error)
             await asyncio.sleep(delays.next(ran_s))
@@ -337,10 +338,10 @@ class Supervisor:
         log.warning("%s cannot be started: %s", name, why)
         self._set(name, state="restarting", note=why, pid=None, start_time=None)
 
-    async def _await_ready(self, worker: Worker, listener: ReadinessListener) -> None:
-        """Mark a worker ready once it notifies."""
-        if worker.notifies_ready:
-            await listener.ready()
+    async def _await_ready(self, worker: Worker, ready: Path) -> None:
+        """Mark a worker ready once its file is there."""
+        while worker.notifies_ready and not ready.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it; a look takes microseconds
+            await asyncio.sleep(READY_POLL_S)
         self._set(worker.name, state="ready", note="")
         self._at_work.discard(worker.name)
         if not self._at_work:

@@ -45,18 +45,17 @@ class Worker:
     argv: tuple[str, ...]
     notifies_ready: bool = False
 
-    def command(self, settings: Settings, notify: str | None = None) -> Command:
+    def command(self, settings: Settings, ready: Path) -> Command:
         """
         Return how it is started: it reads addresses and passwords from the state file, not from its environment.
 
         Args:
-            notify: where it says that it is ready.
+            ready: the file that it makes when it is ready.
         """
-        told = {} if notify is None else {VARIABLE: notify}
         return Command(
             self.argv,
             settings.home,
-            {**environment(settings), **told},
+            {**environment(settings), VARIABLE: str(ready)},
             stop_signal=signal.SIGTERM,
             death_signal=signal.SIGTERM,
             timeout_s=AGENTS_STOP_S if self.name == AGENTS else STOP_S,

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from imem.local.readiness import FILE_VARIABLE
+from imem.local.readiness import VARIABLE
 from tests.compose.conftest import environment_of
 from tests.conftest import Stack
 from tests.imem.local.programs import TOP, until
@@ -22,7 +22,7 @@ def _health(service: dict[str, Any], file: Path) -> int:
     """Run the service's health check on *file* in place of its own, and return its exit code."""
     how, *command = service["healthcheck"]["test"]
     assert how == "CMD"
-    wanted = service["environment"][FILE_VARIABLE]
+    wanted = service["environment"][VARIABLE]
     return subprocess.run([str(file) if word == wanted else word for word in command], check=False).returncode
 
 

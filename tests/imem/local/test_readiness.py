@@ -6,7 +6,6 @@ import asyncio
 import errno
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -23,14 +22,11 @@ from imem.journal.errors import StackError
 from imem.local import process, state, supervisor
 from imem.local.doctor import checks
 from imem.local.folders import Folders
-from imem.local.readiness import VARIABLE, ReadinessListener, notify_ready
 from imem.local.state import StackState
 from imem.local.supervisor import LocalStack
 from imem.local.workers import Worker
 from tests.conftest import settings_for
 from tests.imem.local.programs import me, until
-
-FLOOD_S = 4.0
 
 
 def telling(home: Path, script: str) -> Worker:
@@ -87,7 +83,6 @@ def test_a_worker_that_dies_after_telling_is_started_again(home: Path) -> None:
         assert child(local).restarts == 0
         (home / "die").touch()
         until(lambda: child(local).restarts == 1 and child(local).state == "ready", "it does its work again")
-        assert not list(local._supervisor.folders.run.glob("*.sock"))[1:]
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EAGAIN, "Try again"), StackError("Full."), RuntimeError("no thread")])
@@ -186,83 +181,28 @@ def test_the_state_that_ends_a_start_is_what_the_daemon_told() -> None:
     assert commands._follow(reading, lambda _: None).unready == ("applier",)
 
 
-# The sockets
+# The files
 
 
-@pytest.mark.parametrize("short", [True, False])
-async def test_whoever_tells_is_heard(home: Path, monkeypatch: pytest.MonkeyPatch, *, short: bool) -> None:
-    """In a folder where the path fits, by an abstract name where not; the file is private and does not stay."""
-    # Not below pytest's own folder, whose path may already be as long as a socket's may be.
-    folder = home / ("run" if short else "r" * 100)
-    folder.mkdir(mode=0o700)
-    with ReadinessListener(folder) as listener:
-        assert listener.address.startswith("@") != short
-        assert [path.stat().st_mode & 0o777 for path in folder.iterdir()] == ([0o600] if short else [])
-        monkeypatch.setenv(VARIABLE, listener.address)
-        notify_ready()
-        await asyncio.wait_for(listener.ready(), 5)
-    assert not list(folder.iterdir())
-
-
-def test_sockets_that_a_crash_left_are_removed(tmp_path: Path) -> None:
-    """Their names are random: nothing else would ever remove them."""
-    left = ReadinessListener(tmp_path)
-    left._socket.close()
-    ReadinessListener.clear(tmp_path)
-
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-async def test_a_stranger_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Abstract names are in /proc for everybody."""
-    with ReadinessListener() as listener:
-        send_as_nobody(listener.address)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(listener.ready(), 0.3)
-        monkeypatch.setenv(VARIABLE, listener.address)
-        notify_ready()
-        await asyncio.wait_for(listener.ready(), 5)
-
-
-async def test_a_flood_does_not_stop_the_loop() -> None:
-    """Whoever sends without end takes turns with everything else."""
-    with ReadinessListener() as listener, flooded(listener.address):
-        begun = time.monotonic()
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(listener.ready(), 0.3)
-        assert time.monotonic() - begun < FLOOD_S / 2
-
-
-def send_as_nobody(address: str) -> None:
-    """Claim readiness as another user."""
-    script = (
-        "import os, socket; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); os.setgid(65534); os.setuid(65534)\n"
-        f"s.sendto(b'READY=1', '\\0{address[1:]}')"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-
-
-@contextmanager
-def flooded(address: str) -> Iterator[None]:
-    """Send to *address* as fast as two processes can, for a while."""
-    script = (
-        "import socket, time; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); s.setblocking(False)\n"
-        f"s.connect('\\0{address[1:]}'); print('go', flush=True); end = time.monotonic() + {FLOOD_S}\n"
-        "while time.monotonic() < end:\n"
-        "    try: s.send(b'x')\n"
-        "    except BlockingIOError: pass\n"
-    )
-    flooders = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) for _ in range(2)]
-    try:
-        for one in flooders:
-            assert one.stdout is not None
-            assert one.stdout.readline() == b"go\n"
-        yield
-    finally:
-        for one in flooders:
-            one.kill()
-            one.communicate()
+def test_what_an_earlier_process_left_says_nothing(home: Path) -> None:
+    """Neither of an earlier start nor of a worker that died: the file is gone before the process begins."""
+    script = "(home / 'up').touch()\nwhile not (home / 'go').exists(): time.sleep(0.01)\nnotify_ready(); time.sleep(60)"
+    folders = Folders(home)
+    folders.prepare()
+    left = folders.run / "late.ready"
+    left.touch()
+    with starting(home, telling(home, script)) as local:
+        until((home / "up").exists, "it runs")
+        time.sleep(3 * supervisor.READY_POLL_S)
+        assert (child(local).state, left.exists()) == ("starting", False)
+        (home / "go").touch()
+        until(lambda: child(local).state == "ready", "it is ready")
+        assert left.stat().st_mode & 0o777 == 0o600
+        (home / "go").unlink()
+        os.kill(child(local).pid or 0, 9)
+        until(lambda: child(local).restarts == 1 and child(local).state == "starting", "it runs again")
+        time.sleep(3 * supervisor.READY_POLL_S)
+        assert child(local).state == "starting"
 
 
 # The applier's plans

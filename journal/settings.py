@@ -114,8 +114,6 @@ class Settings(BaseSettings):
     neo4j_url: str | None = Field(None, description="bolt:// or neo4j:// URL, without credentials.")
     neo4j_user: str = Field("neo4j", description="User of the graph.")
     neo4j_password: SecretStr | None = Field(None, description="Password of that user.")
-    rebuild_user: str = Field("neo4j", description="User of the server that `imem rebuild graph --into` names.")
-    rebuild_password: SecretStr | None = Field(None, description="Password of that user; asked for where not set.")
     valkey_working_url: SecretStr | None = Field(None, description="redis:// URL of the agents' working memory.")
     valkey_durable_url: SecretStr | None = Field(None, description="redis:// URL of streams and the Celery broker.")
     valkey_cache_url: SecretStr | None = Field(None, description="redis:// URL of the shared cache.")

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
-from imem.journal.errors import BadInput
 from imem.journal.settings import Settings
 from imem.terminal.command import FAILURE, Json, print_answer, run
 
 if TYPE_CHECKING:
-    from imem.kg.engine import Graph
     from imem.kg.projection.hash import GraphHash
     from imem.kg.projection.rebuild import ReportProgress
     from imem.services.graph_rebuild import RebuildResult
@@ -51,15 +48,6 @@ def _hash(found: GraphHash) -> dict[str, Any]:
 @rebuild_app.command("graph")
 def rebuild_graph(
     *,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            "--into",
-            metavar="URL",
-            help="Fill the empty graph of this server, bolt:// or neo4j://. User and password come from "
-            "IMEM_REBUILD_USER and IMEM_REBUILD_PASSWORD; the password is asked for where it is not set.",
-        ),
-    ] = None,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Empty the graph in use and fill it again; answers are poor meanwhile.")
     ] = False,
@@ -72,50 +60,19 @@ def rebuild_graph(
     one replaces it. Interrupted, the same command continues where it stopped. Exit code 0: both are equal; 1: they
     differ, and the report says in what; the one in use stays, unless it was rebuilt in place.
     """
-    if url is not None and in_place:
-        raise typer.BadParameter("--into and --in-place exclude one another.")
-    try:
-        result = asyncio.run(_run(Settings.read(), url, in_place=in_place, quiet=as_json))
-    except BadInput as error:
-        raise typer.BadParameter(f"--{error.field} {error.reason} {error.mend}".strip()) from error
-    _print(result, url, as_json=as_json)
+    result = asyncio.run(_run(Settings.read(), in_place=in_place, quiet=as_json))
+    _print(result, as_json=as_json)
     if not result.rebuilt.same:
         raise typer.Exit(FAILURE)
 
 
-async def _run(settings: Settings, url: str | None, *, in_place: bool, quiet: bool) -> RebuildResult:
+async def _run(settings: Settings, *, in_place: bool, quiet: bool) -> RebuildResult:
     from imem.services import graph_rebuild  # noqa: PLC0415 - as above
     from imem.services.stores import Stores  # noqa: PLC0415 - as above
 
     async with Stores.open(settings, pipelines=True) as stores:
         with _progress(quiet=quiet) as report:
-            if in_place:
-                return await graph_rebuild.in_place(stores, report)
-            if url is None:
-                return await graph_rebuild.beside(stores, report)
-            async with _target(settings, url) as target:
-                return await graph_rebuild.into(stores, target, report)
-
-
-@asynccontextmanager
-async def _target(settings: Settings, url: str) -> AsyncIterator[Graph]:
-    """Open the graph of another server, with the newest schema."""
-    from imem.kg import migrations  # noqa: PLC0415 - as above
-    from imem.kg.engine import Graph  # noqa: PLC0415 - as above
-
-    if urlsplit(url).password is not None or "@" in url:
-        raise BadInput("into", "may not hold a user or a password: other people on this machine could read it.")
-    password = (
-        settings.rebuild_password.get_secret_value()
-        if settings.rebuild_password is not None
-        else typer.prompt(f"Password of {settings.rebuild_user} at {url}", hide_input=True, err=True)
-    )
-    await asyncio.to_thread(migrations.migrate, url, settings.rebuild_user, password)
-    graph = Graph(url, settings.rebuild_user, password)
-    try:
-        yield graph
-    finally:
-        await graph.close()
+            return await (graph_rebuild.in_place if in_place else graph_rebuild.beside)(stores, report)
 
 
 @contextmanager
@@ -127,7 +84,7 @@ def _progress(*, quiet: bool) -> Iterator[ReportProgress]:
         yield report
 
 
-def _print(result: RebuildResult, url: str | None, *, as_json: bool) -> None:
+def _print(result: RebuildResult, *, as_json: bool) -> None:
     rebuilt = result.rebuilt
     differing = rebuilt.before.differing(rebuilt.after)
     if as_json:
@@ -150,12 +107,7 @@ def _print(result: RebuildResult, url: str | None, *, as_json: bool) -> None:
         typer.echo("The two graphs differ (before against now) in:")
         for line in differing:
             typer.echo(f"  {line}")
-    if not rebuilt.same and not result.taken_over:
-        typer.echo("The graph in use stays. The new one is kept as well.")
-    elif result.taken_over:
+    if result.taken_over:
         typer.echo(f"Hash {rebuilt.after.digest}: this graph is in use now.")
     else:
-        typer.echo(
-            f"Hash {rebuilt.after.digest}: the graph at {url} says the same. To use it, stop the stack's workers, run "
-            "this command once more, and set IMEM_NEO4J_URL."
-        )
+        typer.echo("The graph in use stays. The new one is kept as well.")

@@ -1,8 +1,8 @@
 """
-Rebuild of the graph from the journal, in three ways.
+Rebuild of the graph from the journal, in two ways.
 
-:func:`beside` fills a second local Neo4j and exchanges it for the one in use (blue/green); :func:`into` fills a server
-given by URL, which the operator then puts in use; :func:`in_place` empties and refills the one in use.
+:func:`beside` fills a second local Neo4j and exchanges it for the one in use (blue/green); :func:`in_place` empties and
+refills the one in use.
 """
 
 from __future__ import annotations
@@ -75,21 +75,6 @@ async def in_place(stores: Stores, report: ReportProgress) -> RebuildResult:
     rebuilt = await rebuild_in_place(stores.database, stores.graph, report=report)
     await rederive(stores.database, REDERIVED)
     return RebuildResult(rebuilt, taken_over=True)
-
-
-async def into(stores: Stores, target: Graph, report: ReportProgress) -> RebuildResult:
-    """
-    Fill the graph of another server and compare it with the one in use.
-
-    Raises:
-        BadInput: the server holds the graph of another journal.
-        StoreUnavailable: the next run continues where this one stopped.
-    """
-    replacement = Replacement(stores.database, stores.graph, target, report=report)
-    refused = await replacement.fill()
-    async with holding_applier_lease(stores.database) as lease:
-        rebuilt = await replacement.compare(lease)
-    return RebuildResult(_with(rebuilt, refused), taken_over=False)
 
 
 async def beside(stores: Stores, report: ReportProgress) -> RebuildResult:
@@ -165,10 +150,7 @@ def _live(folders: Folders) -> ProcessIdentity:
         raise StackError(f"No stack runs on {folders.home}.", mend="Start it with `imem up`.")
     child = running.children.get("neo4j")
     if child is None:
-        raise StackError(
-            "This stack's Neo4j is another server, named by its URL.",
-            mend="Use --into with the URL of an empty one, or --in-place.",
-        )
+        raise StackError("This stack's Neo4j is another server, named by its URL.", mend="Use --in-place.")
     if child.pid is None or child.start_time is None or child.state != "ready":
         raise StackError("The stack's Neo4j does not run now.", mend="`imem status` shows why; try again when it does.")
     return ProcessIdentity(child.pid, child.start_time, running.supervisor.boot)

@@ -110,7 +110,7 @@ async def begin(database: Database, live: Graph, target: Graph, *, clock: Clock 
     """
     ids = [await one.read("graph_identity", deadline=statement_deadline()) for one in (live, target)]
     if ids[0] == ids[1]:
-        raise BadInput("into", "is the graph that is in use.", mend="With --in-place it is made anew where it is.")
+        raise BadInput("target", "is the graph that is in use.")
     now = (clock or SystemClock()).now().isoformat()
 
     async def mark(transaction: neo4j.AsyncTransaction) -> bool:
@@ -126,9 +126,7 @@ async def begin(database: Database, live: Graph, target: Graph, *, clock: Clock 
         found = await database.named("journal_event_at", {"position": position}, deadline=_store_deadline())
         if found and str(found[0]["event_id"]) == end["event_id"]:
             return position
-    raise BadInput(
-        "into", "is not empty and is no unfinished rebuild of this journal.", mend="Empty it, or name another server."
-    )
+    raise BadInput("target", "is not empty and is no unfinished rebuild of this journal.")
 
 
 async def replay(

@@ -19,7 +19,6 @@ import pytest_asyncio
 
 from imem.journal.deadline import Deadline
 from imem.journal.settings import Settings
-from imem.kg.engine import Graph
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
 from imem.kg.projection.applier import Applier
@@ -53,17 +52,17 @@ async def stores(local: Settings) -> AsyncIterator[Stores]:
         yield opened
 
 
-def variables_of(local: Settings, more: dict[str, str]) -> dict[str, str]:
+def variables_of(local: Settings) -> dict[str, str]:
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    return environment(IMEM_HOME=str(local.home), IMEM_NEO4J_VERSION=local.neo4j_version, **kept, **more)
+    return environment(IMEM_HOME=str(local.home), IMEM_NEO4J_VERSION=local.neo4j_version, **kept)
 
 
-def begun(local: Settings, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+def begun(local: Settings, *arguments: str) -> subprocess.Popen[str]:
     """Start the command on the stack's home, as a person does."""
     return subprocess.Popen(
         [sys.executable, "-m", "imem", *arguments],
         cwd=TOP,
-        env=variables_of(local, variables),
+        env=variables_of(local),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -75,9 +74,9 @@ async def killed(process: subprocess.Popen[str]) -> None:
     await asyncio.to_thread(process.communicate, timeout=240)
 
 
-async def finished(local: Settings, *arguments: str, **variables: str) -> tuple[int, str, str]:
+async def finished(local: Settings, *arguments: str) -> tuple[int, str, str]:
     """Run the command to its end."""
-    done = await asyncio.to_thread(forking.run, "imem", *arguments, env=variables_of(local, variables))
+    done = await asyncio.to_thread(forking.run, "imem", *arguments, env=variables_of(local))
     return done.returncode, done.stdout, done.stderr
 
 
@@ -168,47 +167,6 @@ async def test_in_place_what_does_not_belong_is_gone(local: Settings, stores: St
     assert "Human" not in (await graph_hash(stores.graph)).parts
     code, out, _ = await finished(local, "rebuild", "graph", "--in-place", "--json")
     assert (code, json.loads(out)["same"]) == (0, True)
-
-
-@pytest.mark.spec("GR-6")
-async def test_another_server_is_filled_and_compared(local: Settings, stores: Stores) -> None:
-    """`--into` fills an empty server and says whether it agrees; killed, it goes on; a server in use is refused."""
-    await loaded(stores, 60)
-    await drain(Applier(stores.database, stores.graph, Silent()))
-    url = local.neo4j_url or ""
-    with temporary_home() as home, LocalStack(settings_for(home), servers={"neo4j"}, workers=False) as other:
-        target = other.settings.neo4j_url or ""
-        password = other.settings.neo4j_password
-        assert password is not None
-        secret = {"IMEM_REBUILD_PASSWORD": password.get_secret_value()}
-
-        first = begun(local, "rebuild", "graph", "--into", target, **secret)
-        assert first.stderr is not None
-        while "events" not in await asyncio.to_thread(first.stderr.readline):
-            assert first.poll() is None
-        await killed(first)
-        code, out, err = await finished(local, "rebuild", "graph", "--into", target, **secret)
-
-        assert code == 0, out + err
-        assert "To use it" in out
-        graph = Graph(target, "neo4j", password.get_secret_value())
-        assert await graph_hash(graph) == await graph_hash(stores.graph)
-        await graph.close()
-        assert secret["IMEM_REBUILD_PASSWORD"] not in out + err
-
-    live_password = local.neo4j_password.get_secret_value() if local.neo4j_password else ""
-    code, out, err = await finished(local, "rebuild", "graph", "--into", url, IMEM_REBUILD_PASSWORD=live_password)
-    assert code == 2
-    assert "in use" in out + err
-
-
-@pytest.mark.parametrize("credentials", ["bolt://neo4j:secret@127.0.0.1:1", "bolt://neo4j@127.0.0.1:1"])
-async def test_a_url_with_credentials_is_refused(local: Settings, credentials: str) -> None:
-    code, out, err = await finished(local, "rebuild", "graph", "--into", credentials)
-
-    assert code == 2
-    assert "may not hold" in out + err
-    assert "secret" not in out + err
 
 
 # The exchange of folders

@@ -69,6 +69,8 @@ def load(
     if dry_run:
         code = load.dry_run(settings, sources, report=report, as_json=as_json)
         raise typer.Exit(code)
+    if strict and any(one.size_bytes is None for one in sources):
+        raise typer.BadParameter("--strict reads everything twice: name files, and neither a pipe nor -.")
     code = asyncio.run(load.run(settings, sources, strict=strict, wait=wait, report=report, as_json=as_json))
     if code:
         raise typer.Exit(code)

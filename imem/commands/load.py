@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 from imem.ingest.dry_run import CORES, DryCheck
-from imem.ingest.line_reader import LoadSource, opened, rereadable_sources
+from imem.ingest.line_reader import LoadSource, opened
 from imem.ingest.loader import Loader
 from imem.journal.errors import ImemError
 from imem.journal.settings import Settings
@@ -52,10 +51,7 @@ async def run(
     settings: Settings, sources: list[LoadSource], *, strict: bool, wait: bool, report: Path | None, as_json: bool
 ) -> int:
     """Load and return the exit code; the view has then said how it ended."""
-    with ExitStack() as stack:
-        if strict:
-            sources = stack.enter_context(rereadable_sources(sources))
-        view = stack.enter_context(LoadView.open(sources, as_json=as_json, report=report))
+    with LoadView.open(sources, as_json=as_json, report=report) as view:
         visible: bool | None = None
         async with Stores.open(settings) as stores:
             loader = Loader(stores.gateway, view)

@@ -11,11 +11,10 @@ import io
 import os
 import stat
 import sys
-import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, cast
 
@@ -38,12 +37,6 @@ BLANK_BYTES: Final = 1 << 20
 ENDLESS_BYTES: Final = 64 << 20
 """Most bytes skipped of a line that is too long; beyond, the file is refused."""
 
-COPY_BYTES: Final = 1 << 30
-"""Most bytes of a pipe that are copied to be read twice, as they come; larger input has to be a file."""
-
-STRANGE_LINES: Final = 10_000
-"""Most lines without a JSON object in a copied pipe; then copying stops, since a strict load would refuse it anyway."""
-
 SOURCE_CHARS: Final = 150
 _SKIP_BYTES: Final = 1 << 16
 _GZIP: Final = b"\x1f\x8b"
@@ -62,23 +55,21 @@ class LoadSource:
     Attributes:
         path: its path; None for standard input.
         name: name of the source; the ordering actor is ``import:<name>``.
-        shown: its name in messages, if not the path.
         mapping: the map from rows to lines, for a table.
     """
 
     path: Path | None
     name: str
-    shown: str = ""
     mapping: TableMap | None = None
 
     @property
     def label(self) -> str:
         """Its name in messages."""
-        return self.shown or (str(self.path) if self.path is not None else "standard input")
+        return str(self.path) if self.path is not None else "standard input"
 
     @property
     def size_bytes(self) -> int | None:
-        """Its size in bytes; None if unknown."""
+        """Its size in bytes; None of a pipe, which can be read once."""
         return self.path.stat().st_size if self.path is not None and self.path.is_file() else None
 
 
@@ -360,85 +351,6 @@ def _batches_of(reader: LineReader) -> BatchReader:
     from imem.ingest.table_reader import MappedLines  # noqa: PLC0415 - it builds on this module
 
     return MappedLines(reader, reader.source.mapping)
-
-
-@contextmanager
-def rereadable_sources(sources: Sequence[LoadSource]) -> Iterator[list[LoadSource]]:
-    """
-    Copy pipes to temporary files, so that they can be read twice; regular files are used as they are.
-
-    A pipe can be read once: a second pass would find nothing and succeed. Copying stops as soon as the input proves not
-    to be lines, and in any case after :data:`COPY_BYTES`.
-
-    Raises:
-        UnreadableFile: one cannot be read, or its copy not be written.
-    """
-    with tempfile.TemporaryDirectory(prefix="imem-load-") as folder:
-        found = []
-        for number, source in enumerate(sources):
-            if source.path is not None and source.path.is_file():
-                found.append(source)
-                continue
-            copy = Path(folder) / str(number)
-            try:
-                with _open(source) as once, copy.open("wb") as file:
-                    _read_through(source, io.BufferedReader(_TeeReader(source, once, file), 1 << 20))
-            except OSError as error:
-                raise _uncopied(source, error) from error
-            found.append(replace(source, path=copy, shown=source.label))
-        yield found
-
-
-def _uncopied(source: LoadSource, error: OSError) -> UnreadableFile:
-    return UnreadableFile(f"{source.label} cannot be copied to be read twice: {error.strerror}.")
-
-
-class _TeeReader(io.RawIOBase):
-    """Reads from *once* and writes each chunk to *file* as well (tee)."""
-
-    def __init__(self, source: LoadSource, once: io.BufferedReader, file: IO[bytes]) -> None:
-        self._source = source
-        self._once = once
-        self._file = file
-        self._size = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:  # The type of a buffer has a name from Python 3.12 on.
-        data = self._once.read1(len(buffer))
-        self._size += len(data)
-        if self._size > COPY_BYTES:
-            raise UnreadableFile(
-                f"{self._source.label} gives more than {COPY_BYTES:,} bytes, and no more is copied to be read twice.",
-                mend="Write it to a file and load that, or load it without --strict.",
-            )
-        try:
-            self._file.write(data)
-        except OSError as error:
-            raise _uncopied(self._source, error) from error
-        buffer[: len(data)] = data
-        return len(data)
-
-
-def _read_through(source: LoadSource, raw: io.BufferedReader) -> None:
-    """Read *raw* to its end; lines are checked against the bounds."""
-    reader = LineReader(source, raw)
-    strange = 0
-    while not reader.is_parquet and (line := reader.read_line()) is not None:
-        strange += source.mapping is None and not _may_be_object(line)
-        if strange > STRANGE_LINES:
-            raise UnreadableFile(
-                f"{source.label} holds more than {STRANGE_LINES:,} lines that are no objects of JSON up to line"
-                f" {reader.number:,}: it is no file of lines."
-            )
-    while raw.read(_SKIP_BYTES):
-        pass
-
-
-def _may_be_object(line: bytes) -> bool:
-    start = line.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return not start or start.startswith(b"{")
 
 
 def _buffered(stream: IO[bytes]) -> io.BufferedReader:

@@ -9,14 +9,13 @@ import socket
 import sys
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from imem.ingest import line_reader
 from imem.ingest.line_reader import (
     BLANK_BYTES,
     ENDLESS_BYTES,
@@ -24,7 +23,6 @@ from imem.ingest.line_reader import (
     RefusedLine,
     UnreadableFile,
     opened,
-    rereadable_sources,
     sources_of,
 )
 from imem.journal.errors import BadInput
@@ -329,71 +327,3 @@ def test_standard_input_is_no_device(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(BadInput, match="is closed"):
         sources_of(["-"])
-
-
-@contextmanager
-def piped(path: Path, first: bytes, chunk: bytes = b"") -> Iterator[LoadSource]:
-    """Lend a pipe that gives *first* and then *chunk* for ever, if there is one."""
-    os.mkfifo(path)
-
-    def write() -> None:
-        with suppress(BrokenPipeError), path.open("wb", buffering=0) as pipe:
-            pipe.write(first)
-            while chunk:
-                pipe.write(chunk)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield LoadSource(path, "test")
-    finally:
-        writer.join(20)
-        assert not writer.is_alive()
-
-
-@pytest.mark.parametrize(
-    ("chunk", "said"),
-    [
-        (b"y\n" * 4096, "that are no objects of JSON"),
-        (b"\n" * 4096, f"more than {BLANK_BYTES:,} bytes of blank lines"),
-        (b"\0" * 4096, f"no end of line within {ENDLESS_BYTES:,} bytes"),
-        ((GOOD + b"\n") * 100, "gives more than 3,000,000 bytes"),
-    ],
-    ids=["yes", "newlines", "zero", "lines"],
-)
-def test_what_has_no_end_is_not_copied_without_one(
-    chunk: bytes, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is no file of lines, or never ends, is not copied for ever, and nothing is left of its copy."""
-    copies = tmp_path / "copies"
-    copies.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(copies))
-    if "gives more" in said:
-        monkeypatch.setattr(line_reader, "COPY_BYTES", 3_000_000)
-    with (
-        piped(tmp_path / "pipe", GOOD + b"\n", chunk) as source,
-        pytest.raises(UnreadableFile, match=said),
-        rereadable_sources([source]),
-    ):
-        raise AssertionError("it has no end")
-
-    assert list(copies.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"\xef\xbb\xbf" + GOOD + b"\r\n\n  " + GOOD,
-        gzip.compress(GOOD + b"\n" + GOOD) + gzip.compress(GOOD),
-        b"PAR1" + b"\n" * (2 * BLANK_BYTES) + b"PAR1",
-        b"",
-        b"not JSON at all\n" * 100,
-    ],
-    ids=["lines", "gzip", "parquet", "nothing", "some that are refused"],
-)
-def test_a_copy_has_every_byte(content: bytes, tmp_path: Path) -> None:
-    """What ends within the bounds is copied as it came, and called by its name."""
-    with piped(tmp_path / "pipe", content) as source, rereadable_sources([source]) as [again]:
-        assert again.path is not None
-        assert again.path.read_bytes() == content
-        assert again.label == str(tmp_path / "pipe")

@@ -140,8 +140,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         env = {name: value for name, value in os.environ.items() if not name.startswith("IMEM_") or name in KEPT}
         path = f"{forking.program(tmp_path_factory.mktemp('bin')).parent}:{BIN}:{os.environ['PATH']}"
         env |= {"IMEM_HOME": str(folder / "home"), "PATH": path, "PYTHONPATH": SPARING}
-        # However busy the machine is, a page's answers are whole.
+        # However busy the machine is, a page's answers are whole. With the default encoder, which tests/e2e uses, the
+        # vectors of the examples would take a third of the time, and no page waits for them.
         env |= {"IMEM_POSTGRES_POOL_SIZE": "4", "COLUMNS": "120", "IMEM_DEADLINE_MS": "30000"}
+        env["IMEM_EMBEDDING_LOCAL"] = "universal-3"
         try:
             imem(env, "up", "--detach")
             imem(env, "load", str(ROOT / "examples" / "trading_desk" / "trading_desk.jsonl.gz"))

@@ -164,6 +164,7 @@ def test_the_whole_of_imem_up_killed_at_any_moment_keeps_what_was_acknowledged(h
         at_most_s = moments.uniform(0.0, 3.0)
         asyncio.run(_killed_while_recording(settings, home, recorded, at_most_s))
         until(lambda: nothing_left(home), "all of it is gone")
+        assert imem(home, "status").returncode == 1
         _killed_while_starting(home, moments.uniform(0.0, STARTS_S))
     started = imem(home, "up", "--detach", "--json")
     assert started.returncode == 0, started.stderr

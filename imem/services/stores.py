@@ -84,13 +84,11 @@ class Stores:
         return graph
 
     @cached_property
-    def tiers(self) -> TieredCache:
-        """
-        The tiered cache, made on first use.
-
-        Raises:
-            SettingsError: the durable or the cache Valkey is not set.
-        """
+    def tiers(self) -> TieredCache | None:
+        """The tiered cache, made on first use; None if the durable or the cache Valkey is not set."""
+        settings = self.settings
+        if settings.valkey_durable_url is None or settings.valkey_cache_url is None:
+            return None
         from imem.cache.client import Client  # noqa: PLC0415 - as above
         from imem.cache.tiers.invalidation import InvalidationSubscriber  # noqa: PLC0415 - as above
         from imem.cache.tiers.local import LocalCache  # noqa: PLC0415 - as above
@@ -98,10 +96,10 @@ class Stores:
         from imem.cache.tiers.tag_versions import TagVersionReader  # noqa: PLC0415 - as above
         from imem.cache.tiers.tiered import TieredCache  # noqa: PLC0415 - as above
 
-        durable = Client(secret(self.settings, "valkey_durable_url"), name="The durable Valkey")
-        shared = Client(secret(self.settings, "valkey_cache_url"), name="The cache Valkey")
+        durable = Client(secret(settings, "valkey_durable_url"), name="The durable Valkey")
+        shared = Client(secret(settings, "valkey_cache_url"), name="The cache Valkey")
         clock = SystemClock()
-        local = LocalCache(clock, most_bytes=self.settings.local_cache_mb * 1024 * 1024)
+        local = LocalCache(clock, most_bytes=settings.local_cache_mb * 1024 * 1024)
         changes = TagVersionReader(durable)
         listen = InvalidationSubscriber(changes, local).run
         tiers = TieredCache(local, SharedCache(shared), changes, clock, listen=listen)

@@ -100,6 +100,7 @@ async def test_kept_briefings(world: World, stores: Stores, table: Table, counts
         for subject in asked[:5]:
             await memory.brief(subject)
         tiers = memory._stores.tiers
+        assert tiers is not None
         shared, own = [], []
         before = _counted()
         for subject in asked:

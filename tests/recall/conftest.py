@@ -90,6 +90,7 @@ async def patient(settings: Settings) -> AsyncIterator[Memory]:
     """Open a memory that gives its caches the time that a busy machine takes."""
     async with Memory.open(settings) as memory:
         tiers = memory._stores.tiers
+        assert tiers is not None
         assert tiers.shared is not None
         tiers.cache_timeout_ms = tiers.shared.budget_ms = tiers.shared.write_timeout_ms = 2_000.0
         yield memory

@@ -78,6 +78,7 @@ async def far(telling: Desk) -> AsyncIterator[Far]:
 async def kept(far: Far, *subjects: str) -> None:
     """Have everything kept, however busy the machine is; connections stand afterwards."""
     tiers = far.memory._stores.tiers
+    assert tiers is not None
     assert tiers.shared is not None
     tiers.cache_timeout_ms = tiers.shared.budget_ms = 2_000.0
     for subject in subjects or ("T0",):
@@ -93,6 +94,7 @@ async def kept(far: Far, *subjects: str) -> None:
 def forget(far: Far) -> None:
     """Drop what this process keeps."""
     tiers = far.memory._stores.tiers
+    assert tiers is not None
     tiers.local.clear()
 
 

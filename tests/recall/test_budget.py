@@ -258,6 +258,7 @@ async def test_whichever_servers_are_silent_a_briefing_comes_in_time_and_says_wh
 async def test_an_old_copy_says_how_old_it_is(far: Far) -> None:
     """Past its time, with the graph away: the copy, its age, and why; in the Markdown as well."""
     tiers = far.memory._stores.tiers
+    assert tiers is not None
     tiers.clock = clock = ManualClock()
     tiers.local._clock = clock
     await kept(far)

@@ -75,6 +75,7 @@ class Asked:
 async def shared(memory: Memory) -> None:
     """Wait until what was loaded lies where other processes find it: nobody who asks waits for that."""
     tiers = memory._stores.tiers
+    assert tiers is not None
     await asyncio.gather(*tiers._ending)
 
 
@@ -166,6 +167,7 @@ async def test_whole_parts_say_that_the_journal_answered(telling: Desk, monkeypa
     """Who shares another's loads has a whole answer, also where the journal was late for him alone."""
     await _season(telling)
     tiers = telling.memory._stores.tiers
+    assert tiers is not None
     shared_by_both, asked = asyncio.Event(), 0
 
     def loads_waited_for_by(requests: int) -> Callable[[], Awaitable[bool]]:
@@ -456,6 +458,7 @@ async def test_what_is_loaded_once_more_after_a_change_is_of_after_it(telling: D
         graph.holds, graph.heard, graph.go = "company_history", asyncio.Event(), asyncio.Event()
         graph.__class__ = Held
         tiers = memory._stores.tiers
+        assert tiers is not None
 
         async def joined() -> bool:
             return any(b":history:" in key and flight.waiting == 2 for key, flight in tiers._flights._open.items())

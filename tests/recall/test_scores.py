@@ -257,6 +257,7 @@ async def test_scores_that_lag_say_so_and_decide_nothing_after_a_day(desk: Desk)
 async def test_without_postgres_the_last_answer_is_given_as_stale(far: Far) -> None:
     await far.desk.know(season("ann", [True] * 3))
     tiers = far.memory._stores.tiers
+    assert tiers is not None
     tiers.cache_timeout_ms = ENOUGH_MS  # On a busy machine the cache would be late.
     fresh = await far.memory.credibility(["ann"], deadline_ms=ENOUGH_MS)
     explained = await far.memory.explain("ann", DOMAIN, limit=2, deadline_ms=ENOUGH_MS)

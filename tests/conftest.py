@@ -153,6 +153,7 @@ def home() -> Iterator[Path]:
 def unspared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Configure graphs of this process as the product does, for tests of that."""
     monkeypatch.setattr(neo4j.Neo4j, "_configuration", unwrap(neo4j.Neo4j._configuration))
+    monkeypatch.setattr(postgres.Postgres, "command", unwrap(postgres.Postgres.command))
 
 
 @pytest.fixture(scope="session")

@@ -53,6 +53,7 @@ def test_each_valkey_keeps_and_forgets_as_the_local_one(role: ValkeyRole, folder
     )
 
 
+@pytest.mark.usefixtures("unspared")
 def test_postgres_is_set_as_the_local_one(folders: Folders, services: dict[str, Any]) -> None:
     """Every option of the local command line but those of a place, and TLS."""
     local = _options(Postgres(folders, Secrets.of(folders)).command().argv)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -14,7 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
+import numpy as np
 import psycopg
 import pytest
 from _pytest.mark.structures import ParameterSet
@@ -27,6 +30,7 @@ from tests import forking
 from tests.conftest import KEPT, temporary_home
 from tests.docs.pages import ROOT, RUN, Block, blocks, pages, unlike
 from tests.forking import SPARING
+from tests.http_server import Answer, Asked, serving
 from tests.imem.local.programs import until
 
 LAST: Final = ("docs/how-to/look-after-the-stack.md", "docs/how-to/restore.md", "docs/tutorial/first-briefing.md")
@@ -51,6 +55,9 @@ READS: Final = ("imem brief", "imem agents", "imem similar", "imem history")
 """Commands that may be typed again until their answer is whole."""
 
 TIMEOUT_S: Final = 300.0
+
+WORDS: Final = 256
+"""Numbers in a vector of words."""
 
 BIN: Final = Path(sys.executable).parent
 
@@ -123,6 +130,16 @@ class Home:
         imem(self.env, "sync", "status", "--wait", "600")
 
 
+def vectors_of_words(asked: Asked) -> Answer:
+    """Answer as an endpoint of models does: texts are near one another by the words that they share."""
+    vectors = np.full((len(texts := json.loads(asked.body)["input"]), WORDS), 0.01)
+    for number, text in enumerate(texts):
+        for word in set(re.findall(r"\w+", text.casefold())):
+            vectors[number, crc32(word.encode()) % WORDS] += 1.0
+    data = [{"index": number, "embedding": vector.tolist()} for number, vector in enumerate(vectors)]
+    return Answer(body=json.dumps({"data": data}).encode())
+
+
 def imem(env: Mapping[str, str], *words: str) -> None:
     run = forking.run("imem", *words, env=env)
     assert run.returncode == 0, f"imem {' '.join(words)}\n{run.stdout}{run.stderr}"
@@ -136,14 +153,18 @@ def compared(env: Mapping[str, str]) -> bool:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     """Start a stack once, with an example loaded."""
-    with temporary_home() as folder:
+    with temporary_home() as folder, serving(vectors_of_words) as models:
         env = {name: value for name, value in os.environ.items() if not name.startswith("IMEM_") or name in KEPT}
         path = f"{forking.program(tmp_path_factory.mktemp('bin')).parent}:{BIN}:{os.environ['PATH']}"
         env |= {"IMEM_HOME": str(folder / "home"), "PATH": path, "PYTHONPATH": SPARING}
-        # However busy the machine is, a page's answers are whole. With the default encoder, which tests/e2e uses, the
-        # vectors of the examples would take a third of the time, and no page waits for them.
+        # However busy the machine is, a page's answers are whole.
         env |= {"IMEM_POSTGRES_POOL_SIZE": "4", "COLUMNS": "120", "IMEM_DEADLINE_MS": "30000"}
-        env["IMEM_EMBEDDING_LOCAL"] = "universal-3"
+        # The vectors of the examples would take a third of the time; tests/e2e does without this what the README says.
+        env |= {
+            "IMEM_EMBEDDING_URL": models.url,
+            "IMEM_EMBEDDING_MODEL": "words",
+            "IMEM_EMBEDDING_DIMENSION": str(WORDS),
+        }
         try:
             imem(env, "up", "--detach")
             imem(env, "load", str(ROOT / "examples" / "trading_desk" / "trading_desk.jsonl.gz"))

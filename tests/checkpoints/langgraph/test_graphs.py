@@ -212,14 +212,15 @@ async def test_a_graph_with_tasks_and_a_subgraph(
 
 
 def test_what_ended_is_not_run_again_after_an_error(saver: ImemSaver) -> None:
-    """Of three tasks one failed: it alone runs again, and its error is told meanwhile."""
+    """Of three tasks one failed: what ended does not run again, and its error is told meanwhile."""
     where, failing = config(thread()), ["no luck"]
     graph = graph_of(saver, failing)
 
     with pytest.raises(RuntimeError, match="no luck"):
         graph.invoke({"log": []}, where)
     state = graph.get_state(where)
-    assert [task.error for task in state.tasks if task.error] == ["RuntimeError('no luck')"]
+    # Of a task that had not begun LangGraph says that it was cancelled.
+    assert {task.error for task in state.tasks if task.error} - {"CancelledError()"} == {"RuntimeError('no luck')"}
     again = graph.invoke(None, where)
 
     assert sorted(again["log"]) == ["one", "task 0", "task 1", "task 2"]

@@ -139,6 +139,7 @@ async def _visible(stores: Stores) -> None:
     assert await stores.gateway.wait_visible(positions, Deadline.after_ms(60_000))
 
 
+@pytest.mark.chaos
 async def test_a_graph_that_differs_stays(local: Settings, stores: Stores) -> None:
     """The one in use is not replaced by one that says something else; the report says in what, exit code 1."""
     await tampered_with(stores, "nobody")

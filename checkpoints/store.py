@@ -74,6 +74,8 @@ class Checkpoints:
         self._database = database
         self._definitions = definitions
         self._copies = copies
+        self._to_postgres = SAVE_LATENCY.labels(store="postgres")
+        self._to_durable = SAVE_LATENCY.labels(store="durable")
         self.errors = ErrorWatch(database)
 
     # Saving
@@ -139,7 +141,7 @@ class Checkpoints:
         )
         parameters = wish.parameters()
         try:
-            with latency_of(SAVE_LATENCY.labels(store="postgres")):
+            with latency_of(self._to_postgres):
                 row = (await call(self._database, "save_checkpoint", parameters, deadline=deadline, conn=conn))[0]
         except ImemError as error:
             self.errors.count(SAVE_ERRORS, error, store="postgres")
@@ -160,7 +162,7 @@ class Checkpoints:
         if self._copies is None:
             return False
         try:
-            with latency_of(SAVE_LATENCY.labels(store="durable")):
+            with latency_of(self._to_durable):
                 return await self._copies.put_checkpoint(
                     checkpoint.analysis_id,
                     checkpoint.agent_type,

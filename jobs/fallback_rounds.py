@@ -96,39 +96,39 @@ def fallback_rounds(pipelines: Iterable[Pipeline[Any]], settings: Settings) -> t
         if isinstance(cadence, Every):
             rounds.append(FallbackRound(pipeline.name, MISSED * cadence.seconds, pipeline.run))
         else:
-            rounds.append(FallbackRound(pipeline.name, LATE_S, partial(_make_up, pipeline, cadence), calendar=True))
+            rounds.append(FallbackRound(pipeline.name, LATE_S, partial(_run_missed, pipeline, cadence), calendar=True))
     return tuple(rounds)
 
 
-def _make_up(pipeline: Pipeline[Any], cadence: Daily | Quarterly) -> None:
+def _run_missed(pipeline: Pipeline[Any], cadence: Daily | Quarterly) -> None:
     """Do the run that was due last, unless it was done or another process does it; blocks meanwhile."""
     runtime = slot.get()
     try:
-        runtime.run(lambda: _alone(pipeline, cadence, runtime))
+        runtime.run(lambda: _run_under_lease(pipeline, cadence, runtime))
     except ImemError as error:
         log.warning("pipeline.skipped", pipeline=pipeline.name, reason=str(error))
 
 
-async def _alone(pipeline: Pipeline[Any], cadence: Daily | Quarterly, runtime: Runtime) -> None:
+async def _run_under_lease(pipeline: Pipeline[Any], cadence: Daily | Quarterly, runtime: Runtime) -> None:
     lease = LeaderLease(runtime.database, f"pipeline {pipeline.name}")
     if not await lease.take():
         return
     try:
-        # Under the lease: whoever had it before has left a report.
-        if await missed(runtime.database, pipeline.name, cadence):
+        # Under the lease: the process that held it before has kept its report.
+        if await is_missed(runtime.database, pipeline.name, cadence):
             log.info("round_without_broker", task=pipeline.name)
-            await together(lease.renew_until_cancelled(), _to_the_end(pipeline, runtime))
+            await together(lease.renew_until_cancelled(), _run_until_done(pipeline, runtime))
     finally:
         await lease.drop()
 
 
-async def _to_the_end(pipeline: Pipeline[Any], runtime: Runtime) -> None:
+async def _run_until_done(pipeline: Pipeline[Any], runtime: Runtime) -> None:
     """Do runs until no work is left, each within the budget."""
     while (await pipeline.reported(runtime)).get("more"):
         pass
 
 
-async def missed(database: Database, name: str, cadence: Daily | Quarterly) -> bool:
+async def is_missed(database: Database, name: str, cadence: Daily | Quarterly) -> bool:
     """
     Whether the run that was due last, at least :data:`LATE_S` ago, was not done.
 

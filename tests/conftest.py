@@ -151,7 +151,7 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture
 def unspared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Configure graphs of this process as the product does, for tests of that."""
+    """Configure servers of this process as the product does, for tests of that."""
     monkeypatch.setattr(neo4j.Neo4j, "_configuration", unwrap(neo4j.Neo4j._configuration))
     monkeypatch.setattr(postgres.Postgres, "command", unwrap(postgres.Postgres.command))
 

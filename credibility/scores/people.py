@@ -168,8 +168,6 @@ async def _figures(
         inside = [one for one in dated_ones if until - TRAILING < one[0] <= until and not one[1].core.get("withdrawn")]
         if inside:
             counted[pair] = inside
-    if not counted:
-        return {}
     counted = await _of_own_findings(database, counted, at, deadline)
     if not counted:
         return {}

@@ -32,9 +32,9 @@ from imem.kg.load_format.ownership import (
     needs_owner_of,
     owner_of,
     owner_of_core,
+    referred_record,
     requires_person,
     sets_measure,
-    spoken_of,
 )
 from imem.kg.load_format.verdicts import refusal_by
 
@@ -142,7 +142,7 @@ async def record(
 
     Raises:
         BadInput: nothing was written. Of lines without known_at: a pin that is to end, a correction of a bias that is
-            decided, or a finding that is overridden is not on file, or the finding is of another agent or domain.
+            decided, or a finding that is overridden is not recorded, or the finding is of another agent or domain.
         PermissionDenied: nothing was written but the denial. An agent records its own facts alone; corrections,
             outcomes that settle, and agents' kinds that serve as a reference take the import right or a person; pins,
             overrides and the approval of a bias take a person.
@@ -156,10 +156,10 @@ async def record(
     corrects = any(isinstance(prepared.line, CorrectLine) for prepared in lines)
     measures = any(sets_measure(prepared.line, actor.id) for prepared in lines)
     imports = (corrects or measures) and actor.role is not Role.HUMAN_ADMIN
-    for word in (prepared.line for prepared in lines if requires_person(prepared.line)):
-        its = Resource(ResourceType.CREDIBILITY, getattr(word, "key", None))
+    for line in (prepared.line for prepared in lines if requires_person(prepared.line)):
+        its = Resource(ResourceType.CREDIBILITY, getattr(line, "key", None))
         await gateway.authorize(its, Action.APPROVE, deadline=deadline, actor=actor)
-    await _refuse_strangers(gateway.database, [prepared.line for prepared in lines], deadline)
+    await _check_referred_records(gateway.database, [prepared.line for prepared in lines], deadline)
     try:
         return await gateway.append(
             [prepared.entry for prepared in lines],
@@ -183,9 +183,9 @@ _MEASURE: Final = (
 )
 
 
-async def _refuse_strangers(database: Database, lines: Sequence[Line], deadline: Deadline) -> None:
-    """Refuse what a person says live of a record that is not on file, or that is not the named agent's."""
-    wanted = [(ref, line) for line in lines if (ref := spoken_of(line)) is not None and line.known_at is None]
+async def _check_referred_records(database: Database, lines: Sequence[Line], deadline: Deadline) -> None:
+    """Refuse lines without known_at that refer to a record that is not recorded, or is not the named agent's."""
+    wanted = [(ref, line) for line in lines if (ref := referred_record(line)) is not None and line.known_at is None]
     if not wanted:
         return
     refs = sorted({ref for ref, _ in wanted})

@@ -103,8 +103,8 @@ def requires_person(line: Line) -> bool:
     return state.get("status") == BiasStatus.APPROVED
 
 
-def spoken_of(line: Line) -> Ref | None:
-    """Return the record that a person speaks of: whose end or decision *line* adds, or which it overrides."""
+def referred_record(line: Line) -> Ref | None:
+    """Return the record that *line* refers to: the one that it ends or decides on, or the finding that it overrides."""
     if not isinstance(line, RecordLine):
         return None
     if line.core is None:
@@ -114,7 +114,7 @@ def spoken_of(line: Line) -> Ref | None:
 
 
 def mismatch_of(line: Line, ref: Ref, core: Mapping[str, Any] | None) -> BadInput | None:
-    """Return why *line* does not fit the record *ref* of which it speaks, whose core is *core* if it is on file."""
+    """Return why *line* does not fit the record *ref* that it refers to, whose core is *core*, None if not recorded."""
     kind, key = ref
     said = line.core if isinstance(line, RecordLine) else None
     field = "key" if said is None else "core.finding_id"

@@ -142,7 +142,7 @@ class RecordWriter(ActorApi):
         Record property groups, by name, of the record *key*, which may itself be recorded later.
 
         Raises:
-            BadInput: a pin that shall end, or a correction of a bias that is decided, is not on file; with *known_at*
+            BadInput: a pin that shall end, or a correction of a bias that is decided, is not recorded; with *known_at*
                 it may be recorded later.
         """
         return await self._write(partial(groups_of, kind, key, groups), **options)

@@ -198,7 +198,7 @@ async def test_a_pin_stands_until_its_end_and_the_computed_scores_beside_it(worl
 @pytest.mark.spec("AC-3")
 @pytest.mark.parametrize("role", [Role.KNOWLEDGE_BASE_AGENT, Role.LEARNING_ENGINE])
 async def test_a_person_alone_pins_and_overrides(world: World, role: Role) -> None:
-    """The import right makes nobody a person, of the present as little as of the past: one denial row each."""
+    """An actor with the import right is denied, with and without known_at: one denial row each."""
     other, due = Actor("other", role, may_import=True), Deadline.after_ms(30_000)
     ended = {"end": CredibilityPin.End(ended_at=day(4), end_reason="Enough.")}
     held, overridden = (

@@ -1,7 +1,8 @@
-"""Raises alerts about many denials and about scores that wait, and tries whether the audit works."""
+"""Raises alerts about denials, skipped steps of patterns and scores that wait, and tries whether the audit works."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from imem.journal.audit import TRIED
 from imem.journal.deadline import Deadline
 from imem.journal.errors import StatementRejected
 from imem.journal.events.ids import id_of, new_id
+from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute
 
@@ -30,6 +32,9 @@ LATEST_S: Final = 900.0
 
 LATE: Final = "SCORES_LATE"
 """Kind of that alert."""
+
+SKIPS: Final = "PATTERN_STATUS_SKIPS"
+"""Kind of the alert about statuses of patterns, of the last day, that no step of their lifecycle leads to."""
 
 DENIED: Final = Gauge("access_denials_gauge", "Denials of the last hour.", multiprocess_mode="mostrecent")
 LAG_S: Final = Gauge(
@@ -53,6 +58,7 @@ async def watch_access(database: Database, *, deadline: Deadline) -> dict[str, A
     """
     [denied] = await database.named("denials_of_hour", deadline=deadline)
     [waiting] = await database.named("settled_lag", deadline=deadline)
+    skipped = await database.named("status_skips_of_day", deadline=deadline)
     count, lag_s = denied["denials"], waiting["lag_s"]
     DENIED.set(count)
     LAG_S.set(lag_s)
@@ -62,9 +68,21 @@ async def watch_access(database: Database, *, deadline: Deadline) -> dict[str, A
     reason = f"{count} calls were denied within an hour, most of them by {denied['most']}."
     over = count > MOST_DENIALS
     await _update(database, id_of("denials"), DENIALS, reason if over else None, deadline)
+    await _update(database, id_of("pattern statuses"), SKIPS, _skips(skipped), deadline)
     reason = f"What was recorded {lag_s / 60:.0f} minutes ago is not scored yet: does a worker run?"
     await _update(database, id_of("scores late"), LATE, reason if lag_s > LATEST_S else None, deadline)
     return report
+
+
+def _skips(skipped: Sequence[Row]) -> str | None:
+    """Return what to say of the statuses that were reached past a step, or None."""
+    if not skipped:
+        return None
+    [last] = skipped
+    return (
+        f"{last['skips']} statuses of patterns were recorded within a day that no step leads to, "
+        f"last of {last['key']}: from {last['before']} to {last['value']}."
+    )
 
 
 async def _audit_fails(database: Database, deadline: Deadline) -> bool:

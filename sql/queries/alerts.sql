@@ -121,3 +121,26 @@ DELETE FROM workflow.alert_over WHERE about IN (
 -- How many calls were denied within the last hour, and to whom the most.
 SELECT count(*)::integer AS denials, mode() WITHIN GROUP (ORDER BY actor_id) AS most FROM memory_access_audit
 WHERE NOT authorized AND timestamp > imem_now() - interval '1 hour'
+
+-- status_skips_of_day --
+-- How many statuses were recorded of patterns within the last day that no step of their lifecycle leads to, and the last of them. The
+-- first status of a pattern is none: an institution brings the patterns that it has.
+WITH lifecycle (before, after) AS (VALUES
+    ('candidate', 'statistically_validated'), ('candidate', 'probationary'), ('candidate', 'rejected_holdout'),
+    ('candidate', 'rejected_blind'), ('candidate', 'rejected_statistical'), ('candidate', 'rejected_insufficient'),
+    ('statistically_validated', 'human_approved'), ('statistically_validated', 'rejected_gate6'),
+    ('statistically_validated', 'probationary'), ('human_approved', 'active'), ('active', 'probationary'), ('active', 'deprecated'),
+    ('probationary', 'statistically_validated'), ('probationary', 'human_approved'), ('probationary', 'active'),
+    ('probationary', 'rejected_probation'), ('deprecated', 'active_from_archive'), ('active_from_archive', 'active'),
+    ('active_from_archive', 'deprecated')),
+skipped AS (
+    SELECT s.key, s.value, s.recorded_at, p.value AS before
+    FROM pattern_value AS s
+    CROSS JOIN LATERAL (
+        SELECT b.value FROM pattern_value AS b
+        WHERE b.key = s.key AND b.grp = 'status' AND b.order_key < s.order_key
+        ORDER BY b.order_key DESC LIMIT 1) AS p
+    WHERE s.grp = 'status' AND s.recorded_at > imem_now() - interval '1 day' AND s.value <> p.value
+      AND (s.value <> 'rejected_human_override' OR p.value LIKE 'rejected_%%')
+      AND NOT EXISTS (SELECT FROM lifecycle AS l WHERE l.before = p.value AND l.after = s.value))
+SELECT count(*) OVER ()::integer AS skips, key, before, value FROM skipped ORDER BY recorded_at DESC, key LIMIT 1

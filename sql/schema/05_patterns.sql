@@ -46,6 +46,8 @@ CREATE TABLE pattern_value (
 );
 -- Patterns are chosen by sector first: of those that no sector and no correction names, nothing else is looked at.
 CREATE INDEX pattern_value_of_sector ON pattern_value (value, key) WHERE grp IN ('core', 'correction');
+-- What was recorded lately is looked at each minute.
+CREATE INDEX pattern_status_recorded ON pattern_value (recorded_at) WHERE grp = 'status';
 COMMENT ON TABLE pattern_value IS 'What patterns are chosen by, as of any day: the one value of each row of their history that counts.';
 COMMENT ON COLUMN pattern_value.value IS 'Of core and correction the sector, of status the status, of performance the success rate; NULL where none is recorded.';
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import psycopg
 import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from imem.alerts.access_watch import DENIALS, LATE, watch_access
+from imem.alerts.access_watch import DENIALS, LATE, SKIPS, watch_access
 from imem.alerts.store import NewAlert, Severity, close_alerts, raise_once
 from imem.jobs.due import SET_ASIDE
 from imem.journal.actors import Action, Actor, Resource, ResourceType
@@ -18,7 +19,10 @@ from imem.journal.events.ids import id_of, new_id
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
 from tests.contents import no_audit
+from tests.recall import facts
 
 from .conftest import NEVER, Desk
 
@@ -94,8 +98,35 @@ async def test_scores_that_wait_raise_an_alert_until_they_are_there(desk: Desk) 
     assert await raised(desk) == []
 
 
+async def test_a_status_of_a_pattern_past_a_step_raises_an_alert(desk: Desk) -> None:
+    """Neither does the status that a pattern is brought with, nor one step after the other, however they are told."""
+    curator = Gateway(desk.pipelines, Actor("librarian", Role.KNOWLEDGE_BASE_AGENT, may_import=True))
+
+    async def say(*lines: facts.Line) -> None:
+        entries = [entry_of(parse_line(orjson.dumps(line), needs_known_at=True, writer="patterns")) for line in lines]
+        receipts = await curator.append(entries, deadline=NEVER)
+        assert not any(one.verdict.refused for one in receipts), receipts
+
+    brought = [facts.pattern("p", 0), facts.pattern("q", 0), facts.pattern_status("q", 0, "active")]
+    steps = ["candidate", "statistically_validated", "human_approved", "active", "deprecated"]
+    told = [facts.pattern_status("p", nth, status) for nth, status in enumerate(steps)]
+    await say(*brought, *reversed(told), facts.pattern_status("p", 9, "rejected_human_override"))
+    await watched(desk)
+    assert await raised(desk) == []
+    await say(facts.pattern_status("q", 1, "candidate"), facts.pattern_status("p", 10, "active"))
+    await watched(desk)
+    reason = (
+        "2 statuses of patterns were recorded within a day that no step leads to, last of p: "
+        "from rejected_human_override to active."
+    )
+    assert await raised(desk) == [(SKIPS, reason)]
+    async with desk.after(24 * 60 + 1) as later:
+        await watch_access(later, deadline=NEVER)
+    assert await raised(desk) == []
+
+
 @pytest.mark.spec("AC-3")
-@pytest.mark.parametrize("kind", [DENIALS, LATE, SET_ASIDE])
+@pytest.mark.parametrize("kind", [DENIALS, LATE, SET_ASIDE, SKIPS])
 async def test_the_application_silences_no_alert_of_a_pipeline(desk: Desk, kind: str) -> None:
     """It raises none of these kinds, and closes none that stands; one of another kind stands for none of them."""
     raised_by = "SELECT workflow.raise_alert_v1(gen_random_uuid(), %s, 'HIGH', NULL, NULL, %s, '{}')"

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import structlog
 
-from imem.jobs.due import due_of, finish_due, make_due, next_due
+from imem.jobs.due import DueRow, due_of, finish_due, make_due, next_due
 from imem.jobs.throttle import LOADING_TIMES, Throttle, is_imported
 from imem.journal.deadline import Deadline
 from imem.journal.errors import PostgresUnavailable
@@ -31,7 +31,7 @@ from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
 from imem.kg.projection.derived_values import QUEUE as GRAPH_QUEUE
 from imem.kg.similarity.embedders import Embedder
-from imem.kg.similarity.neighbours import Build, FeatureCache, place
+from imem.kg.similarity.neighbours import Build, Distances, FeatureCache, nearest, place
 from imem.kg.similarity.scoring import RULES, hash64, words_of
 from imem.kg.similarity.vectors import EmbeddingModel, embed, index_vectors, model_of, models, store_deadline
 
@@ -117,6 +117,24 @@ class UpdateReport:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """
+    Analyses to be compared.
+
+    Attributes:
+        keys: which.
+        due: the due rows that are done with them; what is recorded of one afterwards has a row of its own.
+        made: vectors made for them.
+        near: the nearest of each by text.
+    """
+
+    keys: Sequence[str]
+    due: Sequence[DueRow]
+    made: int
+    near: Distances
+
+
 @asynccontextmanager
 async def page_transaction(database: Database) -> AsyncIterator[Connection]:
     """
@@ -181,16 +199,26 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
         total += UpdateReport(vectors=await embed_missing(database, embedder, model, throttle=throttle))
         await index_vectors(database, model)
     most = IMPORT_PAGE
-    while not throttle.over():
+    page = await _next_page(database, embedder, model, most)
+    while page is not None and not throttle.over():
         begun = time.monotonic()
-        done = await _update_page(database, embedder, model, known, most)
-        if done is None:
-            return total
-        total += done
+        # The next page is prepared while this one is placed, which is Python for the most part.
+        placed, ahead = await asyncio.gather(
+            _place_page(database, model, page, known),
+            _next_page(database, embedder, model, most, behind=page),
+            return_exceptions=True,
+        )
+        if isinstance(placed, BaseException):
+            raise placed
+        if isinstance(ahead, BaseException):
+            raise ahead
+        total += placed
         most = _next_most(most, time.monotonic() - begun)
-        if done.more:
+        # What was recorded meanwhile of this page's analyses is due again.
+        page = ahead or await _next_page(database, embedder, model, most)
+        if page is not None:
             await throttle.pause(database)
-    return total + UpdateReport(more=True)
+    return total + UpdateReport(more=page is not None)
 
 
 def _next_most(most: int, taken_s: float) -> int:
@@ -215,13 +243,14 @@ async def _expand(database: Database) -> None:
             return
 
 
-async def _update_page(
-    database: Database, embedder: Embedder, model: EmbeddingModel, known: FeatureCache, most: int
-) -> UpdateReport | None:
-    """Compare a page of due analyses, the next first, of an import at most *most*; None when none is due."""
+async def _next_page(
+    database: Database, embedder: Embedder, model: EmbeddingModel, most: int, *, behind: _Page | None = None
+) -> _Page | None:
+    """Prepare the next page of due analyses, of an import at most *most*, *behind* another; None when none is due."""
+    taken = frozenset(behind.keys if behind else ())
     async with database.transaction(store_deadline()) as conn:
-        found = await next_due(conn, QUEUE, ("Analysis",), most * ROWS_OF_ONE)
-        some = list(dict.fromkeys(one.key for one in found))
+        found = await next_due(conn, QUEUE, ("Analysis",), most * ROWS_OF_ONE + len(behind.due if behind else ()))
+        some = list(dict.fromkeys(one.key for one in found if one.key not in taken))
         keys = some[: most if found and found[0].later else PAGE]
         # An analysis has a row for each of its claims; those that an import recorded later are further back.
         due = await due_of(conn, QUEUE, "Analysis", keys)
@@ -229,22 +258,27 @@ async def _update_page(
         return None
     made = await embed(database, embedder, model, keys)
     await note_questions(database, keys)
+    async with database.transaction(store_deadline()) as conn:
+        return _Page(keys, due, made, await nearest(conn, model.number, keys))
+
+
+async def _place_page(database: Database, model: EmbeddingModel, page: _Page, known: FeatureCache) -> UpdateReport:
     # A due row means that a feature has changed. What is known of others may have, too: then they are due themselves.
-    known.forget(keys)
+    known.forget(page.keys)
     changed: set[str] = set()
-    linked = set(keys)
+    linked = set(page.keys)
     async with page_transaction(database) as conn:
         for build in await live_builds(conn):
             if build.rules == RULES:
-                moved = await place(conn, build, keys, known)
+                near = page.near if build.model == model.number else None
+                moved = await place(conn, build, page.keys, known, near)
                 changed |= moved
                 linked |= moved if build.current else set()
-        await finish_due(conn, QUEUE, due)
+        await finish_due(conn, QUEUE, page.due)
         # Those that are due themselves change with each page of an import: their links follow with their own page.
         linked -= {one.key for one in await due_of(conn, QUEUE, "Analysis", sorted(linked))}
         await make_due(conn, GRAPH_QUEUE, "similar_to", linked)
-    more = len(some) > len(keys) or len(found) == most * ROWS_OF_ONE
-    return UpdateReport(len(keys), made, len(changed), more=more)
+    return UpdateReport(len(page.keys), page.made, len(changed))
 
 
 async def note_questions(database: Database, keys: Sequence[str] | None = None) -> None:

@@ -129,15 +129,18 @@ async def nearest(conn: Connection, model: int, keys: Sequence[str]) -> Distance
     return found
 
 
-async def place(conn: Connection, build: Build, keys: Sequence[str], known: FeatureCache) -> set[str]:
+async def place(
+    conn: Connection, build: Build, keys: Sequence[str], known: FeatureCache, near: Distances | None = None
+) -> set[str]:
     """
     Update the lists of *keys* in a version, and their places in other lists; return the keys whose lists changed.
 
     Args:
         keys: analyses; one without a vector of the version's model is skipped.
         known: their features; those of *keys* must be current.
+        near: the nearest of each by text, if they are known.
     """
-    near = await nearest(conn, build.model, keys)
+    near = {key: dict(near[key]) for key in keys} if near else await nearest(conn, build.model, keys)
     naming: dict[str, set[str]] = defaultdict(set)
     for row in await rows(conn, "lists_containing", {"version": build.version, "keys": list(keys)}):
         naming[row["neighbour_id"]].add(row["analysis_id"])
@@ -189,7 +192,7 @@ async def _affected(conn: Connection, build: Build, offers: Offers, naming: Mapp
         other
         for key, offered in offers.items()
         for other, value in offered.items()
-        if value is not None and (other not in last or rank_of(Neighbour(value, key)) < last[other])
+        if value is not None and (other not in last or (-value, key) < last[other])
     }
 
 

@@ -21,7 +21,7 @@ from imem.kg.asof import END_OF_TIME
 from imem.kg.similarity import index
 from imem.kg.similarity.embedders import Vectors
 from imem.kg.similarity.index import PAGE, update
-from imem.kg.similarity.neighbours import features_of
+from imem.kg.similarity.neighbours import features_of, place
 from imem.kg.similarity.scoring import NEIGHBOURS, reranked
 from imem.kg.similarity.sentence_models import Purpose
 from tests.kg.similarity.conftest import NEVER, Directions, House, analysis, company, corrected, day, finding
@@ -65,8 +65,8 @@ async def exact(house: House) -> dict[str, list[tuple[str, float]]]:
     found = await house.database.named("similar_features", until, deadline=NEVER)
     features = {row["key"]: features_of(row, frozenset()) for row in found}
     lists = {}
-    for place, key in enumerate(keys):
-        pairs = [(other, 1.0 - float(cosines[place, at])) for at, other in enumerate(keys)]
+    for nth, key in enumerate(keys):
+        pairs = [(other, 1.0 - float(cosines[nth, at])) for at, other in enumerate(keys)]
         lists[key] = [(one.key, one.score) for one in reranked(features[key], pairs, features)]
     return lists
 
@@ -288,6 +288,26 @@ async def test_what_is_new_waits_for_a_page_of_a_rebuild_and_no_longer(house: Ho
             await asyncio.sleep(0.01)
     done = await updating
     assert (done.analyses, done.busy) == (10, False)
+
+
+async def test_what_is_said_of_an_analysis_while_it_is_compared_counts_in_the_same_run(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its page, and the one that is prepared behind it, know nothing of it yet."""
+    await house.say(
+        analysis("a", "company:A", "near oil 1"), analysis("b", "company:B", "near oil 2"),
+        finding("fa", "a", "company:A", "revenue"), finding("fb", "b", "company:B", "revenue"),
+    )  # fmt: skip
+
+    async def interrupted(*given: Any) -> set[str]:
+        monkeypatch.setattr(index, "place", place)
+        await house.say(finding("fb2", "b", "company:B", "eps"))
+        return await place(*given)
+
+    monkeypatch.setattr(index, "place", interrupted)
+    assert (await house.update()).analyses == 3
+    assert not await house.rows("SELECT FROM due_row WHERE queue = 'similar'")
+    assert agree(await house.lists(), await exact(house)) == 1
 
 
 async def test_another_sector_makes_others_alike(house: House) -> None:

@@ -112,14 +112,15 @@ async def finish_due(conn: Connection, queue: str, due: Collection[DueRow]) -> i
     Delete rows that were done, with what had been set aside of the same keys; after the last the alert is over.
 
     Returns:
-        How many were deleted; fewer than *due* where another process has deleted some.
+        How many of *due* were deleted; fewer where another process has deleted some.
     """
     if not due:
         return 0
-    deleted = await execute(conn, "due_done", {"ids": sorted(one.id for one in due)})
+    [row] = await rows(conn, "due_done", {"ids": sorted(one.id for one in due)})
     if await rows(conn, "due_alert_over", {"queue": queue, "about": _matter(queue)}):
         await close_alerts(conn, _matter(queue))
-    return deleted
+    done: int = row["done"]
+    return done
 
 
 async def halving(work: Callable[[int], Awaitable[T]], size: int, alone: Callable[[Exception], Awaitable[T]]) -> T:

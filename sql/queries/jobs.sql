@@ -42,10 +42,16 @@ FROM unnest(%(keys)s::text[]) AS k (key)
 SELECT DISTINCT key FROM due_row WHERE queue = %(queue)s AND kind = %(kind)s AND key = ANY (%(keys)s::text[])
 
 -- due_done --
--- Deletes rows that were done, with what had been set aside of the same keys. Rows that were added meanwhile stay.
-DELETE FROM due_row AS d USING due_row AS n
-WHERE n.id = ANY (%(ids)s::bigint[]) AND d.queue = n.queue AND d.kind = n.kind AND d.key = n.key
-  AND (d.id = n.id OR d.set_aside IS NOT NULL)
+-- Deletes rows that were done, with what had been set aside of the same keys; how many were done. Rows that were added meanwhile stay.
+WITH done AS (
+    DELETE FROM due_row WHERE id = ANY (%(ids)s::bigint[]) RETURNING queue, kind, key
+),
+aside AS (
+    -- Of distinct keys: an import has hundreds of rows of one agent.
+    DELETE FROM due_row AS d USING (SELECT DISTINCT queue, kind, key FROM done) AS n
+    WHERE d.set_aside IS NOT NULL AND d.queue = n.queue AND d.kind = n.kind AND d.key = n.key AND d.id <> ALL (%(ids)s::bigint[])
+)
+SELECT count(*)::integer AS done FROM done
 
 -- due_alert_over --
 -- The open alert about what a queue has set aside, once nothing is.

@@ -32,7 +32,7 @@ TAGS: Final = 65_536
 """Numbers that tags are hashed to. Two tags that share one are invalidated together, which costs one load at most."""
 
 CHANGES: Final = b"fas:changes"
-CHANGE_STREAM: Final = b"fas:changes:told"
+CHANGE_STREAM: Final = b"fas:changes:stream"
 APPLIER_HEARTBEAT: Final = b"fas:changes:alive"
 """Keys of the invalidation of cached results, on the *durable* server (cache/lua/changes.lua)."""
 
@@ -118,7 +118,7 @@ def notices(agent_id: str) -> tuple[bytes, ...]:
     return tuple(b"imem:notices:%s:%d" % (name, tier) for tier in range(4))
 
 
-NOTICES_SERVER_RUN: Final = b"imem:notices-told"
+NOTICES_SERVER_RUN: Final = b"imem:notices-run"
 """Key of the run id of the *durable* server for which all notices were queued. After a restart, some are lost."""
 
 

@@ -176,8 +176,8 @@ async def _pairs(conn: Connection, due: Sequence[DueRow]) -> list[TrackRecordKey
     said = [one for one in due if one.kind in SAID]
     given = {"kinds": [one.kind for one in said], "keys": [one.key for one in said]}
     about = await rows(conn, "scores_spoken_of", given) if said else []
-    stated = [one.key.split("/", 1) for one in due if one.kind not in SAID]
-    return sorted({TrackRecordKey(*pair) for pair in stated} | {TrackRecordKey(**row) for row in about})
+    changed = [one.key.split("/", 1) for one in due if one.kind not in SAID]
+    return sorted({TrackRecordKey(*pair) for pair in changed} | {TrackRecordKey(**row) for row in about})
 
 
 async def _scores(

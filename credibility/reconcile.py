@@ -202,9 +202,9 @@ async def _decisions(database: Database, gateway: Gateway, report: Reconciliatio
         keys = [row["key"] for row in page]
         wanted = {"queue": QUEUE, "kind": "Decision", "keys": keys}
         due = {row["key"] for row in await rows(conn, "due_among", wanted)}
-        stated = await judge_decisions(conn, gateway, keys)
+        recorded = await judge_decisions(conn, gateway, keys)
         report.decisions += len(keys)
-        report.verdicts |= stated.keys() - due
+        report.verdicts |= recorded.keys() - due
 
     await _pages(database, "citing_decisions_after", {"key": ""}, mend)
 

@@ -509,10 +509,10 @@ async def _settle_decisions(database: Database, gateway: Gateway, limit: int) ->
     async with alone(database) as conn:
         due = await next_due(conn, QUEUE, ("Decision",), limit)
         await finish_due(conn, QUEUE, due)
-        stated = await judge_decisions(conn, gateway, sorted({one.key for one in due})) if due else {}
-    if stated:
+        recorded = await judge_decisions(conn, gateway, sorted({one.key for one in due})) if due else {}
+    if recorded:
         await gateway.publish_wakeup(tuple(Tier))
-    return SettlementResult(due=len(due), verdicts=sum(len(found) for found in stated.values()))
+    return SettlementResult(due=len(due), verdicts=sum(len(found) for found in recorded.values()))
 
 
 async def judge_decisions(
@@ -527,14 +527,14 @@ async def judge_decisions(
     findings = {one.value.finding_id for links in cited.values() for link in links.values() for one in link}
     marks, targets = await store.marks(conn, findings)
     stances = await store.stances(conn, decisions)
-    stated = await store.stated_verdicts(conn, decisions)
+    recorded = await store.recorded_verdicts(conn, decisions)
     found: dict[str, list[DecisionVerdict]] = {}
     for decision in decisions:
         wanted = verdicts(cited.get(decision, {}), marks, targets, stances.get(decision, []))
-        unstated = missing(wanted, stated.get(decision, []))
-        if unstated:
-            found[decision] = unstated
-    entries = [_entry(decision, verdict) for decision, unstated in found.items() for verdict in unstated]
+        lacking = missing(wanted, recorded.get(decision, []))
+        if lacking:
+            found[decision] = lacking
+    entries = [_entry(decision, verdict) for decision, lacking in found.items() for verdict in lacking]
     if entries:
         await gateway.append_in(
             conn, entries, actor=ACTOR, action=Action.APPEND_CREDIBILITY, deadline=Deadline.after_ms(BATCH_BUDGET_MS)

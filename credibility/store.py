@@ -493,7 +493,7 @@ async def stances(conn: Connection, decisions: Sequence[str]) -> dict[str, list[
     return found
 
 
-async def stated_verdicts(conn: Connection, decisions: Sequence[str]) -> dict[str, list[DatedStatement[str]]]:
+async def recorded_verdicts(conn: Connection, decisions: Sequence[str]) -> dict[str, list[DatedStatement[str]]]:
     """Return the recorded statements of each decision's verdict."""
     found: dict[str, list[DatedStatement[str]]] = defaultdict(list)
     for row in await rows(conn, "verdicts_of", {"decisions": list(decisions)}):

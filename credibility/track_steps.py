@@ -532,11 +532,11 @@ def _shares(one: _Observation) -> dict[ClaimContext, CellShare]:
 
 def _compared(one: _Observation) -> dict[ClaimContext, PeerComparison]:
     """Return the comparison with others by context; means are exact, so that the order of claims does not matter."""
-    told: dict[tuple[str, str], list[ObservationClaim]] = defaultdict(list)
+    claims_of: dict[tuple[str, str], list[ObservationClaim]] = defaultdict(list)
     for member in one.members.values():
-        told[member.question].append(member)
+        claims_of[member.question].append(member)
     found: dict[ClaimContext, list[tuple[float, ...]]] = defaultdict(list)
-    for claims in told.values():
+    for claims in claims_of.values():
         for member in claims:
             if member.error is not None and member.peer_loss is not None:
                 ahead = _first_said(member.ahead, member.error, claims)

@@ -138,18 +138,18 @@ def _in_time(
     return [one for one in statements if (at := targets.get(one.value.finding_id)) is None or one.known_at < at]
 
 
-def missing(wanted: Timeline[str], stated: Sequence[DatedStatement[str]]) -> list[DecisionVerdict]:
+def missing(wanted: Timeline[str], recorded: Sequence[DatedStatement[str]]) -> list[DecisionVerdict]:
     """
-    Return the verdicts to record so that *wanted* is valid at every moment, given those *stated* before.
+    Return the verdicts to record so that *wanted* is valid at every moment, given the *recorded* ones.
 
-    It is empty if *stated* suffices, so the step is idempotent. If the same value was recorded for the same moment and
+    It is empty if those suffice, so the step is idempotent. If the same value was recorded for the same moment and
     replaced since, the journal would treat a repeat as identical to the old one; so it is dated a microsecond later.
     """
-    said = {(one.known_at, one.value) for one in stated}
-    remaining = deque(sorted((one.known_at, one.order_key, one.value) for one in stated))
+    said = {(one.known_at, one.value) for one in recorded}
+    remaining = deque(sorted((one.known_at, one.order_key, one.value) for one in recorded))
     found: list[DecisionVerdict] = []
     current = PENDING
-    for moment in sorted({*wanted.times, *(one.known_at for one in stated)}):
+    for moment in sorted({*wanted.times, *(one.known_at for one in recorded)}):
         target = wanted.at(moment) or PENDING
         known_at = moment
         while True:

@@ -153,8 +153,8 @@ async def set_due_aside(conn: Connection, queue: str, due: Sequence[DueRow], err
     names = [f"{one.kind} {one.key}" for one in due]
     log.error("due.set_aside", queue=queue, due=names, reason=reason, exc_info=error)
     await execute(conn, "due_set_aside", {"ids": sorted(one.id for one in due), "reason": reason})
-    told = f"The pipeline {queue} could not do {names[0]} and set it aside: {reason}"
-    payload = {"queue": queue, "rows": names[:20], "reason": told}
+    text = f"The pipeline {queue} could not do {names[0]} and set it aside: {reason}"
+    payload = {"queue": queue, "rows": names[:20], "reason": text}
     alert = NewAlert(alert_id=new_id(), kind=SET_ASIDE, severity=Severity.HIGH, about=_matter(queue), payload=payload)
     await raise_once(conn, alert)
 

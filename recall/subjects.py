@@ -144,7 +144,7 @@ class SubjectFinder:
         names = sorted(called)
         like = [*get_close_matches(wanted, names, NAMES), *(name for name in names if wanted in name)]
         if len(words := wanted.split()) > 1:
-            # More of a name than is on file, such as the form of a company; the graph's index takes single words, too.
+            # More of a name than is recorded, such as the form of a company; the graph's index takes single words, too.
             like += [name for word in words[:WORDS] for name in get_close_matches(word, names, NAMES, WORD_ALIKE)]
         return list(dict.fromkeys(subject_id for name in like for subject_id in called[name]))[:NAMES]
 

@@ -211,8 +211,8 @@ class GateSync:
             return []
         rows = await self._database.named("writers_lag", {"actors": owners_of(found)}, deadline=_asking())
         by_owner = {row["actor"]: row for row in rows}
-        told = await self._database.named("gate_unpulled", {"analysis_id": analysis_id}, deadline=_asking())
-        unpulled = {row["agent_id"]: row["unpulled"] for row in told}
+        counted = await self._database.named("gate_unpulled", {"analysis_id": analysis_id}, deadline=_asking())
+        unpulled = {row["agent_id"]: row["unpulled"] for row in counted}
         lags = []
         for one in found:
             result = done[one.agent_id]

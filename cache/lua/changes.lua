@@ -1,7 +1,7 @@
 -- The versions of tags: readers of cached results check validity here. On the *durable* server. Keys:
 --   fas:changes         hash: since, n (the newest change), and by the number of a tag (0 to 65,535) the change that last
 --                       had it; some 6 MB at most. No expiry.
---   fas:changes:told    stream: one entry a change, its id the change's number, with the tags in clear; the newest 4,096
+--   fas:changes:stream  stream: one entry a change, its id the change's number, with the tags in clear; the newest 4,096
 --   fas:changes:alive   string: the heartbeat of the process that writes the graph; expires within 2 s.
 -- Changes are numbered from the microsecond at which counting began, so that a server that was emptied never reuses a
 -- number. Changes before "since" are unknown: entries from before it are invalid.

@@ -2,7 +2,7 @@
 -- agent is notified; notices that were refused, displaced or lost are queued again from them. Keys, built by
 -- cache/keys.py:
 --   imem:notices:{agent}:{tier}   sorted set of positions, scored by themselves; the four of an agent hold at most 100
---   imem:notices-told             string: the run id of this server for which all notices were queued
+--   imem:notices-run              string: the run id of this server for which all notices were queued
 --   imem:snapshot:{id}            hash: sha256, body (JSON) of a debate's snapshot
 -- Expiry: 14 days after the last notice of the agent; of a snapshot's copy 3,600 s, renewed while its debate is open.
 
@@ -67,10 +67,10 @@ for place = 1, 4 do
 end
 return depth
 
--- told --
+-- server_run --
 #!lua flags=no-writes
 -- The run id of this server, and the one for which all notices were queued.
---   told(server run key) → {run, run or false}
+--   server_run(server run key) → {run, run or false}
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
 return {run, redis.call('GET', KEYS[1])}
 

@@ -152,8 +152,8 @@ class InvalidationPublisher:
         begun_s = time.monotonic()
         until_ms = 0
         if self._server_ms is not None:
-            told_ms, read_at_s = self._server_ms
-            until_ms = told_ms + int((begun_s - read_at_s + self.heartbeat_ttl_s) * 1000)
+            published_ms, read_at_s = self._server_ms
+            until_ms = published_ms + int((begun_s - read_at_s + self.heartbeat_ttl_s) * 1000)
             # Counts whether the heartbeat arrives or not.
             self._heartbeat_expires_s = max(self._heartbeat_expires_s, begun_s + self.heartbeat_ttl_s)
         try:
@@ -245,17 +245,17 @@ class InvalidationSubscriber:
     async def _drop_changed(self, newest: int) -> None:
         """Drop entries with changed tags; drop all if a change is missing or there are more than one read returns."""
         try:
-            told = await self.changes.changes_after(self._last, deadline=Deadline.after_ms(BUDGET_MS))
+            changes = await self.changes.changes_after(self._last, deadline=Deadline.after_ms(BUDGET_MS))
         except ImemError:
             return
-        numbers = [number for number, _ in told]
+        numbers = [number for number, _ in changes]
         if (
-            len(told) == CHANGES_PER_READ
-            or numbers != list(range(self._last + 1, self._last + 1 + len(told)))
-            or not told
+            len(changes) == CHANGES_PER_READ
+            or numbers != list(range(self._last + 1, self._last + 1 + len(changes)))
+            or not changes
         ):
             self.local.clear()
             self._last = newest
         else:
-            self.local.drop_tagged({tag for _, tags in told for tag in tags})
+            self.local.drop_tagged({tag for _, tags in changes for tag in tags})
             self._last = numbers[-1]

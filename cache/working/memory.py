@@ -175,7 +175,7 @@ class WorkingMemory:
 
     async def publish(
         self,
-        stated: Kind | Line,
+        record: Kind | Line,
         *,
         body: LongText | None = None,
         turns: Sequence[Turn] = (),
@@ -203,7 +203,7 @@ class WorkingMemory:
             BadInput: the content is invalid.
             TooLarge: it takes more than 1 MB.
         """
-        item = item_of(stated, body=body, turns=turns, tier=tier)
+        item = item_of(record, body=body, turns=turns, tier=tier)
         await self.write(publication(item), deadline=deadline)
         return item.id
 

@@ -60,10 +60,10 @@ class PushResult:
 
 
 def item_of(
-    stated: Kind | Line, *, body: str | None = None, turns: Sequence[Turn] = (), tier: Tier | None = None
+    record: Kind | Line, *, body: str | None = None, turns: Sequence[Turn] = (), tier: Tier | None = None
 ) -> PublishedItem:
     """
-    Return *stated* as an item to be published.
+    Return *record* as an item to be published.
 
     It is a model, or a line as :func:`imem.kg.load_format.lines.link_of` and its siblings return.
 
@@ -71,7 +71,7 @@ def item_of(
         BadInput: it is invalid, is a correction, or has its own ``known_at``: pushing has no right for those.
         TooLarge: it takes more than 1 MB.
     """
-    line = record_of(stated, body=body, turns=turns) if isinstance(stated, Kind) else stated
+    line = record_of(record, body=body, turns=turns) if isinstance(record, Kind) else record
     if not isinstance(line, RecordLine | LinkLine):
         raise BadInput("item", "must be a record or a link; a correction is written by whoever may correct.")
     if line.known_at is not None:
@@ -134,4 +134,4 @@ def decode_push_result(text: bytes) -> PushResult:
     try:
         return PushResult(**orjson.loads(text))
     except (ValueError, TypeError) as error:
-        raise ConsistencyError("What is on file about a published item is damaged.") from error
+        raise ConsistencyError("What is recorded of a published item is damaged.") from error

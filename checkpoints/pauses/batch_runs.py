@@ -189,7 +189,7 @@ class BatchRuns:
             members = [(one, found[one]["subject_id"], None) for one in names]
             batch_id = await _written(conn, "pause", name=name, reason=reason, limit=limit, members=members, by=by)
         await self.carry_out(batch_id, deadline)
-        return await self._told(batch_id, deadline)
+        return await self._state(batch_id, deadline)
 
     async def resume_batch(
         self,
@@ -218,7 +218,7 @@ class BatchRuns:
                 conn, "resume", name=name, reason="Resumed together.", limit=limit, members=_in_order(found), by=by
             )
         await self.carry_out(batch_id, deadline)
-        return await self._told(batch_id, deadline)
+        return await self._state(batch_id, deadline)
 
     async def resume_resolved(self, *, deadline: Deadline) -> UUID | None:
         """
@@ -255,7 +255,7 @@ class BatchRuns:
                 raise BadInput(f"analyses.{number}", f"{one!r} stands there twice.")
         return names
 
-    async def _told(self, batch_id: UUID, deadline: Deadline) -> BatchState:
+    async def _state(self, batch_id: UUID, deadline: Deadline) -> BatchState:
         """Return the state of a requested batch, after the deadline if need be."""
         late = deadline.left_ms() < LATE_MS
         return await self.get_batch_status(batch_id, deadline=Deadline.after_ms(LATE_MS) if late else deadline)

@@ -104,10 +104,10 @@ async def answer_gate(
     found = await database.commit("gate_answer", values, deadline=deadline)
     if found:
         return HumanGate.of(found[0])
-    on_file = await database.named("gate_by_number", which, deadline=deadline)
-    if not on_file:
+    recorded = await database.named("gate_by_number", which, deadline=deadline)
+    if not recorded:
         raise BadInput("gate", f"{analysis_id!r:.200} has no gate {gate}.", mend="`imem gates` lists those that wait.")
-    known = HumanGate.of(on_file[0])
+    known = HumanGate.of(recorded[0])
     if known.state is not wanted:
         # A gate that waits was not answered: its time is over.
         GATE_STATES.check(known.state, wanted, True, of=f"Gate {gate} of {analysis_id!r:.200}")  # noqa: FBT003

@@ -110,7 +110,7 @@ class PauseManager:
         Raises:
             PostgresUnavailable: nothing can be done without it.
         """
-        told = RoundReport()
+        report = RoundReport()
         work: tuple[tuple[str, Callable[[Deadline], Awaitable[int]]], ...] = (
             ("crashed", self._crashed),
             ("failures", self._failures),
@@ -133,12 +133,12 @@ class PauseManager:
             try:
                 done = await step(deadline)
             except ImemError as error:
-                told.troubles[name] = error.message
+                report.troubles[name] = error.message
                 log.warning("round_step_failed", work=name, error=error.message)
                 continue
             if done:
-                told.done[name] = done
-        return told
+                report.done[name] = done
+        return report
 
     # Sagas
 

@@ -30,8 +30,8 @@ class PauseRuntime(Runtime, Protocol):
 
 
 async def _manage(runtime: PauseRuntime, until: Deadline) -> Report:
-    told = await runtime.pause_services.manager.round(deadline=until)
-    return {"done": told.done, "troubles": told.troubles}
+    report = await runtime.pause_services.manager.round(deadline=until)
+    return {"done": report.done, "troubles": report.troubles}
 
 
 async def _retire(runtime: PauseRuntime, until: Deadline) -> Report:

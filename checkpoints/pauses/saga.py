@@ -315,7 +315,7 @@ class Saga:
         # The transaction that saved it has ended: this reads committed data.
         kept = await self._s.checkpoints.get(agent["checkpoint_id"], deadline=deadline, conn=conn)
         if kept is None or kept.l1_snapshot is None:
-            raise ConsistencyError(f"The pause's checkpoint of {agent['agent_type']} is not on file.")
+            raise ConsistencyError(f"The pause's checkpoint of {agent['agent_type']} is not recorded.")
         contents = contents_of(kept.l1_snapshot)
         if not agent["digest"] == kept.l1_snapshot_hash == digest(contents):
             raise ConsistencyError(f"The pause's checkpoint of {agent['agent_type']} is not what its digest says.")

@@ -161,7 +161,7 @@ async def _shown_checkpoint(conn: Connection, analysis: LockedAnalysis, cause: P
     """Return the checkpoint to show: a given one, the failed agent's newest, or the newest."""
     if cause.checkpoint_id is not None:
         found = await rows(
-            conn, "pause_checkpoint_stated", {"id": cause.checkpoint_id, "analysis_id": analysis.analysis_id}
+            conn, "pause_checkpoint_of", {"id": cause.checkpoint_id, "analysis_id": analysis.analysis_id}
         )
         if not found:
             raise BadInput("checkpoint_id", f"{cause.checkpoint_id} is no checkpoint of {analysis.analysis_id!r}.")

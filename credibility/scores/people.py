@@ -213,12 +213,12 @@ async def _of_own_findings(
     """Return the overrides without those of a finding that is unknown as of *at*, or of another agent or domain."""
     targets = {_target(one.core) for of_pair in counted.values() for _, one in of_pair}
     findings = await dated(database, [one for one in targets if one[0] == "Finding"], at, deadline=deadline)
-    stated_by = {ref: (one.core["agent"], one.core["domain"]) for ref, one in findings.records.items()}
+    agent_of = {ref: (one.core["agent"], one.core["domain"]) for ref, one in findings.records.items()}
     kept = {
         pair: [
             (moment, one)
             for moment, one in of_pair
-            if (target := _target(one.core))[0] != "Finding" or stated_by.get(target) == pair
+            if (target := _target(one.core))[0] != "Finding" or agent_of.get(target) == pair
         ]
         for pair, of_pair in counted.items()
     }

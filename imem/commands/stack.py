@@ -78,13 +78,13 @@ def _announcing(
     report: Callable[[state.StackState], None], console: Console, *, as_json: bool
 ) -> Callable[[state.StackState], None]:
     """Return *report*, extended by one line when the start is over."""
-    told = False
+    announced = False
 
     def announce(now: state.StackState) -> None:
-        nonlocal told
+        nonlocal announced
         report(now)
-        if now.ready and not told:
-            told = True
+        if now.ready and not announced:
+            announced = True
             if as_json:
                 typer.echo(json.dumps(status_view.to_json(now)))
             else:

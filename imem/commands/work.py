@@ -180,5 +180,5 @@ def _described(entry: MemoryEntry, *, readable: bool) -> dict[str, Any]:
     leaves = [
         [_leaf(part) for part in leaf] if isinstance(leaf, tuple) else _leaf(leaf) for leaf in entry.sorted_leaves()
     ]
-    told = {"type": entry.type.value, "items": len(leaves), "bytes": entry.size_bytes, "ttl_ms": entry.ttl_ms}
-    return {**told, "value": leaves} if readable else told
+    entry_data = {"type": entry.type.value, "items": len(leaves), "bytes": entry.size_bytes, "ttl_ms": entry.ttl_ms}
+    return {**entry_data, "value": leaves} if readable else entry_data

@@ -143,14 +143,14 @@ class Loader:
 
     Args:
         gateway: appends the lines; its actor needs the import right.
-        told: receives the progress.
+        listener: receives the progress.
         retry_timeout_s: how long to retry while Postgres is away, in seconds.
     """
 
-    def __init__(self, gateway: Gateway, told: LoadListener, *, retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
+    def __init__(self, gateway: Gateway, listener: LoadListener, *, retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
         self.counts = LoadCounts()
         self._gateway = gateway
-        self._listener = told
+        self._listener = listener
         self._retry_timeout_s = retry_timeout_s
         self._began = time.monotonic()
 

@@ -209,14 +209,14 @@ async def _owner(database: Database, actor: Actor, lines: Sequence[Line], deadli
     """Return the first owner of *lines* other than *actor*; None if there is none, or the role may append for all."""
     if AUTHORIZATION.get((actor.role, ResourceType.JOURNAL, Action.APPEND)) is not Scope.OWN:
         return None
-    on_file = await _recorded_owners(database, actor, lines, deadline)
+    recorded = await _recorded_owners(database, actor, lines, deadline)
     for line in lines:
-        owner = owner_of(line, actor.id, on_file)
+        owner = owner_of(line, actor.id, recorded)
         if owner != actor.id:
             return owner
         if isinstance(line, RecordLine) and line.core is not None:
             # Later lines of the call may refer to this record; an owner recorded before takes precedence.
-            on_file.setdefault((line.kind, line.key), owner)
+            recorded.setdefault((line.kind, line.key), owner)
     return None
 
 

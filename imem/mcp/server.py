@@ -153,7 +153,7 @@ def listed_tool(tool: Tool) -> ListedTool:
 
 def _failed(error: ImemError) -> CallToolResult:
     """Return *error* as a result: its kind, the argument that is wrong, and whether the same call may succeed later."""
-    told = {
+    content = {
         "error": type(error).__name__,
         "message": error.message,
         "mend": error.mend,
@@ -163,7 +163,7 @@ def _failed(error: ImemError) -> CallToolResult:
     text = f"{type(error).__name__}: {_sentence(error)}{' Try again later.' if error.retryable else ''}"
     return CallToolResult(
         content=[TextContent(text=shortened(text, MOST_CHARS - 100))],
-        structured_content=structured(told),
+        structured_content=structured(content),
         is_error=True,
     )
 

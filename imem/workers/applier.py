@@ -252,18 +252,18 @@ async def _serve(settings: Settings) -> None:
         beside = [asyncio.create_task(post.warmer.run(notify_ready))]
         if settings.prometheus_port is not None:
             beside.append(asyncio.create_task(keep_serving(settings.home, settings.prometheus_port)))
-        told = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(stop.wait())
         try:
-            done, _ = await asyncio.wait([*work, told], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([*work, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (*work, *beside, told):
+            for task in (*work, *beside, stopping):
                 task.cancel()
-            await asyncio.gather(*work, *beside, told, return_exceptions=True)
+            await asyncio.gather(*work, *beside, stopping, return_exceptions=True)
             await post.applier.stop()
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSING_S):
                     for one in post.open:
                         await one.close()
-        for task in done - {told}:
+        for task in done - {stopping}:
             task.result()
         log.info("applier.stopped")

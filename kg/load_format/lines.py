@@ -411,14 +411,14 @@ def _record(members: Mapping[str, Any], writer: str | None) -> RecordLine:
 def _late(info: KindInfo, members: Mapping[str, Any], clocks: _Clocks, writer: str | None) -> RecordLine:
     """Return the line of groups that come after their core."""
     if members.get("key") is None:
-        raise BadInput("core", "is required, or else the key of the record whose groups are stated.")
+        raise BadInput("core", "is required, or else the key of the record whose groups are given.")
     for name in ("body", "turns"):
         if members.get(name) is not None:
             raise BadInput(name, "goes with the core of the record.")
     key = _key(info, "key", members["key"])
     groups = _groups(info, _object("groups", members.get("groups", {})), writer)
     if not groups:
-        raise BadInput("groups", "is required where no core is stated.")
+        raise BadInput("groups", "is required where no core is given.")
     return RecordLine(kind=info.label, key=key, groups=groups, **clocks)
 
 

@@ -119,7 +119,7 @@ def mismatch_of(line: Line, ref: Ref, core: Mapping[str, Any] | None) -> BadInpu
     said = line.core if isinstance(line, RecordLine) else None
     field = "key" if said is None else "core.finding_id"
     if core is None:
-        return BadInput(field, f"no {kind} {shown(key)} is on file.")
+        return BadInput(field, f"no {kind} {shown(key)} is recorded.")
     if said is None:
         return None
     for name in ("agent", "domain"):

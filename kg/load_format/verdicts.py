@@ -45,7 +45,7 @@ RULES: Final[Mapping[AppendStatus, Rule]] = MappingProxyType(
             "is not after known_at: a claim made when its answer could be known is settled by nothing.",
             "Leave out metric and target_at to record it as a remark.",
         ),
-        AppendStatus.NOTHING_TO_CORRECT: Rule("key", "nothing is on file for {key} that could be corrected."),
+        AppendStatus.NOTHING_TO_CORRECT: Rule("key", "nothing is recorded for {key} that could be corrected."),
         AppendStatus.REFERENCE_CHANGED: Rule(
             "core",
             "changes what links or scores of {key} hang on, which a correction may not.",
@@ -54,8 +54,8 @@ RULES: Final[Mapping[AppendStatus, Rule]] = MappingProxyType(
         AppendStatus.NOT_BEGUN: Rule("core.{occurred}", "lies in the future: nothing is recorded before it begins."),
         AppendStatus.CORE_CONFLICT: Rule(
             "core",
-            "is not the core on file for {key}.",
-            'If the one on file is wrong, replace it with {{"correct": "{kind}", …}} and a reason.',
+            "is not the recorded core of {key}.",
+            'If the recorded one is wrong, replace it with {{"correct": "{kind}", …}} and a reason.',
             CoreConflict,
         ),
     }

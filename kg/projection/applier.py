@@ -266,7 +266,7 @@ class Applier:
         if self.announce is not None:
             self.announce([event.event_id for event in events])
         lane.done(positions)
-        self._lane_slots.told(lane)
+        self._lane_slots.wake_other(lane)
         if self.applied is not None:
             await self.applied(events)
 
@@ -292,7 +292,7 @@ class Applier:
         elif self.announce is not None:
             # An empty publish makes waiters poll, and find that it is dead.
             self.announce(())
-        self._lane_slots.told(lane)
+        self._lane_slots.wake_other(lane)
         note = log.error if dead else log.warning
         note("applier.refused", position=event.position, kind=event.kind, state=row["state"], reason=str(error))
 

@@ -193,7 +193,7 @@ class Lanes:
         lane._add(kept)  # noqa: SLF001 - same module
         other.since.update(event.actor for event in kept)
 
-    def told(self, lane: Lane) -> None:
+    def wake_other(self, lane: Lane) -> None:
         """Wake the other lane if it waits for an actor that *lane* may have released."""
         other = self.other(lane)
         if other.wants:

@@ -195,7 +195,7 @@ def _head(briefing: Briefing, fit: HeaderDetail) -> list[str]:
     lines = [f"# Briefing: {title}"]
     if facts and fit.text:
         lines.append(" · ".join(facts))
-    clock = {"known": "what could have been known", "recorded": "what was on file here"}[briefing.clock]
+    clock = {"known": "what could have been known", "recorded": "what was recorded here"}[briefing.clock]
     lines.append(f"As of {moment(briefing.as_of)}: {clock} by then. All times are UTC.")
     if briefing.asked_as_of is not None and briefing.asked_as_of > briefing.as_of:
         lines.append(f"Asked for {moment(briefing.asked_as_of)}; what came later is not complete yet.")
@@ -226,4 +226,4 @@ def _note(section: RenderedSection, fit: HeaderDetail) -> str:
 def _nothing(sections: Sequence[RenderedSection]) -> str:
     """Return one line that lists the sections without items; one that is not exact says so under its own heading."""
     names = [one.nothing for one in sections if one.nothing and not one.blocks and one.quality == "exact"]
-    return f"\n\nNothing on file: {', '.join(names)}." if names else ""
+    return f"\n\nNothing recorded: {', '.join(names)}." if names else ""

@@ -31,7 +31,7 @@ DELETE FROM workflow.notice_due WHERE position = ANY (%(positions)s::bigint[])
 -- notice_candidates --
 -- Active agents, with their profile, under any of their names, and how many updates of the given senders they were
 -- notified of and pulled.
-SELECT i.agent_id, i.owner, i.agent_type, i.analysis_id, a.subject_id, p.domains, p.specialization, u.told, u.pulled
+SELECT i.agent_id, i.owner, i.agent_type, i.analysis_id, a.subject_id, p.domains, p.specialization, u.notified, u.pulled
 FROM workflow.agent_instance AS i
 JOIN workflow.analysis AS a ON a.analysis_id = i.analysis_id AND a.outcome IS NULL
 LEFT JOIN LATERAL (
@@ -41,17 +41,17 @@ LEFT JOIN LATERAL (
     WHERE h.kind = 'Agent' AND h.grp = 'profile' AND h.key IN (i.agent_id, i.agent_type, i.owner)
 ) AS p ON true
 LEFT JOIN LATERAL (
-    SELECT jsonb_object_agg(s.sender, s.told) AS told, jsonb_object_agg(s.sender, s.pulled) AS pulled
+    SELECT jsonb_object_agg(s.sender, s.notified) AS notified, jsonb_object_agg(s.sender, s.pulled) AS pulled
     FROM workflow.notice_usage AS s WHERE s.agent_id = i.agent_id AND s.sender = ANY (%(senders)s::text[])
 ) AS u ON true
 ORDER BY i.agent_id
 
 -- inbox_numbers --
 -- Reserves numbers for each agent, in the agents' order; returns the last of them.
-INSERT INTO workflow.inbox AS b (agent_id, told_seq)
+INSERT INTO workflow.inbox AS b (agent_id, notified_seq)
 SELECT n.agent_id, n.count FROM unnest(%(agent_ids)s::text[], %(counts)s::bigint[]) AS n (agent_id, count) ORDER BY n.agent_id
-ON CONFLICT (agent_id) DO UPDATE SET told_seq = b.told_seq + excluded.told_seq
-RETURNING b.agent_id, b.told_seq
+ON CONFLICT (agent_id) DO UPDATE SET notified_seq = b.notified_seq + excluded.notified_seq
+RETURNING b.agent_id, b.notified_seq
 
 -- recipients_add --
 -- Inserts recipients, and the scores of agents below the threshold. Five numbers a row make its parts.
@@ -64,11 +64,11 @@ ON CONFLICT (position, agent_id) DO NOTHING
 
 -- usage_notified --
 -- Counts the notifications of agents by sender.
-INSERT INTO workflow.notice_usage AS u (agent_id, sender, told)
+INSERT INTO workflow.notice_usage AS u (agent_id, sender, notified)
 SELECT n.agent_id, n.sender, n.count
 FROM unnest(%(agent_ids)s::text[], %(senders)s::text[], %(counts)s::bigint[]) AS n (agent_id, sender, count)
 ORDER BY n.agent_id, n.sender
-ON CONFLICT (agent_id, sender) DO UPDATE SET told = u.told + excluded.told
+ON CONFLICT (agent_id, sender) DO UPDATE SET notified = u.notified + excluded.notified
 
 -- notices_unqueued --
 -- Recipient rows without a notice in a queue, not pulled: of each active agent the most urgent, the oldest first.
@@ -135,7 +135,7 @@ ON CONFLICT (agent_id, sender) DO UPDATE SET pulled = u.pulled + excluded.pulled
 
 -- pulled_upto --
 -- The number up to which an agent has pulled everything, and how many updates are pending.
-SELECT coalesce(min(r.seq) - 1, (SELECT told_seq FROM workflow.inbox WHERE agent_id = %(agent_id)s), 0) AS upto, count(*) AS waiting
+SELECT coalesce(min(r.seq) - 1, (SELECT notified_seq FROM workflow.inbox WHERE agent_id = %(agent_id)s), 0) AS upto, count(*) AS waiting
 FROM workflow.recipient AS r WHERE r.agent_id = %(agent_id)s AND r.pulled_at IS NULL AND r.seq IS NOT NULL
 
 -- recipients_of --

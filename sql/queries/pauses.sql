@@ -150,7 +150,7 @@ SELECT set_config('idle_in_transaction_session_timeout', '30s', true)
 SELECT CASE WHEN a.outcome IS NOT NULL THEN a.outcome ELSE workflow.block_reason_v1(a.analysis_id) END AS stop
 FROM workflow.analysis AS a WHERE a.analysis_id = %(analysis_id)s
 
--- pause_checkpoint_stated --
+-- pause_checkpoint_of --
 -- A checkpoint, if it is of that analysis.
 SELECT id, agent_type, seq, progress_pct, current_subtask, completed_subtasks, pending_subtasks
 FROM workflow.agent_checkpoints WHERE id = %(id)s AND analysis_id = %(analysis_id)s

@@ -117,13 +117,13 @@ WHERE c.nth <= %(limit)s
 ORDER BY c.known_at, c.order_key, c.key
 
 -- turn_counts --
--- How many turns stand in each debate, as stated by the given events.
+-- How many turns stand in each debate, as recorded by the given events.
 SELECT debate_id, count(*) AS turns, count(DISTINCT speaker) AS speakers FROM debate_turn
 WHERE (debate_id, position) IN (SELECT * FROM unnest(%(debates)s::text[], %(positions)s::bigint[]))
 GROUP BY debate_id
 
 -- turns_of_debate --
--- The turns of a debate, as stated by one event.
+-- The turns of a debate, as recorded by one event.
 SELECT number, stage, speaker, stance, text, cites FROM debate_turn
 WHERE debate_id = %(debate_id)s AND position = %(position)s ORDER BY number LIMIT %(limit)s
 
@@ -152,7 +152,7 @@ SELECT w.key FROM unnest(%(keys)s::text[]) AS w (key) CROSS JOIN LATERAL (
 -- sectors the earliest statement counts that was not corrected. Parameters: sector (NULL: of none alone), known_until,
 -- recorded_until, among (of how many active ones of these, by key), limit.
 WITH likely AS (
-    -- Whatever was ever stated to be of that sector or of none; whether it was then is asked of these alone.
+    -- Whatever was ever recorded to be of that sector or of none; whether it was then is asked of these alone.
     SELECT s.key FROM pattern_value AS s WHERE s.grp IN ('core', 'correction') AND s.value IS NULL
     UNION
     SELECT s.key FROM pattern_value AS s WHERE s.grp IN ('core', 'correction') AND s.value = %(sector)s::text

@@ -229,7 +229,7 @@ BEGIN
                 -- A claim that is made when its answer could be known is never settled. Where its core is recorded, the claim was
                 -- made before: a repeat is harmless, and another core is a conflict.
                 WHEN l.kind = 'record.Finding' AND l.metric IS NOT NULL AND coalesce(l.known_at, v_now) >= l.target_at
-                    AND NOT j.core_on_file THEN 'late_claim'
+                    AND NOT j.core_recorded THEN 'late_claim'
                 WHEN l.kind LIKE 'correct.%' AND c.hash IS NULL THEN 'nothing_to_correct'
                 WHEN l.kind LIKE 'correct.%' AND c.ref_hash IS DISTINCT FROM l.ref_hash THEN 'reference_changed'
                 -- What is said of the present would sleep until the moment that it names. A caller's clock may be ahead by a minute.
@@ -243,7 +243,7 @@ BEGIN
             END AS status
         FROM lines AS l
         JOIN (
-            SELECT line, bool_or(existed) AS existed, bool_or(existed AND grp = 'core') AS core_on_file,
+            SELECT line, bool_or(existed) AS existed, bool_or(existed AND grp = 'core') AS core_recorded,
                 bool_or(conflict) AS conflict,
                 bool_and(same_as IS NOT NULL) AS all_same, min(same_as) AS same_as
             FROM judged GROUP BY line

@@ -16,7 +16,7 @@ INSERT INTO pattern_epoch DEFAULT VALUES;
 COMMENT ON TABLE pattern_epoch IS 'How often the status of any pattern was recorded: one row.';
 COMMENT ON COLUMN pattern_epoch.changed_by IS 'The transaction that made it grow last; it does so once in each.';
 
-CREATE FUNCTION imem_pattern_status_stated() RETURNS trigger
+CREATE FUNCTION imem_pattern_epoch_grow() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
 BEGIN
@@ -26,10 +26,10 @@ BEGIN
 END
 $$;
 
-CREATE CONSTRAINT TRIGGER pattern_status_stated AFTER INSERT ON record_history
+CREATE CONSTRAINT TRIGGER pattern_epoch_grow AFTER INSERT ON record_history
     DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.kind = 'Pattern' AND NEW.grp = 'status')
-    EXECUTE FUNCTION imem_pattern_status_stated();
+    EXECUTE FUNCTION imem_pattern_epoch_grow();
 
 -- What is asked of all patterns at once: the status, the sector and the success of each, at each time that they were recorded. Each
 -- briefing looks through thousands of patterns, and to fetch an event for each would take longer than all else. A copy, made in the
@@ -64,7 +64,7 @@ AS $$
         ELSE p_payload -> 'core' ->> 'sector' END
 $$;
 
-CREATE FUNCTION imem_pattern_value_stated() RETURNS trigger
+CREATE FUNCTION imem_pattern_value_copy() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
 BEGIN
@@ -75,6 +75,6 @@ BEGIN
 END
 $$;
 
-CREATE TRIGGER pattern_value_stated AFTER INSERT ON record_history
+CREATE TRIGGER pattern_value_copy AFTER INSERT ON record_history
     FOR EACH ROW WHEN (NEW.kind = 'Pattern' AND NEW.grp IN ('core', 'correction', 'status', 'performance'))
-    EXECUTE FUNCTION imem_pattern_value_stated();
+    EXECUTE FUNCTION imem_pattern_value_copy();

@@ -64,7 +64,7 @@ COMMENT ON TABLE workflow.notice_due IS 'Events whose recipients are still to be
 
 CREATE TABLE workflow.inbox (
     agent_id  text PRIMARY KEY REFERENCES workflow.agent_instance,
-    told_seq  bigint NOT NULL DEFAULT 0
+    notified_seq  bigint NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE workflow.inbox IS 'The number of the last update of each agent; its row lock assigns the numbers in the order of commits.';
 
@@ -95,7 +95,7 @@ COMMENT ON COLUMN workflow.recipient.notified_at IS 'When its notice was queued;
 CREATE TABLE workflow.notice_usage (
     agent_id text NOT NULL REFERENCES workflow.agent_instance,
     sender   text NOT NULL,
-    told     bigint NOT NULL DEFAULT 0,
+    notified bigint NOT NULL DEFAULT 0,
     pulled   bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (agent_id, sender)
 );

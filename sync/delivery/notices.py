@@ -103,8 +103,8 @@ class Notices:
 
     async def lost(self, *, deadline: Deadline) -> bytes | None:
         """Return the server's run id where it has restarted since :meth:`keep` and may have lost notices; else None."""
-        run, told = await self._client.run(script("told"), (keys.NOTICES_SERVER_RUN,), (), deadline=deadline)
-        return None if run == told else bytes(run)
+        run, queued = await self._client.run(script("server_run"), (keys.NOTICES_SERVER_RUN,), (), deadline=deadline)
+        return None if run == queued else bytes(run)
 
     async def keep(self, run: bytes, *, deadline: Deadline) -> None:
         """Store *run* as the server run for which all notices are queued."""

@@ -23,7 +23,7 @@ WEIGHTS: Final = (0.30, 0.30, 0.15, 0.15, 0.10)
 NOTIFY_AT: Final = 0.5
 """Score from which an agent is notified."""
 
-UNSTATED_IMPORTANCE: Final = 0.5
+DEFAULT_IMPORTANCE: Final = 0.5
 """Importance of an event without one."""
 
 _EPSILON: Final = 1e-9
@@ -130,7 +130,7 @@ class Candidate:
         analysis_id, subject_id: of its work.
         domains: fields of expertise in its profile.
         specialization: text of its profile.
-        told, pulled: by sender, how many updates it was notified of, and how many it pulled.
+        notified, pulled: by sender, how many updates it was notified of, and how many it pulled.
     """
 
     agent_id: str
@@ -140,7 +140,7 @@ class Candidate:
     subject_id: str
     domains: frozenset[str] = frozenset()
     specialization: str = ""
-    told: Mapping[str, int]
+    notified: Mapping[str, int]
     pulled: Mapping[str, int]
 
 
@@ -164,7 +164,7 @@ class RelevanceScore:
     tier: Tier
 
     @property
-    def told(self) -> bool:
+    def notified(self) -> bool:
         """Whether the agent is notified."""
         return self.why is not NotifyReason.BELOW
 
@@ -214,12 +214,12 @@ def _active(message: RoutableEvent, candidate: Candidate) -> float:
 
 def _usage(message: RoutableEvent, candidate: Candidate) -> float:
     """Return the share of this sender's updates that the agent pulled; 0.5 without any."""
-    told, pulled = candidate.told.get(message.sender, 0), candidate.pulled.get(message.sender, 0)
-    return min(1.0, (pulled + 1) / (told + 2))
+    notified, pulled = candidate.notified.get(message.sender, 0), candidate.pulled.get(message.sender, 0)
+    return min(1.0, (pulled + 1) / (notified + 2))
 
 
 def _importance(message: RoutableEvent) -> float:
-    importance = UNSTATED_IMPORTANCE if message.importance is None else message.importance
+    importance = DEFAULT_IMPORTANCE if message.importance is None else message.importance
     return (importance + _URGENCY[message.tier]) / 2
 
 

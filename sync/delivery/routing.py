@@ -222,42 +222,42 @@ def _candidate(row: Row) -> Candidate:
         subject_id=row["subject_id"],
         domains=frozenset(domains),
         specialization=row["specialization"] or "",
-        told=row["told"] or {},
+        notified=row["notified"] or {},
         pulled=row["pulled"] or {},
     )
 
 
 async def _add(conn: Connection, scores: Sequence[tuple[RoutableEvent, RelevanceScore]]) -> None:
     """Write a recipient row for every score, numbered in the order of the events where the agent is notified."""
-    counts = Counter(one.agent_id for _, one in scores if one.told)
+    counts = Counter(one.agent_id for _, one in scores if one.notified)
     numbers: dict[str, int] = {}
     if counts:
         asked = {"agent_ids": sorted(counts), "counts": [counts[agent_id] for agent_id in sorted(counts)]}
         for row in await rows(conn, "inbox_numbers", asked):
-            numbers[row["agent_id"]] = row["told_seq"] - counts[row["agent_id"]]
+            numbers[row["agent_id"]] = row["notified_seq"] - counts[row["agent_id"]]
     columns: dict[str, list[Any]] = defaultdict(list)
     for message, one in sorted(scores, key=lambda pair: (pair[1].agent_id, pair[0].position)):
-        if one.told:
+        if one.notified:
             numbers[one.agent_id] += 1
         columns["positions"].append(message.position)
         columns["agent_ids"].append(one.agent_id)
-        columns["seqs"].append(numbers[one.agent_id] if one.told else None)
+        columns["seqs"].append(numbers[one.agent_id] if one.notified else None)
         columns["tiers"].append(int(one.tier))
         columns["scores"].append(one.total)
         columns["parts"].append(_array(one.parts))
         columns["whys"].append(one.why.value)
     if columns:
         await execute(conn, "recipients_add", columns)
-    told = Counter((one.agent_id, message.sender) for message, one in scores if one.told)
-    if told:
-        pairs = sorted(told)
+    notified = Counter((one.agent_id, message.sender) for message, one in scores if one.notified)
+    if notified:
+        pairs = sorted(notified)
         await execute(
             conn,
             "usage_notified",
             {
                 "agent_ids": [agent_id for agent_id, _ in pairs],
                 "senders": [sender for _, sender in pairs],
-                "counts": [told[pair] for pair in pairs],
+                "counts": [notified[pair] for pair in pairs],
             },
         )
 

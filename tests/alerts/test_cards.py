@@ -200,7 +200,7 @@ async def test_the_command_knows_a_wrong_id(
 
 
 async def test_an_agent_may_not_acknowledge(desk: Desk, light_stack: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor read everybody's: denied, and the denial is on file."""
+    """Nor read everybody's: denied, and the denial is recorded."""
     alert = failure()
     await desk.say(alert)
     for words in ((), ("ack", str(alert.alert_id))):

@@ -188,7 +188,7 @@ async def test_a_correction_counts_only_when_known_before_target(world: World) -
         ("exact", 0.2, 0),
         ("late", 0.2, 0),
     ]
-    # On file there was something else before the correction was.
+    # Something else was recorded before the correction was.
     (before,) = [row for row in await scores(world) if row["known_at"] is None and row["finding_id"] == "early"]
     assert (before["stated"], before["y"]) == (0.2, 0)
     assert before["superseded_recorded_at"] is not None
@@ -249,8 +249,8 @@ async def test_the_first_report_loaded_after_the_revision_never_stood_on_the_rec
     assert (old["vintage"], old["known_at"], old["superseded_known_at"]) == (0, day(7), day(9))
     assert old["recorded_at"] is None
     assert (new["vintage"], new["known_at"], new["superseded_recorded_at"]) == (1, day(9), None)
-    on_file = [row["vintage"] for row in await scores(world) if row["recorded_at"] is not None]
-    assert on_file == [1, 1]
+    recorded = [row["vintage"] for row in await scores(world) if row["recorded_at"] is not None]
+    assert recorded == [1, 1]
 
 
 async def test_baselines_are_the_reference_from_when_they_were_described(world: World) -> None:

@@ -25,7 +25,7 @@ def day(number: float) -> datetime:
     return START + timedelta(days=number)
 
 
-def on_file(moment: datetime) -> AsOf:
+def recorded_by(moment: datetime) -> AsOf:
     return AsOf(moment, AsOfClock.RECORDED)
 
 
@@ -198,23 +198,23 @@ async def test_the_half_life_comes_from_the_agents_own_record(world: World) -> N
 
 
 async def test_the_recorded_clock_gives_the_same_answer_later(world: World) -> None:
-    """What is loaded later changes no answer about what was on file, although it was known long before."""
+    """What is loaded later changes no answer about what was recorded by then, although it was known long before."""
     await world.say(*week(1, 1, 1.0, ann=0.8))
     await world.settle()
     (moment,) = await world.rows("SELECT imem_now() AS now")
-    first = await ask(world, on_file(moment["now"]), "ann")
+    first = await ask(world, recorded_by(moment["now"]), "ann")
     await world.say(*week(2, 2, 0.0, ann=0.8), outcome("late", day(9), day(7), 0.0, vintage=1, subject_id="market:0-1"))
 
-    unsettled = await ask(world, on_file(datetime.now(UTC)), "ann")
+    unsettled = await ask(world, recorded_by(datetime.now(UTC)), "ann")
     await world.settle()
 
     assert (first.records[0].n, first.records[0].right) == (1, 1)
-    assert await ask(world, on_file(moment["now"]), "ann") == first
+    assert await ask(world, recorded_by(moment["now"]), "ann") == first
     # While statements wait to be scored, the answer says so, and holds only for the moment before them.
     assert unsettled.waiting_since is not None
     assert unsettled.as_of < unsettled.waiting_since
     assert unsettled.records[0].n == 1
-    assert (await record(world, on_file(datetime.now(UTC)))).n == 2
+    assert (await record(world, recorded_by(datetime.now(UTC)))).n == 2
     assert (await record(world, AsOf(day(100)))).right == 0
 
 

@@ -111,7 +111,7 @@ async def test_an_unknown_name_is_answered_with_the_nearest(desk: Desk) -> None:
 
 
 async def test_an_unknown_name_without_neo4j_is_compared_by_the_journal(desk: Desk) -> None:
-    """Keys and names are on file there as well."""
+    """Keys and names are recorded there as well."""
     markets = [facts.market(f"flu-{state}", 0) for state in ("ca", "tx")]
     await desk.know([facts.company("NVDA", 0), facts.company("MU", 0), *markets])
     settings = desk.settings.model_copy(update={"neo4j_url": f"bolt://127.0.0.1:{_refused()}"})

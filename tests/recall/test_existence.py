@@ -122,8 +122,8 @@ async def test_a_late_record_hides_nothing_that_was_said_before(desk: Desk) -> N
     assert (await desk.memory.brief("Company T0", as_of=at(8))).subject.subject_id == "company:T0"
 
 
-async def test_on_the_recorded_clock_what_is_on_file_counts(desk: Desk) -> None:
-    """History that is imported afterwards was known, and not on file."""
+async def test_on_the_recorded_clock_what_is_recorded_counts(desk: Desk) -> None:
+    """History that is imported afterwards was known, and not recorded yet."""
     await desk.know([facts.company("T0", 0), facts.analysis("a0", 0)])
     before = (await desk.memory.brief("T0", clock="recorded")).as_of
     await desk.know([facts.company("T9", 0)], "later")

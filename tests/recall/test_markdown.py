@@ -401,11 +401,11 @@ def test_contradictions_by_priority_and_trivial_ones_last() -> None:
 
 
 def test_nothing_known_and_not_asked_read_differently() -> None:
-    """An empty part says that nothing is on file, in one line; one that could not be asked says that."""
+    """An empty part says that nothing is recorded, in one line; one that could not be asked says that."""
     away = RecordsSection(quality=Quality.UNAVAILABLE, reason="Neo4j did not answer")
     found = briefing(lessons=away).to_markdown()
     assert (
-        "Nothing on file: analyses, questions with several answers, track records, contradictions, similar analyses, "
+        "Nothing recorded: analyses, questions with several answers, track records, contradictions, similar analyses, "
         "debates, active patterns." in found
     )
     assert "## Lessons\n[unavailable: Neo4j did not answer]" in found
@@ -414,7 +414,7 @@ def test_nothing_known_and_not_asked_read_differently() -> None:
         found = briefing(similar_analyses=lacking).to_markdown()
         assert f"## Similar analyses of other subjects\n[{quality}: not all compared yet]" in found
         assert (
-            "Nothing on file: analyses, questions with several answers, track records, contradictions, debates, "
+            "Nothing recorded: analyses, questions with several answers, track records, contradictions, debates, "
             "active patterns, lessons."
         ) in found
 

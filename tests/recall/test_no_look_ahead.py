@@ -251,7 +251,7 @@ async def test_facts_known_after_a_moment_change_no_answer_as_of_it(
     second=st.lists(_facts(), min_size=4, max_size=12),
     n=st.integers(0, 7),
 )
-async def test_what_is_recorded_later_changes_no_answer_of_what_was_on_file(
+async def test_what_is_recorded_later_changes_no_answer_of_what_was_recorded_by_then(
     world: World, first: list[Line], second: list[Line], n: int
 ) -> None:
     """Over random histories: on the recorded clock an old answer is the same whatever is recorded afterwards."""

@@ -118,14 +118,14 @@ async def test_a_person_pins_unpins_and_overrides(desk: Desk, run: Run, monkeypa
     assert type(done.exception).__name__ == "PermissionDenied"
 
 
-async def test_a_person_speaks_of_what_is_on_file(desk: Desk, run: Run) -> None:
+async def test_a_person_speaks_of_what_is_recorded(desk: Desk, run: Run) -> None:
     """A mistyped pin or finding, and the finding of another agent or domain, are refused by name; the pin stays."""
     await desk.know([*season("ann", [True]), *season("bob", [True])])
     pinned = json.loads(await asked(run, "credibility", "pin", "ann", DOMAIN, "0.3", "--reason", "A review.", "--json"))
     override = ["credibility", "override", "--reason", "other", "--finding"]
     for words, reason in (
         (["credibility", "unpin", pinned["id"] + "0", "--reason", "It is over."], "key: no CredibilityPin"),
-        ([*override, "g", "ann", DOMAIN], "core.finding_id: no Finding 'g' is on file"),
+        ([*override, "g", "ann", DOMAIN], "core.finding_id: no Finding 'g' is recorded"),
         (
             [*override, "f/market:bob-1-0", "ann", DOMAIN],
             "core.finding_id: is of agent 'bob', not of core.agent, 'ann'",
@@ -136,7 +136,7 @@ async def test_a_person_speaks_of_what_is_on_file(desk: Desk, run: Run) -> None:
         assert done.exit_code == 2, done.output
         assert reason in " ".join(done.output.replace("│", " ").split()), done.output
     decided = {"state": BiasCorrection.State(status=BiasStatus.APPROVED, decided_at=at(9))}
-    with pytest.raises(BadInput, match="no BiasCorrection 'b' is on file") as refused:
+    with pytest.raises(BadInput, match="no BiasCorrection 'b' is recorded") as refused:
         await desk.memory.record_groups(BiasCorrection, "b", decided)
 
     assert refused.value.field == "key"

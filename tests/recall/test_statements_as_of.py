@@ -102,7 +102,7 @@ async def test_what_comes_later_changes_the_answer_of_no_statement(paper: Journa
 
 
 @pytest.mark.spec("GR-10")
-async def test_a_later_statement_that_knew_it_earlier_moves_nothing_that_was_on_file(paper: Journal) -> None:
+async def test_a_later_statement_that_knew_it_earlier_moves_nothing_that_was_recorded(paper: Journal) -> None:
     """It is what the record's head names from then on; as recorded by an earlier moment, it is not there."""
     then = await said(paper, FIRST)
     before = await answers(paper, recorded_until=then)

@@ -223,7 +223,7 @@ async def read(memory: Memory, name: str) -> str:
     try:
         answer = await READS[name][0](memory, "company:T9")
     except BadInput:
-        return "it was not on file"
+        return "it was not recorded"
     except (StoreUnavailable, BudgetExceeded) as error:
         return f"it could not be asked: {type(error).__name__}"
     match answer:

@@ -31,7 +31,7 @@ def opens(desk: Desk, within: timedelta, gate: int = 3) -> str:
 
 @pytest.mark.spec("SY-14")
 async def test_a_gate_reports_the_lag_of_each_agent(desk: Desk) -> None:
-    """Nothing is behind where everything could be synchronised; the report is on file."""
+    """Nothing is behind where everything could be synchronised; the report is recorded."""
     ann = await held(desk, await desk.begin())
     await desk.begin("bob", "business")
     await ann.publish(desk.finding("ann", id="f-a"))

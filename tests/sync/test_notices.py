@@ -174,7 +174,7 @@ async def test_notices_that_were_lost_with_their_server_are_queued_again(desk: D
     receipt = await desk.record("ann", importance=0.9)
     await desk.router.step()
     with redis.Redis.from_url(url_of(light_stack, "durable")) as bare:
-        bare.delete(*keys_of(agent_id), b"imem:notices-told")
+        bare.delete(*keys_of(agent_id), b"imem:notices-run")
 
     await desk.router.step()
 

@@ -115,7 +115,7 @@ async def test_many_who_push_at_once_write_each_item_once(desk: Desk) -> None:
 
 
 async def test_an_item_that_cannot_be_written_holds_nothing_up(desk: Desk) -> None:
-    """A core that conflicts with the one on file is rejected, with the field; the holder sees it and it is gone."""
+    """A core that conflicts with the recorded one is rejected, with the field; the holder sees it and it is gone."""
     await desk.record("ann", id="f-1", statement="As it was.")
     memory = await held(desk, await desk.begin())
     await memory.publish(desk.finding(id="f-1", statement="Otherwise."))

@@ -30,7 +30,7 @@ def candidate(**named: Any) -> Candidate:
         "agent_id": "bob-1",
         "owner": "bob",
         "agent_type": "valuation",
-        "told": {},
+        "notified": {},
         "pulled": {},
         "analysis_id": "a-1",
         "subject_id": "company:MU",
@@ -48,7 +48,7 @@ def test_weights_are_those_of_the_specification() -> None:
 def test_each_input_counts_with_its_weight() -> None:
     found = score(
         message(domain="memory margins", analysis_id="a-1", importance=0.4, tier=Tier.HIGH),
-        candidate(domains=frozenset({"memory margins"}), told={"ann": 8}, pulled={"ann": 4}),
+        candidate(domains=frozenset({"memory margins"}), notified={"ann": 8}, pulled={"ann": 4}),
     )
 
     assert found.parts == pytest.approx((1.0, 1.0, 0.5, 0.5, 0.5))
@@ -108,11 +108,11 @@ def test_a_challenge_is_urgent_for_both_sides_and_soon_for_the_others() -> None:
 
     assert score(opened, candidate()).tier is Tier.CRITICAL
     other = score(opened, candidate(agent_id="cyd-1", owner="cyd"))
-    assert (other.told, other.tier) == (True, Tier.HIGH)
+    assert (other.notified, other.tier) == (True, Tier.HIGH)
 
 
 def test_importance_above_08_reaches_everybody_it_bears_on() -> None:
-    elsewhere = candidate(analysis_id="a-2", told={"ann": 100})
+    elsewhere = candidate(analysis_id="a-2", notified={"ann": 100})
 
     def of(importance: float, **named: Any) -> RelevanceScore:
         return score(message(subject_id="company:MU", importance=importance, **named), elsewhere)
@@ -128,19 +128,21 @@ tiers = st.sampled_from(Tier)
 names = st.sampled_from(["a-1", "a-2", None])
 
 
-@given(importance=st.none() | fractions, tier=tiers, analysis=names, told=st.integers(0, 9), pulled=st.integers(0, 9))
+@given(
+    importance=st.none() | fractions, tier=tiers, analysis=names, notified=st.integers(0, 9), pulled=st.integers(0, 9)
+)
 def test_scores_are_fractions_and_system_critical_reaches_everybody(
-    importance: float | None, tier: Tier, analysis: str | None, told: int, pulled: int
+    importance: float | None, tier: Tier, analysis: str | None, notified: int, pulled: int
 ) -> None:
     found = score(
         message(importance=importance, tier=tier, analysis_id=analysis),
-        candidate(told={"ann": told}, pulled={"ann": pulled}),
+        candidate(notified={"ann": notified}, pulled={"ann": pulled}),
     )
 
     assert all(0.0 <= part <= 1.0 for part in found.parts)
     assert 0.0 <= found.total <= 1.0
     assert (found.why is NotifyReason.EVERYBODY) == (tier is Tier.SYSTEM_CRITICAL)
-    assert found.told == (found.why is not NotifyReason.BELOW)
+    assert found.notified == (found.why is not NotifyReason.BELOW)
 
 
 def test_a_row_of_the_journal_becomes_a_message() -> None:

@@ -78,7 +78,7 @@ def _stubs(session: driver.Session, now: datetime, until: float) -> Iterator[Che
         yield from missing
     else:
         named = f"; {references} subjects, agents and domains are known by name alone" if references else ""
-        yield fine(about, f"what is spoken of is on file{named}")
+        yield fine(about, f"what is referred to is recorded{named}")
 
 
 def _properties(session: driver.Session, until: float) -> Iterator[CheckResult]:

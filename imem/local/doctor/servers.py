@@ -247,7 +247,7 @@ def _curators(settings: Settings, about: str) -> Iterator[CheckResult]:
             f"{CREATE_CURATOR_ROLE} Or let the actor be an agent: IMEM_ROLE=agent.",
         )
         return
-    done = "what settles claims is stated under a role of its own"
+    done = "what settles claims is recorded under a role of its own"
     yield from _role(about, "curators", settings.postgres_curator_url, ("may_settle", "settle claims"), done)
 
 

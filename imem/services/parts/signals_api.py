@@ -98,9 +98,9 @@ class SignalsApi(ActorApi):
             SIGNAL_EVOLUTION.labels(event.type.value).inc()
         if history is not None:
             changes = [event.model_dump(mode="json") for event in events]
-            told = {"agent": signal.agent_name, "changes": changes, "context": memory_prompt(history)}
+            summary = {"agent": signal.agent_name, "changes": changes, "context": memory_prompt(history)}
             self._stores.signals.audit.write(
-                self._actor, signal.subject_id, {"event": "signal_recorded", "id": str(done.event_id), **told}
+                self._actor, signal.subject_id, {"event": "signal_recorded", "id": str(done.event_id), **summary}
             )
         return RecordedSignal(recorded, events)
 

@@ -25,7 +25,7 @@ LIKE = re.compile("free$|(one|free)_")
 
 READING = {
     "stand", "read", "look", "names", "get_snapshot", "get_copy", "get_call", "get_result", "keys_there",
-    "published", "known", "waiting", "told",
+    "published", "known", "waiting", "server_run",
     "get_entries", "poll_entry", "changes_versions", "changes_after",
 }  # fmt: skip
 

@@ -227,7 +227,7 @@ def test_what_ended_is_not_run_again_after_an_error(saver: ImemSaver) -> None:
 
 
 def test_going_back_in_time_and_branching_off(saver: ImemSaver) -> None:
-    """From any state on file, by hand, without an epoch."""
+    """From any recorded state, by hand, without an epoch."""
     where = config(thread())
     graph = graph_of(saver)
     graph.invoke({"log": ["in"]}, where)

@@ -221,7 +221,7 @@ async def test_a_batch_that_is_wrong_writes_nothing(
 
 
 async def test_a_caller_that_is_killed_leaves_the_batch_to_managers(world: World) -> None:
-    """The order is on file before the first is launched; who ordered it is not needed any more."""
+    """The order is recorded before the first is launched; who ordered it is not needed any more."""
     names = await paused(world, 6)
     order = asyncio.create_task(world.batches.resume_batch(stocks(names), 2, by=PERSON, deadline=soon(60_000)))
     while not await world.rows("SELECT FROM workflow.batch_member WHERE state = 'RUNNING'"):  # noqa: ASYNC110 - another task's transaction has no event
@@ -275,7 +275,7 @@ async def test_a_batch_of_pauses_does_not_wait_for_one_that_was_just_being_resum
 
 
 async def test_who_orders_a_batch_hears_of_it_however_long_it_takes(world: World) -> None:
-    """An agent does not come to a safe point within the time: the batch is on file, and is told of as that."""
+    """An agent does not come to a safe point within the time: the batch is recorded, and reported as that."""
     await world.begin("a-1")
 
     state = await world.batches.pause_batch(["company:MU"], "All.", by=PERSON, deadline=soon(500))

@@ -175,7 +175,7 @@ def test_timeouts_in_a_row_are_those_of_one_endpoint() -> None:
 async def test_a_process_that_dies_while_it_waits_does_not_make_its_successor_count_from_one(
     world: World, upstream: Upstream
 ) -> None:
-    """Attempts are on file before the wait begins."""
+    """Attempts are recorded before the wait begins."""
     upstream.answers += [Answer(429)] * 5
     await started(world)
     reached = asyncio.Event()

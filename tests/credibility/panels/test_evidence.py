@@ -90,7 +90,7 @@ async def test_nothing_known_later_changes_an_answer(world: World) -> None:
     await world.say(*week(4), corrected(said, day(40), probability=0.1))
     await world.settle()
     assert [await weights(world, known), await weights(world, recorded)] == before
-    # An agent whose claims of then are loaded now changes what could have been known, and not what was on file.
+    # An agent whose claims of then are loaded now changes what could have been known, and not what was recorded.
     await world.say(*(one for one in week(0, dora=0.95) if one["core"].get("agent") == "dora"))
     await world.settle()
     assert await weights(world, recorded) == before[1]

@@ -23,42 +23,6 @@ from imem.local.supervisor import LocalStack
 from tests.conftest import Stack, settings_for
 from tests.imem.local.programs import TOP, environment, identity_of, imem, nothing_left, shown, sure
 
-SERVERS = ("postgres", "neo4j", "valkey-working", "valkey-durable", "valkey-cache")
-WORKERS = ("applier", "celery", "beat")
-
-
-def test_the_life_of_a_detached_stack(home: Path) -> None:
-    """Up, a second up, status, doctor, logs, down and purge; test_crash.py kills one and starts it again."""
-    started = imem(home, "up", "--detach", "--json")
-    assert started.returncode == 0, started.stderr
-    children = json.loads(started.stdout)["children"]
-    assert [name for name in SERVERS if children[name]["state"] == "ready"] == list(SERVERS)
-    again = imem(home, "up")
-    assert (again.returncode, again.stdout) == (1, "")
-    assert again.stderr.strip() == (
-        f"A stack already runs on {home}. `imem status` shows it; another IMEM_HOME gives another stack."
-    )
-    seen = json.loads(imem(home, "status", "--json").stdout)
-    assert set(seen["children"]) == {*SERVERS, *WORKERS}
-    assert all(seen["children"][name]["memory_mb"] > 1 for name in SERVERS)
-    assert (seen["mode"], seen["away"], seen["behind_s"]) == ("normal", [], 0)
-    table = imem(home, "status").stdout
-    assert "neo4j" in table
-    assert table.endswith("Mode: normal.\n")
-    assert "# TYPE sync_notices_routed_total counter" in imem(home, "metrics").stdout
-    findings = json.loads(imem(home, "doctor", "--json").stdout)["findings"]
-    assert [one for one in findings if one["level"] != "fine" and one["about"] not in WORKERS] == []
-    assert json.loads(imem(home, "migrate", "--json").stdout) == {"applied": []}
-    assert "valkey" in imem(home, "logs", "valkey-cache").stdout.lower()
-
-    assert imem(home, "down").stdout == "Stopped.\n"
-    assert nothing_left(home)
-    deleted = json.loads(imem(home, "down", "--purge", "--yes", "--json").stdout)
-    assert deleted["stopped"] is False
-    assert str(home / "secrets.json") in deleted["deleted"]
-    assert not home.exists()
-    home.mkdir()
-
 
 def test_up_in_a_terminal_shows_a_table_and_ends_on_ctrl_c(home: Path, stack: Stack) -> None:
     """A live table with every server; Ctrl-C stops all of them and is no failure. Neo4j is one that runs already."""

@@ -32,6 +32,8 @@ from tests.conftest import settings_for
 from tests.imem.local.programs import begun, identity_of, imem, nothing_left, shown, supervised, sure, until
 
 SMALL = ["postgres", "valkey"]
+SERVERS = ("postgres", "neo4j", "valkey-working", "valkey-durable", "valkey-cache")
+WORKERS = ("applier", "celery", "beat")
 ROUNDS = 100 if os.environ.get("IMEM_CHAOS") else 12
 KILLS = 20 if os.environ.get("IMEM_CHAOS") else 1
 """How often the whole stack is killed, at a moment that is another one each time: each costs the start of Neo4j."""
@@ -153,8 +155,8 @@ def test_the_whole_of_imem_up_killed_at_any_moment_keeps_what_was_acknowledged(h
     """
     Every process gets SIGKILL together while agents record: servers, Neo4j, applier, Celery, beat and the supervisor.
 
-    The next ``imem up`` is killed while it starts over that. The one after it begins cleanly, each time: what was
-    acknowledged is on file, and comes into the graph.
+    The next ``imem up`` begins cleanly, even over one that was killed while it started over that: what was acknowledged
+    is recorded, and comes into the graph. It shows itself whole, stops and is purged.
     """
     moments, recorded = random.SystemRandom(), list[str]()
     for _ in range(KILLS):
@@ -165,16 +167,52 @@ def test_the_whole_of_imem_up_killed_at_any_moment_keeps_what_was_acknowledged(h
         asyncio.run(_killed_while_recording(settings, home, recorded, at_most_s))
         until(lambda: nothing_left(home), "all of it is gone")
         assert imem(home, "status").returncode == 1
-        _killed_while_starting(home, moments.uniform(0.0, STARTS_S))
+        if KILLS > 1:
+            _killed_while_starting(home, moments.uniform(0.0, STARTS_S))
     started = imem(home, "up", "--detach", "--json")
     assert started.returncode == 0, started.stderr
     try:
         settings = with_local_endpoints(settings_for(home, actor="steward", role="human_admin"))
         asyncio.run(_all_there(settings, recorded))
+        assert recorded
+        _shows_itself(home, started.stdout)
+        _ends(home)
     finally:
         imem(home, "down")
-    assert recorded
+
+
+def _shows_itself(home: Path, started: str) -> None:
+    """A second ``up`` is refused; ``status``, ``doctor``, ``metrics``, ``migrate`` and ``logs`` speak of all of it."""
+    children = json.loads(started)["children"]
+    assert [name for name in SERVERS if children[name]["state"] == "ready"] == list(SERVERS)
+    again = imem(home, "up")
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr.strip() == (
+        f"A stack already runs on {home}. `imem status` shows it; another IMEM_HOME gives another stack."
+    )
+    seen = json.loads(imem(home, "status", "--json").stdout)
+    assert set(seen["children"]) == {*SERVERS, *WORKERS}
+    assert all(seen["children"][name]["memory_mb"] > 1 for name in SERVERS)
+    assert (seen["mode"], seen["away"], seen["behind_s"]) == ("normal", [], 0)
+    table = imem(home, "status").stdout
+    assert "neo4j" in table
+    assert table.endswith("Mode: normal.\n")
+    assert "# TYPE sync_notices_routed_total counter" in imem(home, "metrics").stdout
+    findings = json.loads(imem(home, "doctor", "--json").stdout)["findings"]
+    assert [one for one in findings if one["level"] != "fine" and one["about"] not in WORKERS] == []
+    assert json.loads(imem(home, "migrate", "--json").stdout) == {"applied": []}
+    assert "valkey" in imem(home, "logs", "valkey-cache").stdout.lower()
+
+
+def _ends(home: Path) -> None:
+    """``down`` leaves no process, and with ``--purge`` no file."""
+    assert imem(home, "down").stdout == "Stopped.\n"
     assert nothing_left(home)
+    deleted = json.loads(imem(home, "down", "--purge", "--yes", "--json").stdout)
+    assert deleted["stopped"] is False
+    assert str(home / "secrets.json") in deleted["deleted"]
+    assert not home.exists()
+    home.mkdir()
 
 
 async def _killed_while_recording(settings: Settings, home: Path, recorded: list[str], at_most_s: float) -> None:

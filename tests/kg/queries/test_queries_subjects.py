@@ -134,7 +134,7 @@ def test_baselines_are_last_and_an_agent_that_is_described_later_comes_in_additi
 
 
 def test_history_on_the_recorded_clock_hides_what_was_recorded_later(driver: neo4j.Driver) -> None:
-    """An old fact imported later was not on file."""
+    """An old fact imported later was not recorded then."""
     story = Story().tell(Company(ticker="MU"))
     story.tell(analysis("imported", "06-01"), known=at("06-01"), recorded=at("06-20"))
     story.write(driver)

@@ -1,4 +1,4 @@
-"""Two lanes and one journal, played through: no actor is in two hands, nothing overtakes, nothing is left."""
+"""Two lanes and one journal, played through: no actor is in two lanes at once, nothing overtakes, nothing is left."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Play:
             done = [one.position for one in self.batch.pop(lane.name)]
             self.table.applied += done
             lane.done(done)
-            self.lanes.told(lane)
+            self.lanes.wake_other(lane)
         self.check()
 
     def check(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -10,12 +9,11 @@ import psycopg
 import structlog
 from prometheus_client import Gauge
 
-from imem.alerts.store import NewAlert, Severity, close_alerts, is_open, raise_once
+from imem.alerts.store import NewAlert, Severity, close_alerts, is_open, raise_alert, raise_once
 from imem.journal.audit import TRIED
 from imem.journal.deadline import Deadline
 from imem.journal.errors import StatementRejected
 from imem.journal.events.ids import id_of, new_id
-from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute
 
@@ -58,7 +56,6 @@ async def watch_access(database: Database, *, deadline: Deadline) -> dict[str, A
     """
     [denied] = await database.named("denials_of_hour", deadline=deadline)
     [waiting] = await database.named("settled_lag", deadline=deadline)
-    skipped = await database.named("status_skips_of_day", deadline=deadline)
     count, lag_s = denied["denials"], waiting["lag_s"]
     DENIED.set(count)
     LAG_S.set(lag_s)
@@ -68,21 +65,31 @@ async def watch_access(database: Database, *, deadline: Deadline) -> dict[str, A
     reason = f"{count} calls were denied within an hour, most of them by {denied['most']}."
     over = count > MOST_DENIALS
     await _update(database, id_of("denials"), DENIALS, reason if over else None, deadline)
-    await _update(database, id_of("pattern statuses"), SKIPS, _skips(skipped), deadline)
     reason = f"What was recorded {lag_s / 60:.0f} minutes ago is not scored yet: does a worker run?"
     await _update(database, id_of("scores late"), LATE, reason if lag_s > LATEST_S else None, deadline)
+    await _watch_statuses(database, deadline)
     return report
 
 
-def _skips(skipped: Sequence[Row]) -> str | None:
-    """Return what to say of the statuses that were reached past a step, or None."""
-    if not skipped:
-        return None
-    [last] = skipped
-    return (
-        f"{last['skips']} statuses of patterns were recorded within a day that no step leads to, "
-        f"last of {last['key']}: from {last['before']} to {last['value']}."
-    )
+async def _watch_statuses(database: Database, deadline: Deadline) -> None:
+    """Raise an alert for each newest status of a pattern that skips a step; a day after the last they are over."""
+    about = id_of("pattern statuses")
+    skipped = await database.named("status_skips_of_day", deadline=deadline)
+    async with database.transaction(deadline) as conn:
+        if not skipped:
+            if await is_open(conn, SKIPS, about):
+                await close_alerts(conn, about)
+            return
+        [last] = skipped
+        reason = (
+            f"{last['skips']} statuses of patterns were recorded within a day that no step leads to, "
+            f"last of {last['key']}: from {last['before']} to {last['after']}."
+        )
+        # Its id follows from the step: once a person has acknowledged it, it is not raised again.
+        alert_id = id_of("pattern status", last["key"], last["order_key"], last["before"])
+        alert = NewAlert(alert_id=alert_id, kind=SKIPS, severity=Severity.HIGH, about=about, payload={"reason": reason})
+        if await raise_alert(conn, alert):
+            log.warning("alert.raised", kind=SKIPS, reason=reason)
 
 
 async def _audit_fails(database: Database, deadline: Deadline) -> bool:

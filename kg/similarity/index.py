@@ -127,12 +127,14 @@ class _Page:
         due: the due rows that are done with them; what is recorded of one afterwards has a row of its own.
         made: vectors made for them.
         near: the nearest of each by text.
+        later: whether it is of an import, which can wait.
     """
 
     keys: Sequence[str]
     due: Sequence[DueRow]
     made: int
     near: Distances
+    later: bool
 
 
 @asynccontextmanager
@@ -198,27 +200,40 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
         await throttle.pause_before_import(database)
         total += UpdateReport(vectors=await embed_missing(database, embedder, model, throttle=throttle))
         await index_vectors(database, model)
-    most = IMPORT_PAGE
-    page = await _next_page(database, embedder, model, most)
-    while page is not None and not throttle.over():
+    most, taken_s, page = IMPORT_PAGE, 0.0, None
+    while not throttle.over():
+        page = page or await _next_page(database, embedder, model, most)
+        if page is None:
+            return total
         begun = time.monotonic()
-        # The next page is prepared while this one is placed, which is Python for the most part.
-        placed, ahead = await asyncio.gather(
-            _place_page(database, model, page, known),
-            _next_page(database, embedder, model, most, behind=page),
-            return_exceptions=True,
-        )
-        if isinstance(placed, BaseException):
-            raise placed
-        if isinstance(ahead, BaseException):
-            raise ahead
-        total += placed
-        most = _next_most(most, time.monotonic() - begun)
-        # What was recorded meanwhile of this page's analyses is due again.
-        page = ahead or await _next_page(database, embedder, model, most)
+        if throttle.until.left_s() > taken_s:
+            # The next page is prepared while this one is placed, which is Python for the most part.
+            placed, ahead = await asyncio.gather(
+                _place_page(database, model, page, known),
+                _next_page(database, embedder, model, most, behind=page),
+                return_exceptions=True,
+            )
+            if isinstance(placed, BaseException):
+                raise placed
+            if isinstance(ahead, BaseException):
+                raise ahead
+        else:
+            placed, ahead = await _place_page(database, model, page, known), None
+        total += placed + UpdateReport(vectors=page.made)
+        taken_s = time.monotonic() - begun
+        most, page = _next_most(most, taken_s), ahead
         if page is not None:
             await throttle.pause(database)
-    return total + UpdateReport(more=page is not None)
+            if page.later and await _is_urgent(database):
+                # What is recorded today comes first; the vectors of this page stay.
+                total, page = total + UpdateReport(vectors=page.made), None
+    return total + UpdateReport(vectors=page.made if page else 0, more=True)
+
+
+async def _is_urgent(database: Database) -> bool:
+    """Return whether an analysis is due that is not an import's."""
+    async with database.transaction(store_deadline()) as conn:
+        return any(not one.later for one in await next_due(conn, QUEUE, ("Analysis",), 1))
 
 
 def _next_most(most: int, taken_s: float) -> int:
@@ -251,7 +266,8 @@ async def _next_page(
     async with database.transaction(store_deadline()) as conn:
         found = await next_due(conn, QUEUE, ("Analysis",), most * ROWS_OF_ONE + len(behind.due if behind else ()))
         some = list(dict.fromkeys(one.key for one in found if one.key not in taken))
-        keys = some[: most if found and found[0].later else PAGE]
+        later = bool(found) and found[0].later
+        keys = some[: most if later else PAGE]
         # An analysis has a row for each of its claims; those that an import recorded later are further back.
         due = await due_of(conn, QUEUE, "Analysis", keys)
     if not due:
@@ -259,7 +275,7 @@ async def _next_page(
     made = await embed(database, embedder, model, keys)
     await note_questions(database, keys)
     async with database.transaction(store_deadline()) as conn:
-        return _Page(keys, due, made, await nearest(conn, model.number, keys))
+        return _Page(keys, due, made, await nearest(conn, model.number, keys), later)
 
 
 async def _place_page(database: Database, model: EmbeddingModel, page: _Page, known: FeatureCache) -> UpdateReport:
@@ -278,7 +294,7 @@ async def _place_page(database: Database, model: EmbeddingModel, page: _Page, kn
         # Those that are due themselves change with each page of an import: their links follow with their own page.
         linked -= {one.key for one in await due_of(conn, QUEUE, "Analysis", sorted(linked))}
         await make_due(conn, GRAPH_QUEUE, "similar_to", linked)
-    return UpdateReport(len(page.keys), page.made, len(changed))
+    return UpdateReport(len(page.keys), 0, len(changed))
 
 
 async def note_questions(database: Database, keys: Sequence[str] | None = None) -> None:

@@ -120,7 +120,7 @@ DELETE FROM workflow.alert_over WHERE about IN (
 -- denials_of_hour --
 -- How many calls were denied within the last hour, and to whom the most.
 SELECT count(*)::integer AS denials, mode() WITHIN GROUP (ORDER BY actor_id) AS most FROM memory_access_audit
-WHERE NOT authorized AND timestamp > imem_now() - interval '1 hour'
+WHERE NOT authorized AND timestamp > (SELECT imem_now()) - interval '1 hour'
 
 -- status_skips_of_day --
 -- How many statuses were recorded of patterns within the last day that no step of their lifecycle leads to, and the last of them. The
@@ -133,14 +133,25 @@ WITH lifecycle (before, after) AS (VALUES
     ('probationary', 'statistically_validated'), ('probationary', 'human_approved'), ('probationary', 'active'),
     ('probationary', 'rejected_probation'), ('deprecated', 'active_from_archive'), ('active_from_archive', 'active'),
     ('active_from_archive', 'deprecated')),
-skipped AS (
-    SELECT s.key, s.value, s.recorded_at, p.value AS before
-    FROM pattern_value AS s
+recent AS (
+    -- Of an import of very many the newest.
+    SELECT key, order_key, value, recorded_at FROM pattern_value
+    WHERE grp = 'status' AND recorded_at > (SELECT imem_now()) - interval '1 day' ORDER BY recorded_at DESC LIMIT 10000),
+steps AS (
+    -- A status that belongs between two others makes two steps.
+    SELECT r.key, r.order_key, p.value AS before, r.value AS after, r.recorded_at FROM recent AS r
     CROSS JOIN LATERAL (
-        SELECT b.value FROM pattern_value AS b
-        WHERE b.key = s.key AND b.grp = 'status' AND b.order_key < s.order_key
+        SELECT b.value FROM pattern_value AS b WHERE b.key = r.key AND b.grp = 'status' AND b.order_key < r.order_key
         ORDER BY b.order_key DESC LIMIT 1) AS p
-    WHERE s.grp = 'status' AND s.recorded_at > imem_now() - interval '1 day' AND s.value <> p.value
-      AND (s.value <> 'rejected_human_override' OR p.value LIKE 'rejected_%%')
-      AND NOT EXISTS (SELECT FROM lifecycle AS l WHERE l.before = p.value AND l.after = s.value))
-SELECT count(*) OVER ()::integer AS skips, key, before, value FROM skipped ORDER BY recorded_at DESC, key LIMIT 1
+    UNION
+    SELECT r.key, n.order_key, r.value, n.value, r.recorded_at FROM recent AS r
+    CROSS JOIN LATERAL (
+        SELECT a.order_key, a.value FROM pattern_value AS a WHERE a.key = r.key AND a.grp = 'status' AND a.order_key > r.order_key
+        ORDER BY a.order_key LIMIT 1) AS n),
+skipped AS (
+    SELECT key, order_key, before, after, max(recorded_at) AS recorded_at FROM steps AS s
+    WHERE before <> after AND (after <> 'rejected_human_override' OR before LIKE 'rejected_%%')
+      AND NOT EXISTS (SELECT FROM lifecycle AS l WHERE l.before = s.before AND l.after = s.after)
+    GROUP BY key, order_key, before, after)
+SELECT count(*) OVER ()::integer AS skips, key, order_key, before, after FROM skipped
+ORDER BY recorded_at DESC, key DESC, order_key DESC LIMIT 1

@@ -113,12 +113,22 @@ async def test_a_status_of_a_pattern_past_a_step_raises_an_alert(desk: Desk) -> 
     await say(*brought, *reversed(told), facts.pattern_status("p", 9, "rejected_human_override"))
     await watched(desk)
     assert await raised(desk) == []
-    await say(facts.pattern_status("q", 1, "candidate"), facts.pattern_status("p", 10, "active"))
+    await say(facts.pattern_status("q", 1, "candidate"))
+    await say(facts.pattern_status("p", 10, "active"))
     await watched(desk)
     reason = (
         "2 statuses of patterns were recorded within a day that no step leads to, last of p: "
         "from rejected_human_override to active."
     )
+    assert await raised(desk) == [(SKIPS, reason)]
+    async with desk.pipelines.transaction(NEVER) as conn:
+        assert await close_alerts(conn, id_of("pattern statuses")) == 1
+    await watched(desk)
+    assert await raised(desk) == [], "nobody is told twice of what was acknowledged"
+    # What is told afterwards of before makes a skip of what was none.
+    await say(facts.pattern_status("q", 0.5, "deprecated"))
+    await watched(desk)
+    reason = reason.replace("p: from rejected_human_override to active", "q: from deprecated to candidate")
     assert await raised(desk) == [(SKIPS, reason)]
     async with desk.after(24 * 60 + 1) as later:
         await watch_access(later, deadline=NEVER)

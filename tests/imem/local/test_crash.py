@@ -155,8 +155,8 @@ def test_the_whole_of_imem_up_killed_at_any_moment_keeps_what_was_acknowledged(h
     """
     Every process gets SIGKILL together while agents record: servers, Neo4j, applier, Celery, beat and the supervisor.
 
-    The next ``imem up`` begins cleanly, even over one that was killed while it started over that: what was acknowledged
-    is recorded, and comes into the graph. It shows itself whole, stops and is purged.
+    The next ``imem up`` begins cleanly: what was acknowledged is recorded, and comes into the graph. It shows itself
+    whole, stops and is purged. In ``make chaos``, one that is killed while it starts comes between the two.
     """
     moments, recorded = random.SystemRandom(), list[str]()
     for _ in range(KILLS):

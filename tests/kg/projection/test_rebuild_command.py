@@ -88,7 +88,7 @@ async def loaded(stores: Stores, analyses: int) -> None:
 @pytest.mark.spec("GR-6")
 @pytest.mark.parametrize("killed_first", [False, pytest.param(True, marks=pytest.mark.chaos)])
 async def test_the_new_graph_takes_over(local: Settings, stores: Stores, *, killed_first: bool) -> None:
-    """It is compared, the folders are exchanged, and the applier goes on; a run that was killed is resumed."""
+    """It is compared, the folders are exchanged, and the applier goes on; in ``make chaos`` after a killed run too."""
     await loaded(stores, 60)
     applier = Applier(stores.database, stores.graph, Silent())
     await drain(applier)

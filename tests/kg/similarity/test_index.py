@@ -310,6 +310,38 @@ async def test_what_is_said_of_an_analysis_while_it_is_compared_counts_in_the_sa
     assert agree(await house.lists(), await exact(house)) == 1
 
 
+async def test_what_is_recorded_today_while_an_import_is_compared_comes_next(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the page that was prepared meanwhile, the vectors of which count all the same."""
+    placed: list[list[str]] = []
+
+    async def noting(conn: Any, build: Any, keys: Sequence[str], *given: Any) -> set[str]:
+        placed.append(list(keys))
+        if len(placed) == 1:
+            today = analysis("today", "company:T", "near oil 3")
+            del today["known_at"]
+            await house.say(today, actor=Actor("ann", Role.KNOWLEDGE_BASE_AGENT))
+        return await place(conn, build, keys, *given)
+
+    monkeypatch.setattr(index, "place", noting)
+    monkeypatch.setattr(index, "DUE_ROWS", 4)
+    monkeypatch.setattr(index, "IMPORT_PAGE", 10)
+    await house.say(*(analysis(f"a{nth:02}", f"company:C{nth}", f"near oil {nth}", day(nth)) for nth in range(30)))
+    done = await house.update()
+    assert placed[1][0] == "today"
+    assert sorted(key for keys in placed for key in keys) == [*(f"a{nth:02}" for nth in range(30)), "today"]
+    assert (done.analyses, done.vectors, done.more) == (31, 31, False)
+
+
+async def test_a_run_whose_time_is_over_makes_nothing(house: House) -> None:
+    await house.say(*crowd(10))
+    done = await update(house.pipelines, house.embedder, until=Deadline.after_ms(0), loading=0.0)
+    assert (done.analyses, done.vectors, done.more) == (0, 0, True)
+    assert isinstance(house.embedder, Directions)
+    assert house.embedder.texts == []
+
+
 async def test_another_sector_makes_others_alike(house: House) -> None:
     """A company that is said to be in another sector is compared anew, on both sides; another name changes nothing."""
     await house.say(

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -36,6 +36,9 @@ from imem.kg.similarity.scoring import RULES, hash64, words_of
 from imem.kg.similarity.vectors import EmbeddingModel, embed, index_vectors, model_of, models, store_deadline
 
 log = structlog.get_logger()
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 PAGE: Final = 160
 """Most analyses in one transaction, which takes about a second under the lock on neighbours."""
@@ -127,14 +130,17 @@ class _Page:
         due: the due rows that are done with them; what is recorded of one afterwards has a row of its own.
         made: vectors made for them.
         near: the nearest of each by text.
-        later: whether it is of an import, which can wait.
     """
 
     keys: Sequence[str]
     due: Sequence[DueRow]
     made: int
     near: Distances
-    later: bool
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether none of its analyses was recorded today."""
+        return all(one.later for one in self.due)
 
 
 @asynccontextmanager
@@ -202,32 +208,37 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
         await index_vectors(database, model)
     most, taken_s, page = IMPORT_PAGE, 0.0, None
     while not throttle.over():
-        page = page or await _next_page(database, embedder, model, most)
         if page is None:
-            return total
+            page = await _next_page(database, embedder, model, most)
+            if page is None:
+                return total
+            total += UpdateReport(vectors=page.made)
         begun = time.monotonic()
+        placing = _place_page(database, model, page, known)
         if throttle.until.left_s() > taken_s:
             # The next page is prepared while this one is placed, which is Python for the most part.
-            placed, ahead = await asyncio.gather(
-                _place_page(database, model, page, known),
-                _next_page(database, embedder, model, most, behind=page),
-                return_exceptions=True,
-            )
-            if isinstance(placed, BaseException):
-                raise placed
-            if isinstance(ahead, BaseException):
-                raise ahead
+            placed, page = await _both(placing, _next_page(database, embedder, model, most, behind=page))
         else:
-            placed, ahead = await _place_page(database, model, page, known), None
-        total += placed + UpdateReport(vectors=page.made)
+            placed, page = await placing, None
+        total += placed
         taken_s = time.monotonic() - begun
-        most, page = _next_most(most, taken_s), ahead
+        most = _next_most(most, taken_s)
         if page is not None:
+            total += UpdateReport(vectors=page.made)
             await throttle.pause(database)
-            if page.later and await _is_urgent(database):
-                # What is recorded today comes first; the vectors of this page stay.
-                total, page = total + UpdateReport(vectors=page.made), None
-    return total + UpdateReport(vectors=page.made if page else 0, more=True)
+            if page.can_wait and await _is_urgent(database):
+                page = None  # It is prepared again behind what was recorded today; its vectors are stored.
+    return total + UpdateReport(more=True)
+
+
+async def _both(one: Awaitable[A], other: Awaitable[B]) -> tuple[A, B]:
+    """Return both results, or raise the first error once neither is under way."""
+    first, second = await asyncio.gather(one, other, return_exceptions=True)
+    if isinstance(first, BaseException):
+        raise first
+    if isinstance(second, BaseException):
+        raise second
+    return first, second
 
 
 async def _is_urgent(database: Database) -> bool:
@@ -266,8 +277,7 @@ async def _next_page(
     async with database.transaction(store_deadline()) as conn:
         found = await next_due(conn, QUEUE, ("Analysis",), most * ROWS_OF_ONE + len(behind.due if behind else ()))
         some = list(dict.fromkeys(one.key for one in found if one.key not in taken))
-        later = bool(found) and found[0].later
-        keys = some[: most if later else PAGE]
+        keys = some[: most if found and found[0].later else PAGE]
         # An analysis has a row for each of its claims; those that an import recorded later are further back.
         due = await due_of(conn, QUEUE, "Analysis", keys)
     if not due:
@@ -275,10 +285,11 @@ async def _next_page(
     made = await embed(database, embedder, model, keys)
     await note_questions(database, keys)
     async with database.transaction(store_deadline()) as conn:
-        return _Page(keys, due, made, await nearest(conn, model.number, keys), later)
+        return _Page(keys, due, made, await nearest(conn, model.number, keys))
 
 
 async def _place_page(database: Database, model: EmbeddingModel, page: _Page, known: FeatureCache) -> UpdateReport:
+    """Update the lists of a page's analyses in every live version, and delete its due rows."""
     # A due row means that a feature has changed. What is known of others may have, too: then they are due themselves.
     known.forget(page.keys)
     changed: set[str] = set()

@@ -192,7 +192,7 @@ async def _affected(conn: Connection, build: Build, offers: Offers, naming: Mapp
         other
         for key, offered in offers.items()
         for other, value in offered.items()
-        if value is not None and (other not in last or (-value, key) < last[other])
+        if value is not None and (other not in last or rank_of(Neighbour(value, key)) < last[other])
     }
 
 

@@ -112,23 +112,27 @@ def comparable(one: Features, other: Features) -> bool:
 
 
 def score(cosine: float, one: Features, other: Features) -> float:
-    """Return the similarity of the two, 0 to 1; see the table above. A feature counts where both state it."""
-    weights = WEIGHTS["text"]
-    total = weights * min(max(cosine, 0.0), 1.0)
-    if one.sector is not None and other.sector is not None:
-        weights += WEIGHTS["sector"]
-        total += WEIGHTS["sector"] * (one.sector == other.sector)
-    if one.size in _SIZES and other.size in _SIZES:
-        weights += WEIGHTS["size"]
-        total += WEIGHTS["size"] * (1.0 - abs(_SIZES[one.size] - _SIZES[other.size]) / 2.0)
-    if one.metrics and other.metrics:
-        weights += WEIGHTS["metrics"]
-        total += WEIGHTS["metrics"] * (len(one.metrics & other.metrics) / len(one.metrics | other.metrics))
-    if one.patterns and other.patterns:
-        weights += WEIGHTS["patterns"]
-        total += WEIGHTS["patterns"] * (len(one.patterns & other.patterns) / len(one.patterns | other.patterns))
+    """Return the similarity of the two, 0 to 1; see the table above."""
+    total, weights = WEIGHTS["text"] * min(max(cosine, 0.0), 1.0), WEIGHTS["text"]
+    for name, value in _common(one, other).items():
+        total += WEIGHTS[name] * value
+        weights += WEIGHTS[name]
     # Rounded, so that it is symmetric in spite of floating-point order.
     return round(min(total / weights, 1.0), 9)
+
+
+def _common(one: Features, other: Features) -> dict[str, float]:
+    """Return the similarity of each feature that both state, 0 to 1."""
+    found: dict[str, float] = {}
+    if one.sector is not None and other.sector is not None:
+        found["sector"] = float(one.sector == other.sector)
+    if one.size in _SIZES and other.size in _SIZES:
+        found["size"] = 1.0 - abs(_SIZES[one.size] - _SIZES[other.size]) / 2.0
+    if one.metrics and other.metrics:
+        found["metrics"] = len(one.metrics & other.metrics) / len(one.metrics | other.metrics)
+    if one.patterns and other.patterns:
+        found["patterns"] = len(one.patterns & other.patterns) / len(one.patterns | other.patterns)
+    return found
 
 
 def ranked(neighbours: Iterable[Neighbour], most: int = NEIGHBOURS) -> list[Neighbour]:

@@ -73,23 +73,15 @@ async def watch_access(database: Database, *, deadline: Deadline) -> dict[str, A
 
 async def _watch_statuses(database: Database, deadline: Deadline) -> None:
     """Raise an alert for each newest status of a pattern that skips a step; a day after the last they are over."""
-    about = id_of("pattern statuses")
-    skipped = await database.named("status_skips_of_day", deadline=deadline)
-    async with database.transaction(deadline) as conn:
-        if not skipped:
-            if await is_open(conn, SKIPS, about):
-                await close_alerts(conn, about)
-            return
-        [last] = skipped
+    reason = alert_id = None
+    for last in await database.named("status_skips_of_day", deadline=deadline):
         reason = (
             f"{last['skips']} statuses of patterns were recorded within a day that no step leads to, "
             f"last of {last['key']}: from {last['before']} to {last['after']}."
         )
         # Its id follows from the step: once a person has acknowledged it, it is not raised again.
         alert_id = id_of("pattern status", last["key"], last["order_key"], last["before"])
-        alert = NewAlert(alert_id=alert_id, kind=SKIPS, severity=Severity.HIGH, about=about, payload={"reason": reason})
-        if await raise_alert(conn, alert):
-            log.warning("alert.raised", kind=SKIPS, reason=reason)
+    await _update(database, id_of("pattern statuses"), SKIPS, reason, deadline, alert_id=alert_id)
 
 
 async def _audit_fails(database: Database, deadline: Deadline) -> bool:
@@ -106,14 +98,22 @@ async def _audit_fails(database: Database, deadline: Deadline) -> bool:
     return reason is not None
 
 
-async def _update(database: Database, about: UUID, kind: str, reason: str | None, deadline: Deadline) -> None:
-    """Raise the alert *about*, for *reason*, unless one of its kind is open; without a reason close it."""
+async def _update(
+    database: Database, about: UUID, kind: str, reason: str | None, deadline: Deadline, *, alert_id: UUID | None = None
+) -> None:
+    """
+    Raise the alert *about*, for *reason*; without a reason close it.
+
+    One with an *alert_id* is raised unless it was before, others unless one of their kind is open.
+    """
     async with database.transaction(deadline) as conn:
         if reason is not None:
             alert = NewAlert(
-                alert_id=new_id(), kind=kind, severity=Severity.HIGH, about=about, payload={"reason": reason}
-            )
-            if await raise_once(conn, alert):
+                alert_id=alert_id or new_id(), kind=kind, severity=Severity.HIGH, about=about,
+                payload={"reason": reason},
+            )  # fmt: skip
+            raised = await raise_once(conn, alert) if alert_id is None else await raise_alert(conn, alert)
+            if raised:
                 log.warning("alert.raised", kind=kind, reason=reason)
         elif await is_open(conn, kind, about):
             await close_alerts(conn, about)

@@ -124,7 +124,7 @@ WHERE NOT authorized AND timestamp > (SELECT imem_now()) - interval '1 hour'
 
 -- status_skips_of_day --
 -- How many statuses were recorded of patterns within the last day that no step of their lifecycle leads to, and the last of them. The
--- first status of a pattern is none: an institution brings the patterns that it has.
+-- first status of a pattern counts as none: patterns may be imported with any.
 WITH lifecycle (before, after) AS (VALUES
     ('candidate', 'statistically_validated'), ('candidate', 'probationary'), ('candidate', 'rejected_holdout'),
     ('candidate', 'rejected_blind'), ('candidate', 'rejected_statistical'), ('candidate', 'rejected_insufficient'),
@@ -134,7 +134,7 @@ WITH lifecycle (before, after) AS (VALUES
     ('probationary', 'rejected_probation'), ('deprecated', 'active_from_archive'), ('active_from_archive', 'active'),
     ('active_from_archive', 'deprecated')),
 recent AS (
-    -- Of an import of very many the newest.
+    -- Of an import that records more, the newest.
     SELECT key, order_key, value, recorded_at FROM pattern_value
     WHERE grp = 'status' AND recorded_at > (SELECT imem_now()) - interval '1 day' ORDER BY recorded_at DESC LIMIT 10000),
 steps AS (

@@ -99,7 +99,7 @@ async def test_scores_that_wait_raise_an_alert_until_they_are_there(desk: Desk) 
 
 
 async def test_a_status_of_a_pattern_past_a_step_raises_an_alert(desk: Desk) -> None:
-    """Neither does the status that a pattern is brought with, nor one step after the other, however they are told."""
+    """Its first status raises none, nor do steps of the lifecycle, in whichever order they are recorded."""
     curator = Gateway(desk.pipelines, Actor("librarian", Role.KNOWLEDGE_BASE_AGENT, may_import=True))
 
     async def say(*lines: facts.Line) -> None:
@@ -124,8 +124,8 @@ async def test_a_status_of_a_pattern_past_a_step_raises_an_alert(desk: Desk) -> 
     async with desk.pipelines.transaction(NEVER) as conn:
         assert await close_alerts(conn, id_of("pattern statuses")) == 1
     await watched(desk)
-    assert await raised(desk) == [], "nobody is told twice of what was acknowledged"
-    # What is told afterwards of before makes a skip of what was none.
+    assert await raised(desk) == [], "an acknowledged alert is not raised again"
+    # A backdated status changes from which one the next follows.
     await say(facts.pattern_status("q", 0.5, "deprecated"))
     await watched(desk)
     reason = reason.replace("p: from rejected_human_override to active", "q: from deprecated to candidate")

@@ -531,10 +531,10 @@ async def judge_decisions(
     found: dict[str, list[DecisionVerdict]] = {}
     for decision in decisions:
         wanted = verdicts(cited.get(decision, {}), marks, targets, stances.get(decision, []))
-        lacking = missing(wanted, recorded.get(decision, []))
-        if lacking:
-            found[decision] = lacking
-    entries = [_entry(decision, verdict) for decision, lacking in found.items() for verdict in lacking]
+        to_record = missing(wanted, recorded.get(decision, []))
+        if to_record:
+            found[decision] = to_record
+    entries = [_entry(decision, verdict) for decision, to_record in found.items() for verdict in to_record]
     if entries:
         await gateway.append_in(
             conn, entries, actor=ACTOR, action=Action.APPEND_CREDIBILITY, deadline=Deadline.after_ms(BATCH_BUDGET_MS)

@@ -142,7 +142,7 @@ class Pipeline(Generic[R]):
         report, failure = REPORT_OF_NOTHING, None
         try:
             report = await self.step(runtime, until)
-        except Exception as error:
+        except Exception as error:  # raised again: the report names it
             failure = f"{type(error).__name__}: {error}"
             raise
         finally:

@@ -120,7 +120,7 @@ class MemoryServer:
             text = await self._resource(params.uri)
         except ImemError as error:
             raise MCPError(INVALID_PARAMS, shortened(_sentence(error), MOST_CHARS)) from error
-        except Exception as error:
+        except Exception as error:  # whatever it is, the client gets an error of the protocol
             raise MCPError(INVALID_PARAMS, str(_unexpected(error))) from error
         return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, mime_type=MARKDOWN, text=text)])
 
@@ -153,7 +153,7 @@ def listed_tool(tool: Tool) -> ListedTool:
 
 def _failed(error: ImemError) -> CallToolResult:
     """Return *error* as a result: its kind, the argument that is wrong, and whether the same call may succeed later."""
-    content = {
+    details = {
         "error": type(error).__name__,
         "message": error.message,
         "mend": error.mend,
@@ -163,7 +163,7 @@ def _failed(error: ImemError) -> CallToolResult:
     text = f"{type(error).__name__}: {_sentence(error)}{' Try again later.' if error.retryable else ''}"
     return CallToolResult(
         content=[TextContent(text=shortened(text, MOST_CHARS - 100))],
-        structured_content=structured(content),
+        structured_content=structured(details),
         is_error=True,
     )
 

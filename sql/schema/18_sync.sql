@@ -63,8 +63,8 @@ CREATE TABLE workflow.notice_due (
 COMMENT ON TABLE workflow.notice_due IS 'Events whose recipients are still to be found; a row lives for a moment. Imports of history notify no agent.';
 
 CREATE TABLE workflow.inbox (
-    agent_id  text PRIMARY KEY REFERENCES workflow.agent_instance,
-    notified_seq  bigint NOT NULL DEFAULT 0
+    agent_id     text PRIMARY KEY REFERENCES workflow.agent_instance,
+    notified_seq bigint NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE workflow.inbox IS 'The number of the last update of each agent; its row lock assigns the numbers in the order of commits.';
 

@@ -67,7 +67,7 @@ async def test_a_clock_that_is_set_back_undoes_nothing(world: World) -> None:
     assert sorted(await world.alerts()) == ["ANALYSIS_PAUSED", "PAUSE_REMINDER", "PAUSE_WARNING"]
 
 
-async def test_what_nobody_resumes_expires_and_is_recorded(world: World) -> None:
+async def test_a_pause_that_is_not_resumed_expires_and_stays_recorded(world: World) -> None:
     """Day 30: the row goes, the history and the audit stay, and so do its checkpoints for another thirty days."""
     await world.paused("a-1")
     for days in (14.01, 29.9):

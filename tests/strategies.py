@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from datetime import UTC, datetime, timedelta, timezone
+from functools import cache
 from typing import Any
 
 from hypothesis import settings
@@ -71,6 +72,7 @@ def moments() -> st.SearchStrategy[str]:
     )
 
 
+@cache
 def json_objects() -> st.SearchStrategy[Values]:
     """Draw small JSON objects."""
     scalars = st.one_of(
@@ -86,6 +88,7 @@ def json_objects() -> st.SearchStrategy[Values]:
     return st.dictionaries(texts(20), nested, max_size=4)
 
 
+@cache
 def values_of(type_: PropertyType) -> st.SearchStrategy[Any]:
     """Draw values of a property as a line states them."""
     schema = type_.schema

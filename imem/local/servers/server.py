@@ -10,9 +10,8 @@ from pathlib import Path
 
 from imem.journal.errors import StackError
 from imem.local.folders import Folders, Secrets, disk_full, is_full
-from imem.local.process import Command
+from imem.local.process import LOOPBACK, Command
 
-LOOPBACK = "127.0.0.1"
 Note = Callable[[str], None]
 """
 Told in a few words what a server is doing, for the status table.

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from imem.journal.errors import StackError
 from imem.local.folders import Folders, Secrets, make_private, write_private
-from imem.local.process import Command
-from imem.local.servers.server import LOOPBACK, Note, Server, wrong_password
+from imem.local.process import LOOPBACK, Command
+from imem.local.servers.server import Note, Server, wrong_password
 
 _TIMEOUT_S = 2.0
 

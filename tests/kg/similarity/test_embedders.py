@@ -95,6 +95,20 @@ async def test_an_encoder_that_cannot_be_fetched_is_away(tmp_path: Path) -> None
     assert "IMEM_EMBEDDING_LOCAL" in caught.value.mend
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_process_has_each_local_encoder_once(tmp_path: Path) -> None:
+    """However many memories it opens; a fork has its own, as a thread that uses the inherited one is not in it."""
+    settings = Settings.read({"IMEM_CACHE_DIR": str(tmp_path)})
+    one = embedder_of(settings)
+    assert embedder_of(settings) is one
+    assert embedder_of(settings.model_copy(update={"embedding_local": "universal-3"})) is not one
+    assert embedder_of(settings.model_copy(update={"cache_dir": tmp_path / "other"})) is not one
+    child = os.fork()
+    if not child:
+        os._exit(embedder_of(settings) is one)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 _WORDS = (
     "demand for memory chips is strong while the court postponed the hearing about the river and margins of " * 20
 ).split()

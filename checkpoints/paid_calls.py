@@ -79,7 +79,7 @@ def key_of(call: object) -> str:
     return PREFIX + checked_text("key", call, LONGEST_CALL)
 
 
-def kept(key: str, answer: object, owner: CallOwner) -> StoredAnswer:
+def stored_answer(key: str, answer: object, owner: CallOwner) -> StoredAnswer:
     """
     Return *answer*, a text, bytes or a JSON value, as it is stored under *key*.
 
@@ -234,7 +234,7 @@ class PaidCalls:
             if answer is None and durable is not None:
                 answer = await self._durably(durable, key, deadline)
             if answer is None:
-                answer = kept(key, await make(), self.owner)
+                answer = stored_answer(key, await make(), self.owner)
             self._paid[key] = answer
             # Paid for: stored even when the caller is cancelled now.
             await asyncio.shield(asyncio.ensure_future(self._keep(memory, key, answer, durable, deadline)))

@@ -24,7 +24,7 @@ import structlog
 from imem.jobs.leadership import together
 from imem.jobs.lease import LeaderLease
 from imem.jobs.pipeline import Daily, Every, Pipeline, Quarterly
-from imem.jobs.reports import kept_reports
+from imem.jobs.reports import stored_reports
 from imem.jobs.runtime import Runtime, slot
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
@@ -141,7 +141,7 @@ async def is_missed(database: Database, name: str, cadence: Daily | Quarterly) -
     [row] = await database.named("database_now", {}, deadline=deadline)
     now: datetime = row["now"].astimezone(UTC)
     due = cadence.latest_before(now - timedelta(seconds=LATE_S))
-    newest = next(iter(await kept_reports(database, name, deadline=deadline)), None)
+    newest = next(iter(await stored_reports(database, name, deadline=deadline)), None)
     if newest is None or newest.started_at < due - CLOCKS:
         return True
     return newest.error is not None or bool(newest.report.get("more"))

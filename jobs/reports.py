@@ -21,7 +21,7 @@ BUDGET_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class KeptReport:
+class StoredReport:
     """
     What a run of a pipeline did.
 
@@ -70,7 +70,7 @@ async def keep_report(
         log.info("pipeline.report_lost", pipeline=pipeline, reason=str(failed))
 
 
-async def kept_reports(database: Database, pipeline: str | None, *, deadline: Deadline) -> list[KeptReport]:
+async def stored_reports(database: Database, pipeline: str | None, *, deadline: Deadline) -> list[StoredReport]:
     """
     Return the newest report of each pipeline, or all that are kept of one, newest first.
 
@@ -79,7 +79,7 @@ async def kept_reports(database: Database, pipeline: str | None, *, deadline: De
     """
     found = await database.named("pipeline_reports", {"pipeline": pipeline}, deadline=deadline)
     return [
-        KeptReport(
+        StoredReport(
             row["pipeline"],
             row["started_at"].astimezone(UTC),
             row["finished_at"].astimezone(UTC),

@@ -12,7 +12,7 @@ from imem.terminal.command import Json, print_answer, run
 
 if TYPE_CHECKING:
     from imem.jobs.pipeline import Cadence
-    from imem.jobs.reports import KeptReport
+    from imem.jobs.reports import StoredReport
     from imem.services.stores import Stores
 
 BUDGET_MS = 5000
@@ -33,8 +33,8 @@ def jobs(
     print_answer(value, lambda: _lines(schedules, reports), as_json=as_json)
 
 
-async def _read(stores: Stores, name: str | None) -> tuple[dict[str, str], list[KeptReport]]:
-    from imem.jobs.reports import kept_reports  # noqa: PLC0415 - a command imports what it needs
+async def _read(stores: Stores, name: str | None) -> tuple[dict[str, str], list[StoredReport]]:
+    from imem.jobs.reports import stored_reports  # noqa: PLC0415 - a command imports what it needs
     from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
     from imem.workers.pipelines import PIPELINES  # noqa: PLC0415 - as above
@@ -46,7 +46,7 @@ async def _read(stores: Stores, name: str | None) -> tuple[dict[str, str], list[
     reports = await stores.gateway.authorize_and_execute(
         Resource(ResourceType.GRAPH, "reports of pipelines"),
         Action.READ,
-        lambda: kept_reports(stores.database, name, deadline=deadline),
+        lambda: stored_reports(stores.database, name, deadline=deadline),
         deadline=deadline,
     )
     return schedules if name is None else {name: schedules[name]}, reports
@@ -61,8 +61,8 @@ def _schedule(cadence: Cadence) -> str:
     return f"{days} at {cadence.hour:02}:{cadence.minute:02} UTC"
 
 
-def _lines(schedules: Mapping[str, str], reports: Sequence[KeptReport]) -> Iterator[str]:
-    by_name: dict[str, list[KeptReport]] = {}
+def _lines(schedules: Mapping[str, str], reports: Sequence[StoredReport]) -> Iterator[str]:
+    by_name: dict[str, list[StoredReport]] = {}
     for one in reports:
         by_name.setdefault(one.pipeline, []).append(one)
     for name, schedule in schedules.items():
@@ -74,7 +74,7 @@ def _lines(schedules: Mapping[str, str], reports: Sequence[KeptReport]) -> Itera
             yield "  no report yet"
 
 
-def _text(one: KeptReport) -> str:
+def _text(one: StoredReport) -> str:
     if one.error is not None:
         return shown(one.error)
     said = [

@@ -196,7 +196,7 @@ def status(*, as_json: Json = False) -> None:
     settings = Settings.read()
     now, health = state.running(Folders(settings.home)), None
     if now is not None:
-        now = status_view.as_seen(now)
+        now = status_view.with_ended_children(now)
         health = asyncio.run(_health(settings)) if now.ready else None
     _print_state(now, health, as_json=as_json)
     if now is None:

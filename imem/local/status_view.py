@@ -42,7 +42,7 @@ def _resident(process: psutil.Process) -> int:
     return 0
 
 
-def as_seen(state: StackState) -> StackState:
+def with_ended_children(state: StackState) -> StackState:
     """Return *state* with children that have died meanwhile marked ``gone``."""
     for name, child in state.children.items():
         if child.pid is not None and child.start_time is not None:

@@ -54,7 +54,7 @@ def failure(subject: str = "company:NW", alert_id: UUID | None = None, **more: A
 
 
 @dataclass
-class Desk:
+class AlertHarness:
     """
     A journal with alerts.
 
@@ -105,9 +105,9 @@ class Desk:
 
 
 @pytest_asyncio.fixture
-async def desk(light_stack: Any, light_template: str) -> AsyncIterator[Desk]:
+async def harness(light_stack: Any, light_template: str) -> AsyncIterator[AlertHarness]:
     with cloned(light_stack.settings, light_template) as (url, admin_url):
         database, pipelines = Database(url, size=8), Database(as_pipelines(light_stack.settings, url), size=2)
-        yield Desk(url, admin_url, database, pipelines, Alerts(database))
+        yield AlertHarness(url, admin_url, database, pipelines, Alerts(database))
         await database.close()
         await pipelines.close()

@@ -26,7 +26,7 @@ from imem.workers.celery_app import make_app
 from imem.workers.pipelines import PIPELINES
 from tests.servers import in_database
 
-from .conftest import NEVER, Desk
+from .conftest import NEVER, AlertHarness
 
 FILLING = 32 << 20
 """Bytes beside which what a connection needs counts for nothing."""
@@ -81,8 +81,8 @@ async def durable(light_stack: Any) -> AsyncIterator[Filled]:
             client.delete("filling")
 
 
-async def _open(desk: Desk) -> list[tuple[str, str]]:
-    rows = await desk.rows("SELECT kind, severity FROM workflow.alert WHERE closed_at IS NULL ORDER BY raised_at")
+async def _open(harness: AlertHarness) -> list[tuple[str, str]]:
+    rows = await harness.rows("SELECT kind, severity FROM workflow.alert WHERE closed_at IS NULL ORDER BY raised_at")
     return [(row["kind"], row["severity"]) for row in rows]
 
 
@@ -90,34 +90,34 @@ HIGH, FULL = ("VALKEY_MEMORY_HIGH", "HIGH"), ("VALKEY_MEMORY_FULL", "CRITICAL")
 
 
 async def test_people_are_told_once_before_it_is_full_and_once_when_it_is(
-    light_stack: Any, desk: Desk, durable: Filled
+    light_stack: Any, harness: AlertHarness, durable: Filled
 ) -> None:
     """One alert a level however often it is looked at, and by two processes at once; over when it has fallen below."""
     urls = urls_of(light_stack.settings)
     found = []
     for share in (0.5, 0.83, 0.83, 0.995, 0.995, 0.97, 0.83, 0.78, 0.5):
         durable.up_to(share)
-        await asyncio.gather(*(watch_memory(desk.database, urls, deadline=NEVER) for _ in range(2)))
-        found.append(await _open(desk))
+        await asyncio.gather(*(watch_memory(harness.database, urls, deadline=NEVER) for _ in range(2)))
+        found.append(await _open(harness))
     assert found == [[], [HIGH], [HIGH], [HIGH, FULL], [HIGH, FULL], [HIGH, FULL], [HIGH], [HIGH], []]
-    reasons = await desk.rows("SELECT payload ->> 'reason' AS reason FROM workflow.alert")
+    reasons = await harness.rows("SELECT payload ->> 'reason' AS reason FROM workflow.alert")
     assert all("The durable Valkey holds" in row["reason"] for row in reasons)
 
 
-async def test_a_valkey_that_is_away_raises_no_alert_about_memory(light_stack: Any, desk: Desk) -> None:
+async def test_a_valkey_that_is_away_raises_no_alert_about_memory(light_stack: Any, harness: AlertHarness) -> None:
     """The others are looked at all the same."""
     urls = {**urls_of(light_stack.settings), "working": "redis://127.0.0.1:1"}
-    assert set(await watch_memory(desk.database, urls, deadline=NEVER)) == {"durable", "cache"}
-    assert await _open(desk) == []
+    assert set(await watch_memory(harness.database, urls, deadline=NEVER)) == {"durable", "cache"}
+    assert await _open(harness) == []
 
 
 async def test_a_full_valkey_is_no_normal_mode_and_broken_for_the_doctor(
-    light_stack: Any, desk: Desk, durable: Filled
+    light_stack: Any, harness: AlertHarness, durable: Filled
 ) -> None:
     """It answers, and takes nothing: writes are degraded, and the finding says what to do."""
     settings = light_stack.settings.model_copy(
         update={
-            **in_database(light_stack.settings, desk.url),
+            **in_database(light_stack.settings, harness.url),
             "neo4j_url": "bolt://127.0.0.1:1",
             "neo4j_password": None,
         }

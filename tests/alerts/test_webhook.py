@@ -39,7 +39,7 @@ from imem.journal.errors import BadInput, SettingsError
 from imem.journal.settings import Settings
 from tests.http_server import Answer, Asked, serving
 
-from .conftest import NEVER, Collecting, Desk, failure
+from .conftest import NEVER, AlertHarness, Collecting, failure
 from .killed import SECRET
 
 TOKEN = "t0ken-in-the-path"  # noqa: S105
@@ -52,7 +52,7 @@ def soon() -> Deadline:
     return Deadline.after_ms(TIMEOUT_MS)
 
 
-async def test_the_request_is_signed(desk: Desk) -> None:
+async def test_the_request_is_signed(harness: AlertHarness) -> None:
     """Computed here from the specification alone, over the very bytes that arrived."""
     with serving() as server:
         notifier = WebhookNotifier(f"{server.url}/{TOKEN}", SECRET, ManualClock(AT))
@@ -69,7 +69,7 @@ async def test_the_request_is_signed(desk: Desk) -> None:
         "type": "alert.raised", "timestamp": "2026-03-01T12:00:00+00:00", "data": {"alert_id": "x", "reason": "ü"},
     }  # fmt: skip
     assert verify(SECRET, asked.headers, asked.body, clock=ManualClock(AT))
-    assert await desk.one("SELECT count(*) FROM workflow.alert_send") == 0
+    assert await harness.one("SELECT count(*) FROM workflow.alert_send") == 0
 
 
 def test_a_secret_as_the_specification_writes_it() -> None:
@@ -169,81 +169,81 @@ async def test_nobody_there() -> None:
 
 
 async def test_a_silent_receiver_does_not_keep_others_from_being_told(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    harness: AlertHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eight messages that nobody takes wait beside each other, not one after the other."""
     monkeypatch.setattr(sending, "SEND_BUDGET_MS", 1000)
-    await desk.say(*(failure(f"company:{number}") for number in range(8)))
+    await harness.say(*(failure(f"company:{number}") for number in range(8)))
     collecting = Collecting()
     with serving(lambda _: Answer(silent=True)) as server:
         began = time.monotonic()
         channels: dict[str, Any] = {"webhook": WebhookNotifier(server.url, SECRET), "other": collecting}
-        done = await send_due(desk.database, channels, until=NEVER)
+        done = await send_due(harness.database, channels, until=NEVER)
         assert time.monotonic() - began < 4
     assert (done.taken, done.put_off) == (8, 8)
     assert len(server.asked) == 8
     assert len(collecting.got) == 8
 
 
-async def test_it_arrives_in_the_end_and_is_the_same(desk: Desk) -> None:
+async def test_it_arrives_in_the_end_and_is_the_same(harness: AlertHarness) -> None:
     """Refused, busy, hung up on, then taken: one id, the same bytes, each attempt with its own time."""
     answers = [Answer(500), Answer(429, headers={"retry-after": "120"}), Answer(cut=True, status=500), Answer(200)]
 
     def answer(_: Asked) -> Answer:
         return answers.pop(0)
 
-    await desk.say(failure(kind="DAY_3"))
+    await harness.say(failure(kind="DAY_3"))
     with serving(answer) as server:
         channels = {"webhook": WebhookNotifier(server.url, SECRET)}
         for minutes in (0.1, 0.2, 0.5, 1.5, 3.0, 6.0, 9.0):
-            await desk.send(channels, minutes)
+            await harness.send(channels, minutes)
 
     assert len(server.asked) == 4
     assert len({asked.headers["webhook-id"] for asked in server.asked}) == 1
     assert len({asked.body for asked in server.asked}) == 1
     assert all(verify(SECRET, asked.headers, asked.body) for asked in server.asked)
-    assert await desk.one("SELECT state FROM workflow.alert_send") == "sent"
+    assert await harness.one("SELECT state FROM workflow.alert_send") == "sent"
 
 
 @pytest.mark.parametrize("kills", [26, pytest.param(1000, marks=pytest.mark.chaos)])
-async def test_killed_before_it_is_noted_it_is_sent_again_under_the_same_id(desk: Desk, kills: int) -> None:
+async def test_killed_before_it_is_noted_it_is_sent_again_under_the_same_id(harness: AlertHarness, kills: int) -> None:
     """Senders die one after the other, before they send or once the receiver has answered: one message, never lost."""
-    await desk.say(failure(kind="DAY_3"))
+    await harness.say(failure(kind="DAY_3"))
     environment = {**os.environ, "ALERT_KILLS": str(kills)}
     with serving() as server:
         program = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.alerts.killed", "send",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment,
         )  # fmt: skip
-        out, _ = await program.communicate(f"{desk.url}\n{server.url}/{TOKEN}\n".encode())
+        out, _ = await program.communicate(f"{harness.url}\n{server.url}/{TOKEN}\n".encode())
         assert (program.returncode, int(out)) == (0, kills)
         assert len(server.asked) == kills // 2
         channels = {"webhook": WebhookNotifier(server.url, SECRET)}
-        assert (await send_due(desk.database, channels, until=NEVER)).taken == 1
-        assert (await send_due(desk.database, channels, until=NEVER)).taken == 0
+        assert (await send_due(harness.database, channels, until=NEVER)).taken == 1
+        assert (await send_due(harness.database, channels, until=NEVER)).taken == 0
 
     assert len(server.asked) == kills // 2 + 1
     assert len({asked.headers["webhook-id"] for asked in server.asked}) == 1
     assert len({asked.body for asked in server.asked}) == 1
-    assert await desk.one("SELECT attempts FROM workflow.alert_send") == kills + 1
+    assert await harness.one("SELECT attempts FROM workflow.alert_send") == kills + 1
 
 
 @pytest.mark.parametrize("answer", [Answer(200), Answer(500), Answer(301, headers={"location": "/x"}), Answer(410)])
 async def test_neither_secret_nor_address_is_ever_shown(
-    desk: Desk, answer: Answer, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    harness: AlertHarness, answer: Answer, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not in logs of any level or library, not in rows, not in representations."""
-    await desk.say(failure())
+    await harness.say(failure())
     with (
         caplog.at_level(logging.DEBUG),
         structlog.testing.capture_logs() as events,
         serving(lambda _: answer) as server,
     ):
         notifier = WebhookNotifier(f"{server.url}/{TOKEN}", SECRET)
-        await send_due(desk.database, {"webhook": notifier, "log": LogNotifier()}, until=NEVER)
+        await send_due(harness.database, {"webhook": notifier, "log": LogNotifier()}, until=NEVER)
         port = server.url.rpartition(":")[2]
     out = capsys.readouterr()
-    rows = await desk.rows("SELECT s::text FROM workflow.alert_send AS s")
+    rows = await harness.rows("SELECT s::text FROM workflow.alert_send AS s")
     everything = "\n".join([caplog.text, str(events), out.out, out.err, str(rows), repr(notifier)])
     assert "alert.raised" in everything
     assert SECRET not in everything
@@ -251,10 +251,10 @@ async def test_neither_secret_nor_address_is_ever_shown(
     assert f":{port}" not in everything
 
 
-async def test_the_log_has_what_people_need(desk: Desk) -> None:
-    await desk.say(failure())
+async def test_the_log_has_what_people_need(harness: AlertHarness) -> None:
+    await harness.say(failure())
     with structlog.testing.capture_logs() as events:
-        await send_due(desk.database, {"log": LogNotifier()}, until=NEVER)
+        await send_due(harness.database, {"log": LogNotifier()}, until=NEVER)
     (event,) = [one for one in events if one["event"] == "alert.raised"]
     assert event["notice"]["payload"]["pending"] == ["three"]
     assert event["log_level"] == "warning"

@@ -24,17 +24,17 @@ from imem.workers.celery_app import make_app
 from tests.http_server import serving
 from tests.servers import in_database
 
-from .conftest import Desk, failure
+from .conftest import AlertHarness, failure
 from .killed import SECRET
 
 PROMISED_S = 30.0
 
 
-def settings_of(stack: Any, desk: Desk, home: Path, webhook: str) -> Settings:
+def settings_of(stack: Any, harness: AlertHarness, home: Path, webhook: str) -> Settings:
     given: Settings = stack.settings
     return given.model_copy(
         update={
-            "home": home, **in_database(given, desk.url), "neo4j_url": "bolt://127.0.0.1:1",
+            "home": home, **in_database(given, harness.url), "neo4j_url": "bolt://127.0.0.1:1",
             "webhook_url": SecretStr(webhook), "webhook_secret": SecretStr(SECRET),
         }
     )  # fmt: skip
@@ -69,15 +69,17 @@ async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subpro
 
 
 @pytest.mark.spec("CK-41")
-async def test_an_alert_of_a_failure_leaves_within_half_a_minute(desk: Desk, light_stack: Any, home: Path) -> None:
+async def test_an_alert_of_a_failure_leaves_within_half_a_minute(
+    harness: AlertHarness, light_stack: Any, home: Path
+) -> None:
     """Raised beside running processes: it is there, signed, before the promised time is over."""
     with serving() as server:
-        settings = settings_of(light_stack, desk, home, f"{server.url}/t0ken")
+        settings = settings_of(light_stack, harness, home, f"{server.url}/t0ken")
         async with process("celery", settings), process("beat", settings):
             # The processes start meanwhile; what they find when they are up counts from here.
             await _beats(home)
             began = time.monotonic()
-            await desk.say(failure())
+            await harness.say(failure())
             assert await asyncio.to_thread(server.arrived.wait, 3 * PROMISED_S), (home / "celery.log").read_text()
             took = time.monotonic() - began
 

@@ -1,13 +1,13 @@
 """
-A memory of 150,000 analyses in minutes: a few thousand are stated, the rest are copies of them under other names.
+A memory of 150,000 analyses in minutes: a few thousand are recorded, the rest are copies of them under other names.
 
-What is stated goes the product's way as far as Postgres: the gateway appends it, the settle step scores it. Statements
-make the copies there (copies.sql). For the graph the product's own projection says what the events write; it becomes
-files for Neo4j's offline import, in which each line that speaks of an analysis stands once for each copy. The
+What is recorded goes the product's way as far as Postgres: the gateway appends it, the settle step scores it.
+Statements make the copies there (copies.sql). For the graph the product's own projection says what the events write; it
+becomes files for Neo4j's offline import, in which each line that speaks of an analysis stands once for each copy. The
 program's own migrations make the schema when the stack starts on it.
 
 Made up, since making them takes hours: vectors (a direction for each word; a copy lies half-way to another analysis)
-and stored neighbours (ten each, of other subjects). Track records are those of what was stated: a copy is settled on
+and stored neighbours (ten each, of other subjects). Track records are those of what was recorded: a copy is settled on
 the same day as its original, so that there would be no more steps. Of the copies there is no audit.
 """
 
@@ -60,7 +60,7 @@ from tests.bench.worlds import IMPORTER, all_done, state_patterns
 from tests.encoders import LOCAL
 
 COPIES: Final = 50
-"""How often what is stated is there in the end."""
+"""How often what is recorded is there in the end."""
 
 MARK: Final = "analysis-"
 """What the key of everything begins with that is copied: behind it stands the number of the copy."""
@@ -110,14 +110,14 @@ def seeded(settings: Settings, analyses: int, patterns: int) -> Iterator[Seeded]
             # Otherwise the server writes everything to its files every gigabyte.
             conn.execute("ALTER SYSTEM SET max_wal_size = '8GB'")
             conn.execute("SELECT pg_reload_conf()")
-        stated = asyncio.run(_stated(stack.settings, analyses // COPIES, patterns))
+        recorded = asyncio.run(_record(stack.settings, analyses // COPIES, patterns))
         lists = _lists(files / "similar.csv", analyses // COPIES)
         with ThreadPoolExecutor(2) as threads:
             work: list[Future[None]] = [
-                threads.submit(_journal, stack.settings, stated.most),
-                threads.submit(_derived, stack.settings, stated.most, lists),
+                threads.submit(_journal, stack.settings, recorded.most),
+                threads.submit(_derived, stack.settings, recorded.most, lists),
             ]
-            _imported(settings, [*_sheets(files, stated), f"--relationships=SIMILAR_TO={lists}"])
+            _imported(settings, [*_sheets(files, recorded), f"--relationships=SIMILAR_TO={lists}"])
             for one in work:
                 one.result()
         shutil.rmtree(files)
@@ -140,11 +140,11 @@ def _owner(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
         yield conn
 
 
-# What is stated
+# What is recorded
 
 
 @dataclass(slots=True)
-class Stated:
+class RecordedHistory:
     """
     What the graph is made of.
 
@@ -187,7 +187,7 @@ class Words:
         return self._known[word]
 
 
-async def _stated(settings: Settings, analyses: int, patterns: int) -> Stated:
+async def _record(settings: Settings, analyses: int, patterns: int) -> RecordedHistory:
     """State a history through the gateway, have it scored and compared, and return what the graph is made of."""
     database = Database(pipeline_url(settings), size=4)
     gateway = Gateway(database, IMPORTER)
@@ -228,8 +228,8 @@ async def _compared(settings: Settings, database: Database) -> None:
         await rows(opened, "begin_build", {"model": model.number, "rules": RULES, "state": "current"})
 
 
-async def _read(database: Database) -> Stated:
-    found = Stated()
+async def _read(database: Database) -> RecordedHistory:
+    found = RecordedHistory()
     given = {"upto": 2**62, "limit": AT_ONCE}
     while page := await database.named("events_after", {"after": found.most, **given}, deadline=NEVER):
         for row in page:
@@ -266,7 +266,7 @@ def _key(nth: int, copy: int) -> str:
 
 
 def _journal(settings: Settings, most: int) -> None:
-    """Make the copies of what was stated."""
+    """Make the copies of what was recorded."""
     with _owner(settings) as conn:
         _copied(conn, _JOURNAL, most)
 
@@ -317,10 +317,10 @@ class _Line:
         return text
 
 
-def _sheets(folder: Path, stated: Stated) -> Iterator[str]:
+def _sheets(folder: Path, recorded: RecordedHistory) -> Iterator[str]:
     """Write the files, and yield the arguments that name them."""
     sheets: dict[tuple[str, ...], list[tuple[tuple[str, ...], Row]]] = defaultdict(list)
-    for kind, nodes in _nodes(stated.projection).items():
+    for kind, nodes in _nodes(recorded.projection).items():
         info = KINDS[kind]
         for key, node in nodes.items():
             node.pop(info.key, None)
@@ -330,8 +330,8 @@ def _sheets(folder: Path, stated: Stated) -> Iterator[str]:
         head = f"{KINDS[labels[0]].key}:ID({labels[0]})"
         path = _sheet(folder / f"{'-'.join(labels)}.csv", [head], found)
         yield f"--nodes={':'.join(labels)}={path}"
-    yield f"--nodes=AppliedEvent={_applied(folder / 'applied.csv', stated)}"
-    for (type_, start, end), links in _links(stated).items():
+    yield f"--nodes=AppliedEvent={_applied(folder / 'applied.csv', recorded)}"
+    for (type_, start, end), links in _links(recorded).items():
         heads = [f":START_ID({start})", f":END_ID({end})"]
         yield f"--relationships={type_}={_sheet(folder / f'{type_}-{start}-{end}.csv', heads, links)}"
 
@@ -353,14 +353,14 @@ def _nodes(projection: Projection) -> dict[str, dict[str, Row]]:
     return found
 
 
-def _links(stated: Stated) -> dict[Shape, list[tuple[tuple[str, ...], Row]]]:
+def _links(recorded: RecordedHistory) -> dict[Shape, list[tuple[tuple[str, ...], Row]]]:
     """Return ends and properties of every link by its shape."""
     found: dict[Shape, list[tuple[tuple[str, ...], Row]]] = defaultdict(list)
-    for shape, links in stated.projection._by_shape().items():
+    for shape, links in recorded.projection._by_shape().items():
         for row in links:
             marks = {name: row[name] for name in ("order", "first_order", "position")}
             found[shape].append(((row["from"], row["to"]), _flat(row) | _clocks(row) | marks))
-    for row in stated.settled:
+    for row in recorded.settled:
         for score in row["scores"]:
             props = {name: value for name, value in score["props"].items() if value is not None}
             clocks = {name: Moment(score[name]) for name in ("known_at", "recorded_at") if score[name] is not None}
@@ -407,14 +407,14 @@ def _cell(value: Any) -> Any:
     return ";".join(value) if isinstance(value, list) else value
 
 
-def _applied(path: Path, stated: Stated) -> Path:
+def _applied(path: Path, recorded: RecordedHistory) -> Path:
     """Write that the graph holds every event."""
     with path.open("w", encoding="utf-8") as file:
         file.write("event_id:ID(AppliedEvent),position:long,applied_at:datetime\n")
-        for event_id, position, copied in stated.events:
+        for event_id, position, copied in recorded.events:
             file.write(f"{event_id},{position},2026-01-01T00:00:00Z\n")
             for copy in range(1, COPIES if copied else 1):
-                place = position + copy * stated.most
+                place = position + copy * recorded.most
                 file.write(f"{1 + copy:02x}{event_id[2:]},{place},2026-01-01T00:00:00Z\n")
     return path
 

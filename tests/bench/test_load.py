@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.bench.table import MB, Figure, Table
-from tests.imem.ingest.conftest import Desk, analysis, company, desk, finding, performed
+from tests.imem.ingest.conftest import LoadHarness, analysis, company, finding, harness, performed
 
-__all__ = ["desk"]
+__all__ = ["harness"]
 
 BAR_PER_S = 1000.0
 BAR_GROWTH = 1.2
@@ -39,11 +39,11 @@ def history(lines: int, start: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.bench
-def test_load(desk: Desk, table: Table) -> None:
+def test_load(harness: LoadHarness, table: Table) -> None:
     """At least 1,000 events a second become durable, and ten times the file takes at most a fifth more memory."""
-    small = desk.load_measured(desk.file("small.jsonl", history(LINES // 10, 10**6)))
-    large = desk.load_measured(desk.file("large.jsonl", history(LINES, 0)))
-    again = desk.load_measured(desk.folder / "large.jsonl")
+    small = harness.load_measured(harness.file("small.jsonl", history(LINES // 10, 10**6)))
+    large = harness.load_measured(harness.file("large.jsonl", history(LINES, 0)))
+    again = harness.load_measured(harness.folder / "large.jsonl")
     rate, growth = large.told["events_per_s"], large.peak_kib / small.peak_kib
     repeated = again.told["identical"] / again.told["seconds"]
 

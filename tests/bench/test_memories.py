@@ -42,10 +42,10 @@ from imem.recall.memories.store import EXACT
 from imem.recall.memories.upkeep import UpkeepRules, consolidate, maintain
 from tests.bench.table import Figure, Table, percentile
 from tests.encoders import LOCAL
-from tests.imem.memory.conftest import House, house
+from tests.imem.memory.conftest import MemoryHarness, harness
 from tests.servers import as_pipelines
 
-__all__ = ["house"]
+__all__ = ["harness"]
 
 DATA: Final = os.environ.get("IMEM_LOCOMO", "")
 BARS: Final = {10: 0.76, 20: 0.83}
@@ -78,9 +78,9 @@ def lines(name: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest_asyncio.fixture
-async def memory(house: House) -> AsyncIterator[Memory]:
+async def memory(harness: MemoryHarness) -> AsyncIterator[Memory]:
     """Remember every message, each conversation in a namespace, each session a conversation of it."""
-    async with Memory.open(house.of("kate", Role.HUMAN_ADMIN)) as opened:
+    async with Memory.open(harness.of("kate", Role.HUMAN_ADMIN)) as opened:
         for said in lines("messages.jsonl.gz"):
             caption = f" [image: {said['image_caption']}]" if said.get("image_caption") else ""
             await opened.remember(
@@ -95,7 +95,7 @@ async def memory(house: House) -> AsyncIterator[Memory]:
 
 
 @pytest.mark.skipif(not DATA, reason="IMEM_LOCOMO names no folder")
-async def test_evidence_is_found(memory: Memory, house: House, table: Table) -> None:
+async def test_evidence_is_found(memory: Memory, harness: MemoryHarness, table: Table) -> None:
     """Of each question the share of its evidence among the first ten and twenty; and the time of an answer."""
     found: dict[int, dict[str, list[float]]] = {most: defaultdict(list) for most in BARS}
     taken_ms, kept = [], []
@@ -114,7 +114,7 @@ async def test_evidence_is_found(memory: Memory, house: House, table: Table) -> 
             ids = {name for item in answer.items[:most] for name in item.metadata}
             if evidence:
                 shares[asked["conversation"]].append(len(ids & evidence) / len(evidence))
-    p95_ms, bare_ms = percentile(taken_ms, 0.95), percentile(await bare(house, kept), 0.95)
+    p95_ms, bare_ms = percentile(taken_ms, 0.95), percentile(await bare(harness, kept), 0.95)
     data = f"{sum(map(len, there.values())):,} messages"
     figures = []
     for most, shares in found.items():
@@ -139,16 +139,16 @@ def _split(names: list[str]) -> tuple[list[str], list[str]]:
     return names[:TUNED], names[TUNED:]
 
 
-async def bare(house: House, questions: list[tuple[str, str]]) -> list[float]:
+async def bare(harness: MemoryHarness, questions: list[tuple[str, str]]) -> list[float]:
     """Return how long encoding and statement take by themselves, over one connection, in milliseconds."""
-    assert house.settings.postgres_url is not None
+    assert harness.settings.postgres_url is not None
     given = {
         "model_id": LOCAL.model_id, "dimension": LOCAL.dimension, "memory_type": None, "agent_id": None,
         "conversation_id": None, "until": None, "candidates": CANDIDATES, "exact": EXACT,
         "items": None, "filter": None,
     }  # fmt: skip
     taken_ms = []
-    url = house.settings.postgres_url.get_secret_value()
+    url = harness.settings.postgres_url.get_secret_value()
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as conn:
         for space, question in [questions[0], *questions]:
             begun = time.perf_counter()
@@ -231,12 +231,12 @@ def seed(admin_url: str, topics: Topics, shares: Mapping[str, float], many: int,
 
 
 @pytest.mark.spec("RC-19")
-async def test_among_many(house: House, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_among_many(harness: MemoryHarness, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ten best are those of an exact search, in time, also where a filter leaves one of a hundred."""
     topics = Topics()
     monkeypatch.setattr("imem.services.embedders.embedder_of", lambda _: topics)
     begun = time.perf_counter()
-    seed(house.admin_url, topics, SPACES, MANY)
+    seed(harness.admin_url, topics, SPACES, MANY)
     made_s = time.perf_counter() - begun
     filters: dict[str, dict[str, Any]] = {
         "all": {},
@@ -246,7 +246,7 @@ async def test_among_many(house: House, table: Table, monkeypatch: pytest.Monkey
         "one type of 1 %": {"memory_type": "procedural"},
     }
     p95_ms, figures = {}, []
-    async with Memory.open(house.of("kate", Role.HUMAN_ADMIN)) as memory:
+    async with Memory.open(harness.of("kate", Role.HUMAN_ADMIN)) as memory:
 
         async def ask(number: int, **only: Any) -> tuple[float, set[UUID]]:
             begun = time.perf_counter()
@@ -297,15 +297,17 @@ FROM lately AS l
 """
 
 
-async def test_one_namespace_of_very_many(house: House, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_namespace_of_very_many(
+    harness: MemoryHarness, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To remember and to search beside a namespace of 3,000, in turns; and the day's upkeep of all of them."""
     topics = Topics()
     monkeypatch.setattr("imem.services.embedders.embedder_of", lambda _: topics)
-    seed(house.admin_url, topics, ONE, OF_ONE, timedelta(days=40))
+    seed(harness.admin_url, topics, ONE, OF_ONE, timedelta(days=40))
     sizes = {space: round(share * OF_ONE) for space, share in ONE.items()}
     remembered: dict[str, list[float]] = {space: [] for space in ONE}
     searched: dict[str, list[float]] = {space: [] for space in ONE}
-    async with Memory.open(house.of("kate", Role.HUMAN_ADMIN)) as memory:
+    async with Memory.open(harness.of("kate", Role.HUMAN_ADMIN)) as memory:
         for number in range(2 * QUERIES):
             for space in ONE:
                 topic = number * 37 % TOPICS
@@ -318,12 +320,12 @@ async def test_one_namespace_of_very_many(house: House, table: Table, monkeypatc
                 if number:
                     remembered[space].append((said - begun) * 1000)
                     searched[space].append((time.perf_counter() - said) * 1000)
-    with psycopg.connect(house.admin_url, autocommit=True) as conn:
+    with psycopg.connect(harness.admin_url, autocommit=True) as conn:
         conn.execute("UPDATE recall.memory_namespace SET consolidated_at = imem_now()")
         conn.execute(LATELY, {"new": NEW})
         conn.execute(COUNTED)
-    assert house.settings.postgres_url is not None
-    url = as_pipelines(house.settings, house.settings.postgres_url.get_secret_value())
+    assert harness.settings.postgres_url is not None
+    url = as_pipelines(harness.settings, harness.settings.postgres_url.get_secret_value())
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         upkeep = pool.submit(upkeep_of, url).result()
     assert upkeep.merged == NEW // 10

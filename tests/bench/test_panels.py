@@ -21,9 +21,9 @@ from imem.memory import Memory
 from tests.bench.table import Figure, Table, percentile
 from tests.bench.test_track_records import GENERATE, START
 from tests.credibility.conftest import HALFLIFE, World, finding, market, opened
-from tests.imem.memory.conftest import House, house
+from tests.imem.memory.conftest import MemoryHarness, harness
 
-__all__ = ["house"]
+__all__ = ["harness"]
 
 AGENTS, QUESTIONS, DAYS = 20, 5_000, 28
 READS, SUBJECTS = (5, 20) if os.environ.get("IMEM_BENCH_SCALE") == "tiny" else (50, 300)
@@ -42,13 +42,13 @@ NAMES = [f"agent-{number}" for number in range(1, AGENTS + 1)]
 
 
 @asynccontextmanager
-async def recorded(house: House) -> AsyncIterator[tuple[World, Memory]]:
+async def recorded(harness: MemoryHarness) -> AsyncIterator[tuple[World, Memory]]:
     """Open a memory with the records of all agents over all questions, whose answers were revised once."""
-    url = house.settings.postgres_url
+    url = harness.settings.postgres_url
     assert url is not None
     async with (
-        opened(house.settings, url.get_secret_value(), house.admin_url) as world,
-        Memory.open(house.of("kate", Role.HUMAN_ADMIN)) as memory,
+        opened(harness.settings, url.get_secret_value(), harness.admin_url) as world,
+        Memory.open(harness.of("kate", Role.HUMAN_ADMIN)) as memory,
     ):
         values = {"domains": 1, "days": DAYS * 24, "start": START, "agents": AGENTS, "questions": QUESTIONS}
         await world.pipelines.rows(GENERATE + " RETURNING 1", values, deadline=Deadline.never())
@@ -64,10 +64,10 @@ async def recorded(house: House) -> AsyncIterator[tuple[World, Memory]]:
 
 
 @pytest.mark.bench
-async def test_weights_of_many_days(house: House, table: Table) -> None:
+async def test_weights_of_many_days(harness: MemoryHarness, table: Table) -> None:
     """All agents as of 28 days over 5,000 questions in one call, beside a bare read of what they rest on."""
     taken_ms, bare_ms = [], []
-    async with recorded(house) as (_, memory):
+    async with recorded(harness) as (_, memory):
         moments = [START + timedelta(days=7 * day) for day in range(1, DAYS + 1)]
         for _ in range(READS):
             begun = time.perf_counter()
@@ -95,7 +95,7 @@ SAID = START + timedelta(days=420)
 
 
 @pytest.mark.bench
-async def test_panels_of_a_subject(house: House, table: Table) -> None:
+async def test_panels_of_a_subject(harness: MemoryHarness, table: Table) -> None:
     """Twenty agents' answers about a subject that nobody asked about before, beside the two statements alone."""
     lines = []
     for number in range(SUBJECTS):
@@ -109,7 +109,7 @@ async def test_panels_of_a_subject(house: House, table: Table) -> None:
             for place, name in enumerate(NAMES)
         ]  # fmt: skip
     taken_ms, bare_ms = [], []
-    async with recorded(house) as (world, memory):
+    async with recorded(harness) as (world, memory):
         for first in range(0, len(lines), 500):
             await world.say(*lines[first : first + 500])
         await world.settle()

@@ -49,8 +49,8 @@ async def lose(world: World, tier: RecoveryTier) -> None:
 async def test_a_memory_comes_back_in_time(world: World, table: Table, size: str) -> None:
     """Each tier within its bar, the lease and every proof included, for a usual memory and for the largest."""
     keys, length = SIZES[size]
-    desk = desk_of(world)
-    async with desk.begin(**names(world)) as session:
+    harness = desk_of(world)
+    async with harness.begin(**names(world)) as session:
         for number in range(keys):
             await session.memory.set(f"key {number}", "x" * (length - 100))
         begun = time.perf_counter()
@@ -62,7 +62,7 @@ async def test_a_memory_comes_back_in_time(world: World, table: Table, size: str
         for _ in range(TIMES[table.scale]):
             await lose(world, tier)
             begun = time.perf_counter()
-            async with desk.begin(**names(world)) as session:
+            async with harness.begin(**names(world)) as session:
                 taken.append((time.perf_counter() - begun) * 1000)
                 assert session.recovered.tier is tier
         note = "from asking for the lease until the agent may go on"

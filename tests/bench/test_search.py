@@ -22,9 +22,9 @@ from imem.recall.memories.store import EXACT
 from imem.recall.search.model import RECORDS
 from tests.bench.table import Figure, Table, percentile
 from tests.bench.test_memories import FACTOR, LEAST_RECALL, MANY, QUERIES, TOPICS, Topics
-from tests.imem.memory.conftest import House, house
+from tests.imem.memory.conftest import MemoryHarness, harness
 
-__all__ = ["house"]
+__all__ = ["harness"]
 
 SUBJECTS: Final = 100
 """Each has one of a hundred texts."""
@@ -69,10 +69,10 @@ def seed(admin_url: str, topics: Topics) -> None:
 
 
 @asynccontextmanager
-async def filled(house: House, topics: Topics) -> AsyncIterator[Memory]:
+async def filled(harness: MemoryHarness, topics: Topics) -> AsyncIterator[Memory]:
     """Open a memory of very many texts, and of one subject that is known."""
-    seed(house.admin_url, topics)
-    async with Memory.open(house.of("kate", Role.HUMAN_ADMIN)) as memory:
+    seed(harness.admin_url, topics)
+    async with Memory.open(harness.of("kate", Role.HUMAN_ADMIN)) as memory:
         await memory.record(Company(ticker="T7"))
         yield memory
 
@@ -81,7 +81,7 @@ def question(number: int) -> str:
     return f"{number * 37 % TOPICS} what of word{number * 37 % TOPICS} in that quarter, {number}"
 
 
-async def test_among_many(house: House, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_among_many(harness: MemoryHarness, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of one subject, of one kind, of both; beside the statement of records and the encoding alone."""
     topics = Topics()
     monkeypatch.setattr("imem.services.embedders.embedder_of", lambda _: topics)
@@ -92,7 +92,7 @@ async def test_among_many(house: House, table: Table, monkeypatch: pytest.Monkey
         "kind and subject, 0.1 %": {"kinds": ["analysis"], "subject": "T7"},
     }
     figures = []
-    async with filled(house, topics) as memory:
+    async with filled(harness, topics) as memory:
 
         async def ask(number: int, **only: Any) -> tuple[float, set[str]]:
             begun = time.perf_counter()
@@ -101,7 +101,7 @@ async def test_among_many(house: House, table: Table, monkeypatch: pytest.Monkey
 
         for name, only in filters.items():
             await ask(0, **only)
-            floor_ms = percentile(await bare(house, topics, only), 0.95)
+            floor_ms = percentile(await bare(harness, topics, only), 0.95)
             found = [await ask(number, **only) for number in range(QUERIES)]
             with monkeypatch.context() as patched:
                 patched.setattr("imem.recall.memories.store.EXACT", 10**9)
@@ -125,16 +125,16 @@ async def test_among_many(house: House, table: Table, monkeypatch: pytest.Monkey
     table.add(*figures)
 
 
-async def bare(house: House, topics: Topics, only: dict[str, Any]) -> list[float]:
+async def bare(harness: MemoryHarness, topics: Topics, only: dict[str, Any]) -> list[float]:
     """Return how long the statement of records takes by itself, over one connection, in milliseconds."""
-    assert house.settings.postgres_url is not None
+    assert harness.settings.postgres_url is not None
     given = {
         "kinds": ["Analysis"] if "kinds" in only else [text for texts in RECORDS.values() for text in texts],
         "model_id": topics.model_id, "dimension": topics.dimension, "until": None, "candidates": CANDIDATES,
         "exact": EXACT, "subject_id": "company:T7" if "subject" in only else None,
     }  # fmt: skip
     taken_ms = []
-    url = house.settings.postgres_url.get_secret_value()
+    url = harness.settings.postgres_url.get_secret_value()
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as conn:
         for number in [0, *range(QUERIES)]:
             begun = time.perf_counter()

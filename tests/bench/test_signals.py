@@ -14,9 +14,9 @@ from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from imem.memory import Memory
 from tests.bench.table import Figure, Table, percentile
-from tests.imem.memory.conftest import House, house
+from tests.imem.memory.conftest import MemoryHarness, harness
 
-__all__ = ["house"]
+__all__ = ["harness"]
 
 MARKETS: Final = 10 if os.environ.get("IMEM_BENCH_SCALE") == "tiny" else 1_000
 AGENTS: Final = tuple(f"agent{nth}" for nth in range(10))
@@ -41,9 +41,11 @@ FROM generate_series(1, %s) AS n CROSS JOIN generate_series(0, %s) AS m CROSS JO
 
 
 @pytest.mark.spec("RC-8")
-async def test_ten_agents_read_in_one_statement(house: House, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ten_agents_read_in_one_statement(
+    harness: MemoryHarness, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The floor is the statement alone. The audit rows are written beside the reads, in the time between them."""
-    with psycopg.connect(house.admin_url, autocommit=True) as conn:
+    with psycopg.connect(harness.admin_url, autocommit=True) as conn:
         conn.execute(SEED, (EACH, MARKETS - 1))
         conn.execute("VACUUM ANALYZE recall.agent_signals")
     statements: list[str] = []
@@ -53,7 +55,7 @@ async def test_ten_agents_read_in_one_statement(house: House, table: Table, monk
         statements.append(name)
         return await named(self, name, parameters, deadline=deadline)
 
-    async with Memory.open(house.of("kate", Role.HUMAN_ADMIN)) as memory:
+    async with Memory.open(harness.of("kate", Role.HUMAN_ADMIN)) as memory:
         taken, floor = [], []
         reader = memory._stores.signals
         for nth in range(READS + 10):

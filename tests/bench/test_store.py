@@ -17,9 +17,9 @@ from imem.langgraph import MemoryStore
 from imem.memory import Memory
 from tests.bench.table import Figure, Table, percentile
 from tests.imem.memories.conftest import Places, places
-from tests.imem.memory.conftest import House, house
+from tests.imem.memory.conftest import MemoryHarness, harness
 
-__all__ = ["house", "places"]
+__all__ = ["harness", "places"]
 
 ITEMS: Final = 60 if os.environ.get("IMEM_BENCH_SCALE") == "tiny" else 1_000
 """Items that are put, and as often read and searched for."""
@@ -31,14 +31,14 @@ pytestmark = pytest.mark.bench
 
 
 @pytest_asyncio.fixture
-async def stores(house: House, places: Places) -> AsyncIterator[dict[str, BaseStore]]:
+async def stores(harness: MemoryHarness, places: Places) -> AsyncIterator[dict[str, BaseStore]]:
     async def embed(texts: Sequence[str]) -> list[list[float]]:
         return [[float(one) for one in places._vector(text)] for text in texts]
 
     index: Any = {"dims": places.dimension, "embed": embed, "fields": ["text"]}
     async with (
-        Memory.open(house.of()) as memory,
-        AsyncPostgresStore.from_conn_string(house.admin_url, index=index) as peer,
+        Memory.open(harness.of()) as memory,
+        AsyncPostgresStore.from_conn_string(harness.admin_url, index=index) as peer,
     ):
         await peer.setup()
         yield {"ours": MemoryStore(memory, fields=["text"]), "peer": peer}

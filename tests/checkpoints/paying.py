@@ -27,7 +27,7 @@ async def main(task: dict[str, Any]) -> None:
     """Work as the task says."""
     database = Database(task["postgres"], size=4)
     working, durable = Client(task["working"]), Client(task["durable"])
-    desk = SessionFactory.over(database, working, durable, READERS, SystemClock())
+    harness = SessionFactory.over(database, working, durable, READERS, SystemClock())
 
     async def pay() -> dict[str, Any]:
         async with httpx.AsyncClient() as client:
@@ -35,7 +35,7 @@ async def main(task: dict[str, Any]) -> None:
             return found
 
     who: dict[str, Any] = {"analysis_id": task["analysis"], "agent_id": task["agent"], **WHO}
-    async with desk.begin(**who) as session:
+    async with harness.begin(**who) as session:
         while (subtask := session.current) is not None:
             log = session.memory.list("log")
             await log.append(f"{subtask} begun")

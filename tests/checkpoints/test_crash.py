@@ -1,7 +1,7 @@
 """
 Processes killed by SIGKILL at every named point, again and again: what survived is counted.
 
-Every life but the last of a piece of work is ended at a point that its turn names; each one takes over from the one
+Every run but the last of a piece of work is ended at a point that its turn names; each one takes over from the one
 before with nothing but what the stores hold.
 """
 
@@ -32,20 +32,20 @@ SUBTASKS = ("fetch", "parse", "rank")
 
 
 @dataclass
-class Lives:
+class KilledProgram:
     """
-    The program that dies on demand.
+    The program that is killed at a given step.
 
     Attributes:
-        killed: how often it died, by point.
+        killed: how often it was killed, by point.
     """
 
     process: asyncio.subprocess.Process
     killed: Counter[str]
     ahead_s: int = 0
 
-    async def one(self, world: World, operation: str, point: str | None) -> bool:
-        """Live one life, in which nobody's lease from the one before stands; return whether it came to its end."""
+    async def run_once(self, world: World, operation: str, point: str | None) -> bool:
+        """Run once, after every lease of the run before has expired; return whether it came to its end."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.ahead_s += LASTS_S
@@ -64,7 +64,7 @@ class Lives:
 
 
 @asynccontextmanager
-async def lives(world: World) -> AsyncIterator[Lives]:
+async def killed_program(world: World) -> AsyncIterator[KilledProgram]:
     urls = {name: f"valkey_{name}_url" for name in ("durable", "working", "cache")}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.checkpoints.killed",
@@ -74,7 +74,7 @@ async def lives(world: World) -> AsyncIterator[Lives]:
     first = {url: getattr(world.settings, url).get_secret_value() for url in urls.values()}
     process.stdin.write(json.dumps(first).encode() + b"\n")
     try:
-        yield Lives(process, Counter())
+        yield KilledProgram(process, Counter())
     finally:
         process.stdin.close()
         await asyncio.wait_for(process.wait(), TIMEOUT_S)
@@ -99,13 +99,13 @@ async def test_an_agent_killed_at_every_point_goes_on_from_what_it_had(world: Wo
     After a commit the newer state is what is restored, whether or not the copy was written.
     """
     points, turn, finished = POINTS["save"], 0, 0
-    async with lives(world) as life:
-        while life.killed.total() < kills:
+    async with killed_program(world) as program:
+        while program.killed.total() < kills:
             its, before, slack = another(world), -1, 0
             while True:
                 point = points[turn % len(points)]
                 # A point that this piece of work no longer came to has its turn in the next one.
-                if await life.one(its, "save", point):
+                if await program.run_once(its, "save", point):
                     break
                 turn += 1
                 after = await seq_of(its)
@@ -118,7 +118,7 @@ async def test_an_agent_killed_at_every_point_goes_on_from_what_it_had(world: Wo
                 before, slack = after, int(point == "in_commit" and after == begun)
             finished += await finished_once(its)
 
-    assert min(life.killed[point] for point in points) >= kills // len(points) // 2, life.killed
+    assert min(program.killed[point] for point in points) >= kills // len(points) // 2, program.killed
     assert finished > 0
 
 
@@ -142,11 +142,11 @@ async def finished_once(world: World) -> int:
 @pytest.mark.parametrize("kills", KILLS)
 async def test_a_lease_and_its_start_checkpoint_come_together_or_not_at_all(world: World, kills: int) -> None:
     points = POINTS["lease"]
-    async with lives(world) as life:
-        while life.killed.total() < kills:
+    async with killed_program(world) as program:
+        while program.killed.total() < kills:
             its = another(world)
             for number in range(2 * len(points)):
-                await life.one(its, "lease", points[number % len(points)])
+                await program.run_once(its, "lease", points[number % len(points)])
                 (found,) = await its.rows(
                     "SELECT (SELECT count(*) FROM workflow.agent_leases AS l WHERE l.analysis_id = a.id) AS leases, "
                     "(SELECT count(*) FROM workflow.agent_checkpoints AS c WHERE c.analysis_id = a.id) AS starts "
@@ -154,7 +154,7 @@ async def test_a_lease_and_its_start_checkpoint_come_together_or_not_at_all(worl
                     its.analysis,
                 )
                 assert found["leases"] == found["starts"]
-            assert await life.one(its, "lease", None)
+            assert await program.run_once(its, "lease", None)
             current = await its.lease_of("filer")
             assert current is not None
             # Of six lives two died before they asked, two may or may not have got it, two did; and one lived.
@@ -167,10 +167,10 @@ async def test_a_lease_and_its_start_checkpoint_come_together_or_not_at_all(worl
 async def test_a_workflow_killed_between_any_two_steps_does_each_thing_once(world: World, kills: int) -> None:
     """The state in the end is that of an undisturbed run; a branch that had finished is not run again."""
     points, turn = POINTS["step"], 0
-    async with lives(world) as life:
-        while life.killed.total() < kills:
+    async with killed_program(world) as program:
+        while program.killed.total() < kills:
             its = another(world)
-            while not await life.one(its, "step", points[turn % len(points)]):
+            while not await program.run_once(its, "step", points[turn % len(points)]):
                 turn += 1
             found = await its.workflows.load(its.analysis, "thread", understands=(1,), deadline=soon())
             assert found is not None
@@ -190,13 +190,13 @@ async def test_a_workflow_killed_between_any_two_steps_does_each_thing_once(worl
 @pytest.mark.parametrize("kills", KILLS)
 async def test_a_clean_up_killed_anywhere_leaves_nothing_in_the_end(world: World, kills: int) -> None:
     points = POINTS["cleanup"]
-    async with lives(world) as life:
-        while life.killed.total() < kills:
+    async with killed_program(world) as program:
+        while program.killed.total() < kills:
             its = another(world)
             await worked(its)
             for point in points:
-                await life.one(its, "cleanup", point)
-            assert await life.one(its, "cleanup", None)
+                await program.run_once(its, "cleanup", point)
+            assert await program.run_once(its, "cleanup", None)
             assert await rows(its) == []
             assert await left_keys(its) == []
             assert await its.rows("SELECT FROM workflow.agent_leases WHERE analysis_id = %s", its.analysis) == []

@@ -28,9 +28,9 @@ RANKS = {"MU": 1, "share": 0.25, "large": 1e17}
 
 
 @asynccontextmanager
-async def begun(world: World, *, desk: SessionFactory | None = None) -> AsyncIterator[Session]:
+async def begun(world: World, *, harness: SessionFactory | None = None) -> AsyncIterator[Session]:
     """Lend the agent of this test's analysis at work."""
-    async with (desk or desk_of(world)).begin(
+    async with (harness or desk_of(world)).begin(
         analysis_id=world.analysis, agent_type="filer", agent_id=world.agent(), subject_id="company:MU", owner="ann"
     ) as session:
         yield session
@@ -200,10 +200,10 @@ async def test_the_place_of_a_cached_result_is_not_overwritten(world: World) -> 
 async def test_a_cache_that_is_away_keeps_no_result_back(world: World, unused_tcp_port: int) -> None:
     """The checkpoint keeps it, and it is put into the cache when the agent is next taken up."""
     away = Client(f"redis://127.0.0.1:{unused_tcp_port}/0")
-    async with begun(world, desk=desk_of(World(**{**vars(world), "cache": away}))) as session:
+    async with begun(world, harness=desk_of(World(**{**vars(world), "cache": away}))) as session:
         while (subtask := session.current) is not None:
             await do(world, session, subtask)
-    async with begun(world, desk=desk_of(World(**{**vars(world), "cache": away}))) as session:
+    async with begun(world, harness=desk_of(World(**{**vars(world), "cache": away}))) as session:
         assert session.lost == (), "nobody can say"
     await away.close()
 

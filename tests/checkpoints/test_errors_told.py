@@ -60,15 +60,15 @@ async def test_a_save_without_its_copy_tells_people_at_once(world: World) -> Non
 
 async def test_a_tier_that_is_damaged_tells_people_though_another_serves(world: World) -> None:
     world = replace(world, definitions=READERS)
-    desk = desk_of(world)
-    async with desk.begin(**names(world)) as session:
+    harness = desk_of(world)
+    async with harness.begin(**names(world)) as session:
         await work(session, "fetch")
     plain = redis.asyncio.Redis.from_url(world.settings.valkey_working_url.get_secret_value())
     await plain.set(f"L1:{world.agent('reader')}:working:fetch:note", "tampered", keepttl=True)
     await plain.aclose()
-    async with desk.begin(**names(world)):
+    async with harness.begin(**names(world)):
         pass
-    await desk.recovery._checkpoints.errors.flush()
+    await harness.recovery._checkpoints.errors.flush()
 
     assert await told(world) == [("CHECKPOINT_CONSISTENCY_ERRORS", "l1_existing")]
 

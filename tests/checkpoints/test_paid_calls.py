@@ -25,8 +25,8 @@ from imem.checkpoints.paid_calls import (
     answer_in,
     calls_in,
     joined,
-    kept,
     key_of,
+    stored_answer,
     without_calls,
 )
 from imem.checkpoints.session import Session
@@ -196,7 +196,7 @@ async def test_an_answer_that_was_tampered_with_is_not_believed(world: World) ->
         with pytest.raises(UnsupportedType):
             await session.memoize("own", upstream)
         other = CallOwner(replace(identity(world), analysis_id="other"), 1)
-        await session.memory.set("calls:theirs", kept("calls:theirs", "x", other))
+        await session.memory.set("calls:theirs", stored_answer("calls:theirs", "x", other))
         await session.rollback_to_checkpoint()
         assert await session.memory.keys() == []
 
@@ -230,7 +230,7 @@ async def test_a_run_that_begins_clean_pays_anew(world: World) -> None:
     )
 )
 def test_answers_come_back_as_they_were(answer: Any) -> None:
-    found = kept("calls:k", answer, OWNER)
+    found = stored_answer("calls:k", answer, OWNER)
     assert answer_in("calls:k", found, OWNER) == answer
     assert type(answer_in("calls:k", found, OWNER)) is type(answer)
     assert calls_in({b"calls:k": entry(found)}, OWNER) != {}
@@ -249,7 +249,7 @@ def test_answers_come_back_as_they_were(answer: Any) -> None:
     ],
 )
 def test_what_is_not_proven_is_no_answer(suffix: bytes, owner: CallOwner, change: dict[bytes, bytes]) -> None:
-    found = {suffix: entry({**kept("calls:k", "x", OWNER), **change})}
+    found = {suffix: entry({**stored_answer("calls:k", "x", OWNER), **change})}
     assert calls_in(found, owner) == {}
     assert without_calls(found, owner) == found
 
@@ -257,7 +257,7 @@ def test_what_is_not_proven_is_no_answer(suffix: bytes, owner: CallOwner, change
 @pytest.mark.parametrize("answer", [float("nan"), object(), {"a": {1, 2}}, "\ud800"])
 def test_what_has_no_form_is_refused_by_name(answer: object) -> None:
     with pytest.raises(UnsupportedType) as refused:
-        kept("calls:k", answer, OWNER)
+        stored_answer("calls:k", answer, OWNER)
     assert refused.value.field == "calls:k"
 
 
@@ -270,7 +270,7 @@ def test_keys_of_calls_have_bounds() -> None:
 
 def test_answers_that_do_not_fit_beside_a_checkpoint_are_left_out() -> None:
     base = {b"big": MemoryEntry(Type.STRING, (b"x" * 8_000_000,))}
-    small, large = entry(kept("calls:s", "x", OWNER)), entry(kept("calls:l", "x" * 500_000, OWNER))
+    small, large = entry(stored_answer("calls:s", "x", OWNER)), entry(stored_answer("calls:l", "x" * 500_000, OWNER))
     whole = joined(base, {b"calls:l": large, b"calls:s": small})
     assert whole.keys() == {b"big", b"calls:s"}
     assert digest(joined(base, {})) == digest(base)

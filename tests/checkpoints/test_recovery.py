@@ -219,7 +219,7 @@ async def test_of_a_version_that_nobody_understands_somebody_is_told(reader: Wor
 
 async def test_however_many_checkpoints_there_are_the_nearest_boundary_counts(reader: World) -> None:
     """What was completed after a thousand failed attempts is not taken back with the half-done subtask after it."""
-    desk, document, its = desk_of(reader), *memory(a="b")
+    harness, document, its = desk_of(reader), *memory(a="b")
     lease = await reader.acquire("reader")
     for number in range(1_000):
         await reader.save(
@@ -231,13 +231,13 @@ async def test_however_many_checkpoints_there_are_the_nearest_boundary_counts(re
             failure=SubtaskFailure(reason=f"{number}"),
         )
     await reader.leases.release(lease, deadline=soon())
-    async with desk.begin(**names(reader)) as session:
+    async with harness.begin(**names(reader)) as session:
         await work(session, "read")
         before = await known(reader)
         await session.memory.list("calls").append("half done")
         await session.failed("the endpoint is gone")
 
-    async with desk.begin(**names(reader)) as session:
+    async with harness.begin(**names(reader)) as session:
         assert session.recovered.rolled_back
         assert await known(reader) == before
 
@@ -269,14 +269,14 @@ async def test_writes_after_the_checkpoint_stay_only_where_they_may_be_repeated(
     reader: World, subtask: str, *, kept: bool
 ) -> None:
     """A subtask that may be entered again finds what it wrote; another one finds the memory as it was before."""
-    desk = desk_of(reader)
-    async with desk.begin(**names(reader)) as session:
+    harness = desk_of(reader)
+    async with harness.begin(**names(reader)) as session:
         if subtask == "rate":
             await work(session, "read")
         before = await known(reader)
         await session.memory.list("calls").append("paid for")
 
-    async with desk.begin(**names(reader)) as session:
+    async with harness.begin(**names(reader)) as session:
         assert session.current == subtask
         assert session.recovered.dirty is kept
         assert session.recovered.tier is (RecoveryTier.LIVE if kept else RecoveryTier.SECONDARY)
@@ -286,8 +286,8 @@ async def test_writes_after_the_checkpoint_stay_only_where_they_may_be_repeated(
 
 async def test_a_failure_in_the_middle_takes_back_what_may_not_be_repeated(reader: World) -> None:
     """The failure's own row holds the half-done subtask's writes, for whoever looks; the next attempt does not."""
-    desk = desk_of(reader)
-    async with desk.begin(**names(reader)) as session:
+    harness = desk_of(reader)
+    async with harness.begin(**names(reader)) as session:
         await work(session, "read")
         before = await known(reader)
         await session.memory.list("calls").append("half done")
@@ -295,7 +295,7 @@ async def test_a_failure_in_the_middle_takes_back_what_may_not_be_repeated(reade
     assert failed.kind is CheckpointKind.FAILURE
     assert "calls" in failed.working_memory
 
-    async with desk.begin(**names(reader)) as session:
+    async with harness.begin(**names(reader)) as session:
         assert session.recovered.rolled_back
         assert session.recovered.tier is RecoveryTier.POSTGRES
         assert session.current == "rate"
@@ -307,12 +307,12 @@ async def test_a_failure_in_the_middle_takes_back_what_may_not_be_repeated(reade
 @pytest.mark.spec("CK-8")
 async def test_whoever_was_presumed_dead_writes_nowhere(reader: World) -> None:
     """The earlier holder wakes up after another has recovered: memory, checkpoint and snapshot refuse it."""
-    desk = desk_of(reader)
+    harness = desk_of(reader)
     first = await reader.acquire("reader", "first")
-    slow = await desk.resumed(first)
+    slow = await harness.resumed(first)
     await reader.leases.release(first, deadline=soon())
     second = await reader.acquire("reader", "second")
-    quick = await desk.resumed(second)
+    quick = await harness.resumed(second)
     before = await known(reader)
 
     with pytest.raises(StaleEpoch):

@@ -15,7 +15,7 @@ from imem.jobs import due
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
-from tests.lives import deadly, until_one_ends
+from tests.kill_points import killing, run_until_one_ends
 
 QUESTIONS = 3
 HALFLIFE = 2.0
@@ -39,12 +39,12 @@ async def _settle(url: str, after: int) -> None:
     counter = [after]
     statements = ((module, name) for module in (store, settling, due) for name in ("rows", "execute"))
     for owner, name in (*statements, (Gateway, "append_in")):
-        setattr(owner, name, deadly(counter, getattr(owner, name)))
+        setattr(owner, name, killing(counter, getattr(owner, name)))
     await settle_to_the_end(url)
 
 
 def main(url: str) -> int:
-    return until_one_ends(partial(_settle, url))
+    return run_until_one_ends(partial(_settle, url))
 
 
 if __name__ == "__main__":

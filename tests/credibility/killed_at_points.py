@@ -14,7 +14,7 @@ from typing import Final
 from imem.credibility import settling, store
 from imem.jobs import due
 from imem.journal.gateway import Gateway
-from tests.lives import NamedPoint, one_a_point
+from tests.kill_points import NamedPoint, run_at_each_point
 
 from .killed import settle_to_the_end
 
@@ -50,7 +50,7 @@ async def _live(url: str, killer: NamedPoint) -> None:
 
 
 def main(url: str, kills: int) -> int:
-    return one_a_point(partial(_live, url), (one for one in POINTS for _ in range(kills)))
+    return run_at_each_point(partial(_live, url), (one for one in POINTS for _ in range(kills)))
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from .conftest import World
 from .load import day, lines
 
 
-class Silence:
-    """A bell that never rings."""
+class NoWakeups:
+    """A source of wake-ups on which nothing waits."""
 
     async def wait(self) -> None:
         raise AssertionError("Nobody waits in these tests.")
@@ -35,7 +35,7 @@ async def applier(stack: Any, world: World) -> AsyncIterator[Applier]:
     migrations.migrate(*address)
     graph = Graph(*address)
     await emptied(graph)
-    yield Applier(world.pipelines, graph, Silence(), derivers={"settled_by": SettledBy()})
+    yield Applier(world.pipelines, graph, NoWakeups(), derivers={"settled_by": SettledBy()})
     await emptied(graph)
     await graph.close()
 

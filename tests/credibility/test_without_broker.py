@@ -15,7 +15,7 @@ from imem.credibility.pipelines import RECONCILE, REVIEW
 from imem.jobs.fallback_rounds import LATE_S, fallback_rounds
 from imem.jobs.lease import LeaderLease
 from imem.jobs.pipeline import Daily, Pipeline, Report
-from imem.jobs.reports import KeptReport, kept_reports
+from imem.jobs.reports import StoredReport, stored_reports
 from imem.jobs.runtime import slot
 from imem.journal.deadline import Deadline
 from imem.journal.errors import PostgresUnavailable
@@ -61,7 +61,7 @@ async def process(world: World, moment: datetime | None) -> AsyncIterator[None]:
 
 async def round_at(
     world: World, pipeline: Pipeline[Any], moment: datetime | None, processes: int = 1
-) -> list[KeptReport]:
+) -> list[StoredReport]:
     """Have so many processes find *pipeline* overdue at *moment*, and return the reports that are kept."""
     [one] = fallback_rounds([pipeline], Settings.read({}))
     async with process(world, moment):
@@ -69,8 +69,8 @@ async def round_at(
     return await reports(world, pipeline)
 
 
-async def reports(world: World, pipeline: Pipeline[Any]) -> list[KeptReport]:
-    return await kept_reports(world.database, pipeline.name, deadline=Deadline.never())
+async def reports(world: World, pipeline: Pipeline[Any]) -> list[StoredReport]:
+    return await stored_reports(world.database, pipeline.name, deadline=Deadline.never())
 
 
 @pytest.mark.parametrize(("pipeline", "due", "next_due"), [(RECONCILE, TUESDAY, WEDNESDAY), (REVIEW, SPRING, SUMMER)])

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.recall import facts
-from tests.recall.conftest import Desk, desk, empty, journal, world
+from tests.recall.conftest import RecallHarness, empty, harness, journal, world
 from tests.recall.test_existence import environment
 
-__all__ = ["desk", "empty", "journal", "world"]
+__all__ = ["empty", "harness", "journal", "world"]
 
 PACKAGES = ("imem",)
 
@@ -154,14 +154,16 @@ def test_installed_command_refuses_in_one_sentence(installed: Path, tmp_path: Pa
     assert "Traceback" not in ran.stdout + ran.stderr
 
 
-async def test_a_briefing_beside_modules_of_the_same_names(desk: Desk, installed: Path, tmp_path: Path) -> None:
+async def test_a_briefing_beside_modules_of_the_same_names(
+    harness: RecallHarness, installed: Path, tmp_path: Path
+) -> None:
     """A user's own ``cache.py``, ``sync.py``, ``journal.py`` and ``recall/`` are imported beside ours."""
-    await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), facts.finding("f0", 0)])
+    await harness.know([facts.company("T0", 0), facts.analysis("a0", 0), facts.finding("f0", 0)])
     for name in ("cache.py", "sync.py", "journal.py", "recall/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("OWN = True\n", encoding="utf-8")
     (tmp_path / "program.py").write_text(BESIDE_OWN_MODULES, encoding="utf-8")
-    env = {"PATH": os.defpath, "HOME": str(tmp_path), "LANG": "C.UTF-8", **environment(desk.settings)}
+    env = {"PATH": os.defpath, "HOME": str(tmp_path), "LANG": "C.UTF-8", **environment(harness.settings)}
     ran = await asyncio.to_thread(
         subprocess.run,
         [str(installed / "python"), "program.py"],

@@ -3,8 +3,8 @@ The way of a write, killed at a step: a program, told where on its first line, a
 
 ``apply STEP COUNT`` applies what is due, in both lanes, until the step is taken for the COUNT-th time; ``apply any
 COUNT`` until so many steps of whatever name are taken. ``push STEP NUMBER`` records a finding by its number, as its
-agent does. A step is whatever lies between two things that a crash could tear apart. Each life is a fork of this
-process, so that a hundred of them cost seconds. For each it answers with how the life ended: the number of the signal,
+agent does. A step is whatever lies between two things that a crash could tear apart. Each run is a fork of this
+process, so that a hundred of them cost seconds. For each it answers with how the run ended: the number of the signal,
 or 0.
 """
 
@@ -34,7 +34,7 @@ from imem.kg.projection.applier import Applier
 from imem.kg.projection.rows import Event
 from tests.kg.lanes.conftest import finding
 from tests.kg.projection.world import entries_of
-from tests.lives import one_a_line
+from tests.kill_points import run_each_line
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ class MortalDatabase(Database):
 
 
 class WakeupSource:
-    """Ends the life when nothing is due any more."""
+    """Ends the run when nothing is due any more."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -178,7 +178,7 @@ async def push(where: dict[str, Any], step: str, number: int) -> None:
     await database.close()
 
 
-async def live(where: dict[str, Any], line: str) -> None:
+async def run(where: dict[str, Any], line: str) -> None:
     what, step, number = line.split()
     if what == "push":
         await push(where, step, int(number))
@@ -187,4 +187,4 @@ async def live(where: dict[str, Any], line: str) -> None:
 
 
 if __name__ == "__main__":
-    one_a_line(live)
+    run_each_line(run)

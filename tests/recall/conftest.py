@@ -32,7 +32,7 @@ __all__ = ["empty", "journal", "world"]
 
 
 @dataclass
-class Desk:
+class RecallHarness:
     """
     Facts are stated, applied and settled, and then asked for.
 
@@ -79,10 +79,10 @@ def settings_of(world: World, journal: Journal, **changes: Any) -> Settings:
 
 
 @pytest_asyncio.fixture
-async def desk(empty: World, journal: Journal) -> AsyncIterator[Desk]:
+async def harness(empty: World, journal: Journal) -> AsyncIterator[RecallHarness]:
     settings = settings_of(empty, journal)
     async with Memory.open(settings) as memory:
-        yield Desk(empty, journal, memory, settings)
+        yield RecallHarness(empty, journal, memory, settings)
 
 
 @asynccontextmanager
@@ -97,8 +97,8 @@ async def patient(settings: Settings) -> AsyncIterator[Memory]:
 
 
 @pytest_asyncio.fixture
-async def telling(empty: World, journal: Journal) -> AsyncIterator[Desk]:
-    """Lend a desk whose changes are told of, so that answers are kept; at first none is."""
+async def telling(empty: World, journal: Journal) -> AsyncIterator[RecallHarness]:
+    """Lend a harness whose changes are told of, so that answers are kept; at first none is."""
     settings = settings_of(empty, journal)
     assert settings.valkey_durable_url is not None
     assert settings.valkey_cache_url is not None
@@ -110,8 +110,10 @@ async def telling(empty: World, journal: Journal) -> AsyncIterator[Desk]:
         publisher = InvalidationPublisher(client, lambda: True, heartbeat_ttl_s=60.0)
         try:
             async with publishing_heartbeat(publisher):
-                yield Desk(empty, journal, memory, settings, ProjectionInvalidator(journal.database, publisher))
+                yield RecallHarness(
+                    empty, journal, memory, settings, ProjectionInvalidator(journal.database, publisher)
+                )
         finally:
-            # It would hold for whoever comes next, too: nothing is kept for a desk that nobody tells.
+            # It would hold for whoever comes next, too: nothing is kept for a harness that nobody notifies.
             async with Redis.from_url(settings.valkey_durable_url.get_secret_value()) as bare:
                 await bare.delete(APPLIER_HEARTBEAT)

@@ -15,7 +15,7 @@ from imem.journal.settings import Settings
 from imem.memory import Memory
 from imem.recall.model import AWAY, EXHAUSTED, Briefing, Quality
 from tests.proxy import SlowProxy, slowly, through
-from tests.recall.conftest import Desk
+from tests.recall.conftest import RecallHarness
 from tests.recall.test_kept import _season
 
 
@@ -25,13 +25,13 @@ class Far:
     A memory whose every server is behind a proxy.
 
     Attributes:
-        desk: the same servers, without.
+        harness: the same servers, without.
         memory: what is asked.
         settings: by which another like it can be opened.
         proxies: by server: graph, postgres, durable, cache.
     """
 
-    desk: Desk
+    harness: RecallHarness
     memory: Memory
     settings: Settings
     proxies: Mapping[str, SlowProxy]
@@ -47,7 +47,7 @@ class Far:
 
 
 @pytest_asyncio.fixture
-async def far(telling: Desk) -> AsyncIterator[Far]:
+async def far(telling: RecallHarness) -> AsyncIterator[Far]:
     await _season(telling)
     given = telling.settings
     urls = {

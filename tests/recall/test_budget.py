@@ -26,7 +26,7 @@ from imem.recall.section_registry import BRIEFING_SECTIONS
 from imem.recall.timing.latency_watch import MOST_TIMEOUTS, AnswerSource, LatencyWatch
 from tests.kg.projection.test_engine import RUNAWAY
 from tests.punctual import Punctual
-from tests.recall.conftest import Desk
+from tests.recall.conftest import RecallHarness
 from tests.recall.far import Far, far, forget, kept, labelled
 from tests.recall.test_kept import _season, said, whole
 from tests.waiting import until
@@ -68,9 +68,9 @@ class Troubled(Graph):
 
 
 @asynccontextmanager
-async def troubled(desk: Desk, name: str, becomes: str = RUNAWAY, **changes: Any) -> AsyncIterator[Memory]:
+async def troubled(harness: RecallHarness, name: str, becomes: str = RUNAWAY, **changes: Any) -> AsyncIterator[Memory]:
     """Open a memory in which one query of the graph takes for ever, or does what else *becomes* does."""
-    async with Memory.open(desk.settings.model_copy(update={"deadline_ms": 500, **changes})) as memory:
+    async with Memory.open(harness.settings.model_copy(update={"deadline_ms": 500, **changes})) as memory:
         graph: Any = memory._stores.graph
         graph.__class__ = Troubled
         graph.troubled, graph.becomes = name, becomes
@@ -78,7 +78,7 @@ async def troubled(desk: Desk, name: str, becomes: str = RUNAWAY, **changes: Any
 
 
 @pytest.mark.spec("PF-6")
-async def test_a_query_that_takes_for_ever_is_answered_in_time_and_ends_on_the_server(telling: Desk) -> None:
+async def test_a_query_that_takes_for_ever_is_answered_in_time_and_ends_on_the_server(telling: RecallHarness) -> None:
     """
     By 500 ms from the call, what stands in says so, the other sections are whole; within 1 s the transaction is gone.
     """
@@ -102,7 +102,7 @@ async def test_a_query_that_takes_for_ever_is_answered_in_time_and_ends_on_the_s
     labelled(briefing)
 
 
-async def _until_ended(telling: Desk, begun_s: float) -> float:
+async def _until_ended(telling: RecallHarness, begun_s: float) -> float:
     """Wait until the server runs the troubled query no more; return how long after *begun_s* it was last seen."""
     last_seen_s = 0.0
 
@@ -145,7 +145,7 @@ async def only_one_less(memory: Memory, name: str) -> Briefing:
 
 @pytest.mark.spec("PF-12")
 @pytest.mark.parametrize("name", QUERIES)
-async def test_one_query_that_fails_leaves_the_others_whole(telling: Desk, name: str) -> None:
+async def test_one_query_that_fails_leaves_the_others_whole(telling: RecallHarness, name: str) -> None:
     """Neo4j refuses it while it runs: an error, long before the deadline."""
     await _season(telling)
     async with troubled(telling, QUERIES[name], FAILS, role=Role.AGENT, actor="agent0") as memory:
@@ -157,7 +157,7 @@ async def test_one_query_that_fails_leaves_the_others_whole(telling: Desk, name:
 
 
 @pytest.mark.spec("PF-12")
-async def test_one_query_that_postgres_refuses_leaves_the_others_whole(telling: Desk) -> None:
+async def test_one_query_that_postgres_refuses_leaves_the_others_whole(telling: RecallHarness) -> None:
     """The right to read turns was taken away: the statement fails on the server, and nothing stands in for it."""
     await _season(telling)
     telling.journal.owner("REVOKE SELECT ON debate_turn FROM imem_app, imem_curators, PUBLIC")
@@ -273,7 +273,7 @@ async def test_an_old_copy_says_how_old_it_is(far: Far) -> None:
     labelled(briefing)
 
 
-async def test_too_many_timeouts_are_told_to_people_once(telling: Desk) -> None:
+async def test_too_many_timeouts_are_told_to_people_once(telling: RecallHarness) -> None:
     """Ten in a minute, or more than a twentieth of them."""
     now = 0.0
     database = telling.memory._stores.database
@@ -318,7 +318,7 @@ async def test_who_can_wait_is_answered_as_a_whole(far: Far) -> None:
         await far.memory.brief("T0", deadline_ms=30_001)
 
 
-async def test_the_budget_of_a_single_question_is_kept_too(telling: Desk) -> None:
+async def test_the_budget_of_a_single_question_is_kept_too(telling: RecallHarness) -> None:
     await _season(telling)
     async with troubled(telling, "lessons_of_subject") as memory:
         in_time = Punctual()

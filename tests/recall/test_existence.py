@@ -18,7 +18,7 @@ from imem.journal.errors import AmbiguousSubject, BadInput, UnknownSubject
 from imem.journal.settings import Settings
 from imem.memory import Memory
 from tests.recall import facts
-from tests.recall.conftest import Desk
+from tests.recall.conftest import RecallHarness
 from tests.recall.facts import Line, day
 from tests.recall.far import Far, far
 from tests.recall.test_kept import counting, whole
@@ -97,46 +97,46 @@ async def answered(read: Read, memory: Memory, n: str, **asked: Any) -> str:
 
 @pytest.mark.spec("GR-10")
 @pytest.mark.parametrize("read", list(READS))
-async def test_what_was_first_known_later_is_as_if_it_did_not_exist(desk: Desk, read: str) -> None:
+async def test_what_was_first_known_later_is_as_if_it_did_not_exist(harness: RecallHarness, read: str) -> None:
     """Number 9 was known from day 7 on, number 8 never: as of day 5 the answers, and the refusals, are the same."""
-    await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), *of_t9(7)])
-    of_later = await answered(READS[read], desk.memory, "9", as_of=at(T))
-    assert of_later == await answered(READS[read], desk.memory, "8", as_of=at(T))
+    await harness.know([facts.company("T0", 0), facts.analysis("a0", 0), *of_t9(7)])
+    of_later = await answered(READS[read], harness.memory, "9", as_of=at(T))
+    assert of_later == await answered(READS[read], harness.memory, "8", as_of=at(T))
     assert "T9" not in of_later
     if read != "text of a pattern":
         # Of one that is not active there is no text for those who may not validate it.
-        assert of_later != await answered(READS[read], desk.memory, "9", as_of=at(8)), "it is known by then"
+        assert of_later != await answered(READS[read], harness.memory, "9", as_of=at(8)), "it is known by then"
 
 
-async def test_a_late_record_hides_nothing_that_was_said_before(desk: Desk) -> None:
+async def test_a_late_record_hides_nothing_that_was_said_before(harness: RecallHarness) -> None:
     """A subject is only a reference: it is known as soon as anything about it is; of itself nothing is said before."""
-    await desk.know([facts.analysis("a4", 2), facts.company("T0", 7)])
+    await harness.know([facts.analysis("a4", 2), facts.company("T0", 7)])
     with pytest.raises(UnknownSubject):
-        await desk.memory.brief("T0", as_of=at(1))
+        await harness.memory.brief("T0", as_of=at(1))
     for asked, record in ((at(3), False), (at(8), True)):
-        briefing = await desk.memory.brief("T0", as_of=asked)
+        briefing = await harness.memory.brief("T0", as_of=asked)
         assert [item.analysis.key for item in briefing.history.items] == ["a4"]
         assert (briefing.subject.record is not None) is record
     with pytest.raises(UnknownSubject):
-        await desk.memory.brief("Company T0", as_of=at(3))
-    assert (await desk.memory.brief("Company T0", as_of=at(8))).subject.subject_id == "company:T0"
+        await harness.memory.brief("Company T0", as_of=at(3))
+    assert (await harness.memory.brief("Company T0", as_of=at(8))).subject.subject_id == "company:T0"
 
 
-async def test_on_the_recorded_clock_what_is_recorded_counts(desk: Desk) -> None:
+async def test_on_the_recorded_clock_what_is_recorded_counts(harness: RecallHarness) -> None:
     """History that is imported afterwards was known, and not recorded yet."""
-    await desk.know([facts.company("T0", 0), facts.analysis("a0", 0)])
-    before = (await desk.memory.brief("T0", clock="recorded")).as_of
-    await desk.know([facts.company("T9", 0)], "later")
+    await harness.know([facts.company("T0", 0), facts.analysis("a0", 0)])
+    before = (await harness.memory.brief("T0", clock="recorded")).as_of
+    await harness.know([facts.company("T9", 0)], "later")
     with pytest.raises(UnknownSubject) as refusal:
-        await desk.memory.brief("T9", as_of=before, clock="recorded")
+        await harness.memory.brief("T9", as_of=before, clock="recorded")
     assert "company:T9" not in refusal.value.nearest
-    assert (await desk.memory.brief("T9", as_of=before)).subject.subject_id == "company:T9"
-    assert (await desk.memory.brief("T9", clock="recorded")).subject.subject_id == "company:T9"
+    assert (await harness.memory.brief("T9", as_of=before)).subject.subject_id == "company:T9"
+    assert (await harness.memory.brief("T9", clock="recorded")).subject.subject_id == "company:T9"
 
 
-async def test_suggestions_are_what_was_known_by_then(desk: Desk) -> None:
+async def test_suggestions_are_what_was_known_by_then(harness: RecallHarness) -> None:
     """Neither a subject that came later, nor a name that one was given later."""
-    await desk.know([
+    await harness.know([
         facts.company("NVDA", 0), facts.company("NVDB", 7), facts.renamed("NVDA", 8, "Northwind Traders"),
         facts.market("flu-ca", 1), facts.market("flu-tx", 9),
     ])  # fmt: skip
@@ -149,13 +149,13 @@ async def test_suggestions_are_what_was_known_by_then(desk: Desk) -> None:
         ("market:flu-x", T, {"market:flu-ca"}), ("market:flu-x", 10, {"market:flu-ca", "market:flu-tx"}),
     ):  # fmt: skip
         with pytest.raises(UnknownSubject) as refusal:
-            await desk.memory.brief(typed, as_of=at(asked))
+            await harness.memory.brief(typed, as_of=at(asked))
         assert set(refusal.value.nearest) == nearest, (typed, asked)
 
 
-async def test_a_subject_is_found_by_its_name(desk: Desk) -> None:
+async def test_a_subject_is_found_by_its_name(harness: RecallHarness) -> None:
     """As it was called then; ids and tickers come first; a question by what it asks."""
-    await desk.know([
+    await harness.know([
         facts.company("NWT", 0), facts.renamed("NWT", 2, "Northwind Traders"),
         facts.renamed("NWT", 7, "Northwind Group"),
         facts.company("OLD", 0), facts.renamed("OLD", 3, "NWT"), facts.market("m1", 4),
@@ -163,7 +163,7 @@ async def test_a_subject_is_found_by_its_name(desk: Desk) -> None:
 
     async def found(name: str, number: float | None) -> str | None:
         try:
-            answer = await desk.memory.brief(name, as_of=None if number is None else at(number))
+            answer = await harness.memory.brief(name, as_of=None if number is None else at(number))
         except UnknownSubject:
             return None
         return answer.subject.subject_id
@@ -176,26 +176,26 @@ async def test_a_subject_is_found_by_its_name(desk: Desk) -> None:
     ):  # fmt: skip
         for number, subject_id in expected.items():
             assert await found(name, number) == subject_id, (name, number)
-    answer = await desk.memory.similar("Northwind Group")
+    answer = await harness.memory.similar("Northwind Group")
     assert not answer.items
 
 
-async def test_a_name_that_two_have_is_refused_with_both(desk: Desk) -> None:
+async def test_a_name_that_two_have_is_refused_with_both(harness: RecallHarness) -> None:
     """Those that had it then: who took it later is not named."""
-    await desk.know([
+    await harness.know([
         *(facts.company(ticker, 0) for ticker in ("AAA", "BBB", "CCC")),
         facts.renamed("AAA", 1, "Northwind"), facts.renamed("BBB", 3, "Northwind"),
         facts.renamed("CCC", 7, "Northwind"),
     ])  # fmt: skip
-    assert (await desk.memory.brief("Northwind", as_of=at(2))).subject.subject_id == "company:AAA"
+    assert (await harness.memory.brief("Northwind", as_of=at(2))).subject.subject_id == "company:AAA"
     for asked, ids in ((at(T), ("company:AAA", "company:BBB")), (None, ("company:AAA", "company:BBB", "company:CCC"))):
         with pytest.raises(AmbiguousSubject) as refusal:
-            await desk.memory.brief("Northwind", as_of=asked)
+            await harness.memory.brief("Northwind", as_of=asked)
         assert refusal.value.subject_ids == ids
         assert ", ".join(ids) in str(refusal.value)
 
 
-async def test_a_remembered_name_shows_at_no_earlier_day(telling: Desk) -> None:
+async def test_a_remembered_name_shows_at_no_earlier_day(telling: RecallHarness) -> None:
     """What a process remembers of a name, and what is kept of its subject, is of one moment alone."""
     await telling.know([facts.company("T0", 0), facts.company("T1", 7), facts.analysis("a1", 7)])
     for _ in range(2):
@@ -207,20 +207,20 @@ async def test_a_remembered_name_shows_at_no_earlier_day(telling: Desk) -> None:
     assert [item.analysis.key for item in (await telling.memory.brief("T1", as_of=at(T))).history.items] == ["a5"]
 
 
-async def test_finding_a_subject_takes_one_statement(desk: Desk) -> None:
+async def test_finding_a_subject_takes_one_statement(harness: RecallHarness) -> None:
     """Whatever it is called, and as of any day."""
-    await desk.know([facts.company("T0", 0), facts.market("m1", 0)])
+    await harness.know([facts.company("T0", 0), facts.market("m1", 0)])
     for name in ("T0", "t0", "company:T0", "m1", "Company T0"):
         for asked in (None, at(T)):
-            names = counting(desk.memory)
-            await desk.memory.history(name, as_of=asked)
+            names = counting(harness.memory)
+            await harness.memory.history(name, as_of=asked)
             assert names.count("find_subject") == 1, name
 
 
 @pytest.mark.parametrize("store", ["graph", "postgres"])
 async def test_nothing_later_shows_where_a_store_is_away(far: Far, store: str) -> None:
     """The same answer for what was known later and for what never was; that it is unknown, only who asked can say."""
-    await far.desk.know([facts.company("T9", 7), facts.analysis("a9", 7, subject_id="company:T9")])
+    await far.harness.know([facts.company("T9", 7), facts.analysis("a9", 7, subject_id="company:T9")])
     await whole(far.memory, "T9")
     far.stall(store)
     asked: dict[str, Any] = {"as_of": at(T), "deadline_ms": 2_000}
@@ -240,10 +240,10 @@ def unexplained(answer: str) -> str:
     return re.sub(r"'(?:reason|error|mode)': (?:'[^']*'|None)", "", answer)
 
 
-async def test_the_command_ends_alike(desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_the_command_ends_alike(harness: RecallHarness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With the same words and the same exit code: nothing is known, 1."""
-    await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), *of_t9(7)])
-    for name, value in environment(desk.settings).items():
+    await harness.know([facts.company("T0", 0), facts.analysis("a0", 0), *of_t9(7)])
+    for name, value in environment(harness.settings).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("IMEM_HOME", str(tmp_path))
 

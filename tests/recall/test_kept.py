@@ -42,7 +42,7 @@ from tests.kg.draining import drain
 from tests.kg.projection.world import NEVER, importer
 from tests.kg.similarity.conftest import Directions
 from tests.recall import facts
-from tests.recall.conftest import Desk, patient, settings_of
+from tests.recall.conftest import RecallHarness, patient, settings_of
 from tests.recall.facts import Line, day
 from tests.recall.test_no_look_ahead import _facts, _later
 from tests.waiting import until
@@ -80,9 +80,9 @@ async def shared(memory: Memory) -> None:
 
 
 @asynccontextmanager
-async def without_tiers(desk: Desk) -> AsyncIterator[Memory]:
+async def without_tiers(harness: RecallHarness) -> AsyncIterator[Memory]:
     """Open a memory that keeps nothing."""
-    async with Memory.open(desk.settings) as memory:
+    async with Memory.open(harness.settings) as memory:
         memory._recall = recall_over(memory._stores, use_cache=False)
         yield memory
 
@@ -101,8 +101,8 @@ def said(briefing: Briefing) -> dict[str, Any]:
     return found
 
 
-async def _season(desk: Desk) -> None:
-    await desk.know(
+async def _season(harness: RecallHarness) -> None:
+    await harness.know(
         [
             facts.company("T0", 0), facts.company("T1", 0), facts.agent("agent0", 0), facts.agent("agent1", 0),
             facts.analysis("a0", 1), facts.finding("f0", 1, probability=0.9), facts.finding("f4", 1, probability=0.2),
@@ -114,7 +114,7 @@ async def _season(desk: Desk) -> None:
     )  # fmt: skip
 
 
-async def test_a_second_briefing_asks_l3_for_nothing(telling: Desk) -> None:
+async def test_a_second_briefing_asks_l3_for_nothing(telling: RecallHarness) -> None:
     """Nor does the first of another process."""
     await _season(telling)
     first = await whole(telling.memory, "T0")
@@ -132,7 +132,7 @@ async def test_a_second_briefing_asks_l3_for_nothing(telling: Desk) -> None:
     assert again.complete_until <= again.as_of
 
 
-async def test_who_has_written_finds_it_in_every_process(telling: Desk) -> None:
+async def test_who_has_written_finds_it_in_every_process(telling: RecallHarness) -> None:
     """What is known of another subject stays where it is, but for how like the two are."""
     await _season(telling)
     async with patient(telling.settings) as other:
@@ -163,7 +163,9 @@ async def test_who_has_written_finds_it_in_every_process(telling: Desk) -> None:
         assert briefing.complete_until >= receipts[0].recorded_at
 
 
-async def test_whole_parts_say_that_the_journal_answered(telling: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whole_parts_say_that_the_journal_answered(
+    telling: RecallHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who shares another's loads has a whole answer, also where the journal was late for him alone."""
     await _season(telling)
     tiers = telling.memory._stores.tiers
@@ -210,18 +212,18 @@ async def test_whole_parts_say_that_the_journal_answered(telling: Desk, monkeypa
         max_size=4,
     )
 )
-async def test_a_kept_answer_is_what_would_be_loaded(telling: Desk, batches: list[list[Line]]) -> None:
+async def test_a_kept_answer_is_what_would_be_loaded(telling: RecallHarness, batches: list[list[Line]]) -> None:
     """After each of any writes: now and as of a day, for companies and for questions of a series."""
     await telling.world.wipe()
-    async with telling.world.journal() as journal, fresh(telling, journal) as desk, without_tiers(desk) as bare:
-        await desk.know([facts.company("T0", 0), facts.market_analysis("q0", 0), facts.lesson("l0", 0)])
+    async with telling.world.journal() as journal, fresh(telling, journal) as harness, without_tiers(harness) as bare:
+        await harness.know([facts.company("T0", 0), facts.market_analysis("q0", 0), facts.lesson("l0", 0)])
         for batch in batches:
-            receipts = await desk.journal.say(*batch)
+            receipts = await harness.journal.say(*batch)
             assert receipts
-            await desk.work()
+            await harness.work()
             for subject in ("company:T0", "market:m0"):
                 for at in (None, datetime.fromisoformat(day(T))):
-                    kept, loaded = await desk.memory.brief(subject, as_of=at), await bare.brief(subject, as_of=at)
+                    kept, loaded = await harness.memory.brief(subject, as_of=at), await bare.brief(subject, as_of=at)
                     if {kept.mode, loaded.mode} == {"normal"}:
                         assert said(kept) == said(loaded), (subject, at)
 
@@ -235,7 +237,7 @@ LINKS: dict[str, Line] = {
 
 
 @pytest.mark.parametrize("link", LINKS)
-async def test_a_link_alone_drops_the_answers_that_show_it(telling: Desk, link: str) -> None:
+async def test_a_link_alone_drops_the_answers_that_show_it(telling: RecallHarness, link: str) -> None:
     """Nothing else is told of: from C2 of the process that asked, and from C1."""
     await _season(telling)
     active = (facts.pattern("p1", 0), facts.pattern_status("p1", 1, "active"))
@@ -276,7 +278,7 @@ ELSEWHERE: dict[str, tuple[Line, Line]] = {
 
 
 @pytest.mark.parametrize("what", ELSEWHERE)
-async def test_what_an_answer_shows_of_elsewhere_drops_it(telling: Desk, what: str) -> None:
+async def test_what_an_answer_shows_of_elsewhere_drops_it(telling: RecallHarness, what: str) -> None:
     """A record beside the subject's own, and what the agents who spoke about it did on others."""
     first, then = ELSEWHERE[what]
     await _season(telling)
@@ -292,18 +294,18 @@ async def test_what_an_answer_shows_of_elsewhere_drops_it(telling: Desk, what: s
 
 
 @asynccontextmanager
-async def fresh(telling: Desk, journal: Any) -> AsyncIterator[Desk]:
-    """Lend a desk over another journal, with the same servers."""
+async def fresh(telling: RecallHarness, journal: Any) -> AsyncIterator[RecallHarness]:
+    """Lend a harness over another journal, with the same servers."""
     assert telling.told is not None
     changed = settings_of(telling.world, journal)
     async with patient(changed) as memory:
-        yield Desk(
+        yield RecallHarness(
             telling.world, journal, memory, changed, ProjectionInvalidator(journal.database, telling.told.publisher)
         )
 
 
 @pytest.mark.spec("PF-4")
-async def test_a_withdrawn_pattern_is_gone_with_the_acknowledgement_everywhere(telling: Desk) -> None:
+async def test_a_withdrawn_pattern_is_gone_with_the_acknowledgement_everywhere(telling: RecallHarness) -> None:
     """Before anything is applied: from C2 of the process that asks, from C1, and from another process's C2."""
     await _season(telling)
     async with patient(telling.settings) as other, patient(telling.settings) as third:
@@ -324,7 +326,7 @@ async def test_a_withdrawn_pattern_is_gone_with_the_acknowledgement_everywhere(t
 
 
 @pytest.mark.spec("PF-4")
-async def test_each_transition_counts_when_it_is_committed(telling: Desk) -> None:
+async def test_each_transition_counts_when_it_is_committed(telling: RecallHarness) -> None:
     """The one with the lower position may commit last: by positions, its reader would find nothing new."""
     await _season(telling)
     database = telling.journal.database
@@ -343,7 +345,7 @@ async def test_each_transition_counts_when_it_is_committed(telling: Desk) -> Non
 
 
 @pytest.mark.spec("PF-5")
-async def test_a_role_is_never_served_what_was_kept_for_another(telling: Desk) -> None:
+async def test_a_role_is_never_served_what_was_kept_for_another(telling: RecallHarness) -> None:
     await _season(telling)
     asked = Asked()
     for role in (Role.HUMAN_ADMIN, Role.AGENT, Role.DEBATE_FACILITATOR):
@@ -353,7 +355,7 @@ async def test_a_role_is_never_served_what_was_kept_for_another(telling: Desk) -
 
 
 @pytest.mark.spec("PF-5")
-async def test_the_record_of_who_asks_is_shown_to_nobody_else(telling: Desk) -> None:
+async def test_the_record_of_who_asks_is_shown_to_nobody_else(telling: RecallHarness) -> None:
     """An agent that has not spoken about the subject, and another of the same role, in one process and in two."""
     await _season(telling)
     await telling.know([facts.analysis("a3", 1), facts.finding("f5", 1, agent="agent2"), facts.outcome("o1", 4)])
@@ -368,7 +370,7 @@ async def test_the_record_of_who_asks_is_shown_to_nobody_else(telling: Desk) -> 
             assert "agent2" not in [one.agent for one in asked.track_records.items]
 
 
-async def test_every_access_to_patterns_is_audited_whoever_answers(telling: Desk) -> None:
+async def test_every_access_to_patterns_is_audited_whoever_answers(telling: RecallHarness) -> None:
     """Once each: also where what the name means is asked anew, since something was stated."""
     await _season(telling)
 
@@ -388,7 +390,7 @@ async def test_every_access_to_patterns_is_audited_whoever_answers(telling: Desk
 
 
 @pytest.mark.spec("AC-5")
-async def test_without_its_row_no_pattern_is_shown(telling: Desk) -> None:
+async def test_without_its_row_no_pattern_is_shown(telling: RecallHarness) -> None:
     """What shows no patterns by right of that row is answered as ever."""
     await _season(telling)
     await telling.memory.brief("T0")
@@ -418,7 +420,7 @@ def counting(memory: Memory) -> list[str]:
     return found
 
 
-async def test_a_kept_briefing_asks_one_statement_of_the_journal(telling: Desk) -> None:
+async def test_a_kept_briefing_asks_one_statement_of_the_journal(telling: RecallHarness) -> None:
     """The row of its patterns, which brings their epoch; another process, which finds it in C1, asks no name either."""
     await _season(telling)
     await telling.memory.brief("T0")
@@ -448,7 +450,7 @@ class Held(Graph):
         return rows
 
 
-async def test_what_is_loaded_once_more_after_a_change_is_of_after_it(telling: Desk) -> None:
+async def test_what_is_loaded_once_more_after_a_change_is_of_after_it(telling: RecallHarness) -> None:
     """Who began before a change, and joined a load from before it, keeps nothing that lacks it for others."""
     await _season(telling)
     told = telling.told
@@ -496,7 +498,7 @@ def _all_sealed(value: Any) -> None:
         _all_sealed(one)
 
 
-async def test_warming_makes_the_first_briefing_a_kept_one(telling: Desk) -> None:
+async def test_warming_makes_the_first_briefing_a_kept_one(telling: RecallHarness) -> None:
     await _season(telling)
     asked = Asked()
     assert await telling.memory.warm("T0", deadline_ms=30_000) == 8
@@ -505,7 +507,7 @@ async def test_warming_makes_the_first_briefing_a_kept_one(telling: Desk) -> Non
     assert asked.of("C2") == 8
 
 
-async def test_an_answer_cannot_be_changed_under_others(telling: Desk) -> None:
+async def test_an_answer_cannot_be_changed_under_others(telling: RecallHarness) -> None:
     """Whether it was just loaded or kept; a copy can."""
     await _season(telling)
     for _ in range(2):

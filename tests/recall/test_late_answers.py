@@ -12,7 +12,7 @@ import pytest
 from imem.journal.deadline import Deadline
 from imem.kg import views
 from imem.memory import Memory
-from tests.recall.conftest import Desk
+from tests.recall.conftest import RecallHarness
 from tests.recall.test_modes_of_answers import known
 from tests.surface import hints_of, methods_of
 
@@ -55,15 +55,15 @@ def test_every_question_is_among_them() -> None:
     assert answers == set(ASKED)
 
 
-async def test_whatever_is_late_says_by_how_much(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whatever_is_late_says_by_how_much(harness: RecallHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is not late says nothing."""
-    await known(desk)
-    await views.rebuild(desk.journal.database, deadline=Deadline.never())
+    await known(harness)
+    await views.rebuild(harness.journal.database, deadline=Deadline.never())
     for name, ask in ASKED.items():
-        answer = await ask(desk.memory)
+        answer = await ask(harness.memory)
         assert answer is not None, name
         assert answer.late_ms is None, name
 
     monkeypatch.setattr(Deadline, "late_ms", lambda _: 312.0)
 
-    assert {name: (await ask(desk.memory)).late_ms for name, ask in ASKED.items()} == dict.fromkeys(ASKED, 312.0)
+    assert {name: (await ask(harness.memory)).late_ms for name, ask in ASKED.items()} == dict.fromkeys(ASKED, 312.0)

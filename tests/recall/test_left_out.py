@@ -18,7 +18,7 @@ from imem.recall.rendering.rendered import RenderedSection, render_context_of
 from imem.recall.retrievers import Limits
 from imem.recall.section_registry import BRIEFING_SECTIONS
 from tests.recall import facts
-from tests.recall.conftest import Desk
+from tests.recall.conftest import RecallHarness
 from tests.recall.facts import day
 
 
@@ -26,7 +26,7 @@ def _at(number: float) -> datetime:
     return datetime.fromisoformat(day(number))
 
 
-async def _many(desk: Desk) -> None:
+async def _many(harness: RecallHarness) -> None:
     """Twelve analyses of T0 on their own days, with findings, a decision, debates, contradictions and a lesson."""
     analyses = [f"a{n}" for n in range(0, 24, 2)]
     lines = [facts.company("T0", 0), facts.agent("agent0", 0), facts.agent("agent1", 0), facts.agent("agent2", 0)]
@@ -44,7 +44,7 @@ async def _many(desk: Desk) -> None:
     lines += [facts.contradiction(f"c{n}", n) for n in range(0, 30, 2)]
     lines += [facts.lesson(f"l{n}", n, affected_domains=["up_or_down"]) for n in range(8)]
     lines.append(facts.outcome("o0", 4, actual=1.0))
-    await desk.know(lines)
+    await harness.know(lines)
 
 
 def _commands(settings: Any, commands: list[str]) -> list[str]:
@@ -64,16 +64,16 @@ def _commands(settings: Any, commands: list[str]) -> list[str]:
     return printed
 
 
-async def test_every_call_of_the_table_of_contents_gets_what_was_left_out(desk: Desk) -> None:
+async def test_every_call_of_the_table_of_contents_gets_what_was_left_out(harness: RecallHarness) -> None:
     """Python and command alike, as they stand there, as of the same moment: all that there is."""
-    await _many(desk)
-    briefing = await desk.memory.brief("T0", as_of=_at(13), deadline_ms=30_000)
+    await _many(harness)
+    briefing = await harness.memory.brief("T0", as_of=_at(13), deadline_ms=30_000)
     assert briefing.mode == "normal", briefing
     text = briefing.to_markdown(max_tokens=LEAST_TOKENS)
     contents = text.split("\n## Left out", 1)[1]
     given = re.search(r"`(at = [^`]+)`", contents)
     assert given is not None
-    names: dict[str, Any] = {"datetime": datetime, "memory": desk.memory}
+    names: dict[str, Any] = {"datetime": datetime, "memory": harness.memory}
     exec(given[1], names)  # noqa: S102 - that is what a reader does with it
     assert names["at"] == _at(13)
     wanted = {
@@ -89,7 +89,7 @@ async def test_every_call_of_the_table_of_contents_gets_what_was_left_out(desk: 
             method = re.findall(r"memory\.(\w+)\(", call)[0]
             assert len(answer.items) == wanted[method].total, call
         assert answer.quality == "exact", call
-    printed = await asyncio.to_thread(_commands, desk.settings, [command for _, _, command in lines])
+    printed = await asyncio.to_thread(_commands, harness.settings, [command for _, _, command in lines])
     for (_, _, command), found in zip(lines, printed, strict=True):
         if "contradictions" in command:
             assert found.count('"revenue"') == briefing.contradictions.total
@@ -97,10 +97,10 @@ async def test_every_call_of_the_table_of_contents_gets_what_was_left_out(desk: 
             assert found.count("\n## ") + found.startswith("## ") == briefing.history.total
 
 
-async def test_a_long_history_is_asked_for_lightly(desk: Desk) -> None:
+async def test_a_long_history_is_asked_for_lightly(harness: RecallHarness) -> None:
     """Findings of the newest two, conclusions of all; claims counted as of the moment."""
-    await _many(desk)
-    before, after = [await desk.memory.brief("T0", as_of=_at(number), deadline_ms=30_000) for number in (3.5, 13)]
+    await _many(harness)
+    before, after = [await harness.memory.brief("T0", as_of=_at(number), deadline_ms=30_000) for number in (3.5, 13)]
     assert [len(item.findings) for item in after.history.items] == [3, 3] + [0] * 10
     assert [item.findings_total for item in after.history.items] == [3] * 12
     claims = after.history.items[-1].claims
@@ -111,12 +111,12 @@ async def test_a_long_history_is_asked_for_lightly(desk: Desk) -> None:
     assert early is not None
     assert (early.claims, early.settled, early.right_agents, early.actual) == (3, 0, [], None)
     assert early.due_at == _at(facts.TARGET_DAY)
-    recorded = await desk.memory.history("T0", clock="recorded", deadline_ms=30_000)
+    recorded = await harness.memory.history("T0", clock="recorded", deadline_ms=30_000)
     assert recorded.items[-1].claims is not None
     assert recorded.items[-1].claims.right_agents == ["agent2"]
-    (newest,) = (await desk.memory.history("T0", limit=1, deadline_ms=30_000)).items
+    (newest,) = (await harness.memory.history("T0", limit=1, deadline_ms=30_000)).items
     assert len(newest.findings) == 3, "the limit is one of analyses"
-    whole = await desk.memory.brief("T0", as_of=_at(13), limits=Limits(detailed=12), deadline_ms=30_000)
+    whole = await harness.memory.brief("T0", as_of=_at(13), limits=Limits(detailed=12), deadline_ms=30_000)
     assert [len(item.findings) for item in whole.history.items] == [3] * 12
 
 

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from imem.journal.modes import Mode
 from imem.memory import Memory
 from tests.recall import facts
-from tests.recall.conftest import Desk
+from tests.recall.conftest import RecallHarness
 from tests.recall.facts import Line, day
 
 NOBODY = "127.0.0.1:1"
@@ -21,9 +21,9 @@ SOON = timedelta(microseconds=1)
 AT = datetime.fromisoformat(day(5))
 
 
-async def known(desk: Desk) -> None:
+async def known(harness: RecallHarness) -> None:
     text: Line = {**facts.analysis("a0", 1), "body": "All of it."}
-    await desk.know(
+    await harness.know(
         [
             facts.company("T0", 0), facts.agent("agent0", 0), text, facts.finding("f0", 1, probability=0.9),
             facts.performed("a0", 1), facts.debate("b0", 2), facts.outcome("o0", 4, actual=1.0),
@@ -52,30 +52,30 @@ async def modes_of(memory: Memory) -> dict[str, Mode | None]:
     }  # fmt: skip
 
 
-async def test_all_is_well(desk: Desk) -> None:
-    await known(desk)
-    found = await modes_of(desk.memory)
+async def test_all_is_well(harness: RecallHarness) -> None:
+    await known(harness)
+    found = await modes_of(harness.memory)
     assert set(found.values()) == {Mode.NORMAL}, found
-    assert (await desk.memory.brief("T0")).history.mode is None, "a briefing says it for all its parts"
+    assert (await harness.memory.brief("T0")).history.mode is None, "a briefing says it for all its parts"
 
 
-async def test_while_the_graph_catches_up(desk: Desk) -> None:
+async def test_while_the_graph_catches_up(harness: RecallHarness) -> None:
     """An event that waits for a minute: what is asked then says so, whatever it is."""
-    await known(desk)
-    await desk.journal.say(facts.analysis("a1", 2))
-    url = desk.journal.admin_url
+    await known(harness)
+    await harness.journal.say(facts.analysis("a1", 2))
+    url = harness.journal.admin_url
     with psycopg.connect(url, autocommit=True) as conn:
         name = sql.Identifier(conn.info.dbname)
         conn.execute(sql.SQL("ALTER DATABASE {} SET imem.clock_shift = '60s'").format(name))
     async with Memory.open(
-        desk.settings.model_copy(update={"postgres_url": SecretStr(url), "postgres_curator_url": None})
+        harness.settings.model_copy(update={"postgres_url": SecretStr(url), "postgres_curator_url": None})
     ) as memory:
         found = await modes_of(memory)
     # What similar analyses there are is not exact before they were compared.
     assert {name for name, mode in found.items() if mode is not Mode.RECOVERING} <= {"brief", "similar"}, found
 
 
-async def test_a_kept_answer_says_it_as_well(telling: Desk) -> None:
+async def test_a_kept_answer_says_it_as_well(telling: RecallHarness) -> None:
     """Where nothing has to be asked, what was heard last of how far the graph is behind counts."""
     await known(telling)
     await telling.memory.history("T0")
@@ -91,20 +91,20 @@ async def test_a_kept_answer_says_it_as_well(telling: Desk) -> None:
     assert (await telling.memory.history("T0")).mode is Mode.RECOVERING
 
 
-async def test_while_neo4j_is_away(desk: Desk) -> None:
+async def test_while_neo4j_is_away(harness: RecallHarness) -> None:
     """What Postgres alone says is whole; what lacks the graph says that it does."""
-    await known(desk)
-    async with Memory.open(desk.settings.model_copy(update={"neo4j_url": f"bolt://{NOBODY}"})) as memory:
+    await known(harness)
+    async with Memory.open(harness.settings.model_copy(update={"neo4j_url": f"bolt://{NOBODY}"})) as memory:
         assert (await memory.history("T0", deadline_ms=30_000)).mode is Mode.DEGRADED_READ
         assert (await memory.track_record("agent0")).mode is Mode.NORMAL
 
 
-async def test_while_postgres_is_away(desk: Desk) -> None:
+async def test_while_postgres_is_away(harness: RecallHarness) -> None:
     """A query of the graph is answered without the journal, and says that nothing can be recorded."""
-    await known(desk)
+    await known(harness)
     url = SecretStr(f"postgresql://imem_app:none@{NOBODY}/imem")
     async with Memory.open(
-        desk.settings.model_copy(update={"postgres_url": url, "postgres_curator_url": None})
+        harness.settings.model_copy(update={"postgres_url": url, "postgres_curator_url": None})
     ) as memory:
         rows = await memory.query("nearest_names", {"search": "t0"}, deadline_ms=30_000)
     assert rows[0]["subject_id"] == "company:T0"

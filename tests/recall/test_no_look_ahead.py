@@ -22,7 +22,7 @@ from imem.recall.signals import AgentMemory
 from tests.kg.projection.conftest import CHAOS
 from tests.kg.projection.world import World
 from tests.recall import facts
-from tests.recall.conftest import Desk, settings_of
+from tests.recall.conftest import RecallHarness, settings_of
 from tests.recall.facts import Line, day
 
 T = 5
@@ -229,16 +229,16 @@ async def test_facts_known_after_a_moment_change_no_answer_as_of_it(
     as_of = datetime.fromisoformat(day(T))
     await world.wipe()
     async with world.journal() as journal, Memory.open(settings_of(world, journal)) as memory:
-        desk = Desk(world, journal, memory, settings_of(world, journal))
+        harness = RecallHarness(world, journal, memory, settings_of(world, journal))
         known = [line for line in history if line["known_at"] <= day(T)]
         later = [line for line in history if line["known_at"] > day(T)]
         always = [facts.analysis("a0", 0), facts.finding("f0", 0), facts.debate("b0", 0), *ALWAYS]
-        await desk.know([facts.company("T0", 0), facts.agent("agent0", 0), *always, *known])
+        await harness.know([facts.company("T0", 0), facts.agent("agent0", 0), *always, *known])
         before = await answers(memory, "known", as_of)
-        await desk.know(later, "later")
+        await harness.know(later, "later")
         await journal.say(*_later(n, at))
         await journal.say(*_later(0, at))
-        await desk.work()
+        await harness.work()
         assert await answers(memory, "known", as_of) == before
         assert await answers(memory, "known", datetime.fromisoformat(day(11))) != before
 
@@ -257,14 +257,14 @@ async def test_what_is_recorded_later_changes_no_answer_of_what_was_recorded_by_
     """Over random histories: on the recorded clock an old answer is the same whatever is recorded afterwards."""
     await world.wipe()
     async with world.journal() as journal, Memory.open(settings_of(world, journal)) as memory:
-        desk = Desk(world, journal, memory, settings_of(world, journal))
-        await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), *ALWAYS, *first])
+        harness = RecallHarness(world, journal, memory, settings_of(world, journal))
+        await harness.know([facts.company("T0", 0), facts.analysis("a0", 0), *ALWAYS, *first])
         at = (await memory.brief("company:T0", clock="recorded")).as_of
         before = await answers(memory, "recorded", at)
-        await desk.know([facts.agent("agent0", 1), *second], "later")
+        await harness.know([facts.agent("agent0", 1), *second], "later")
         await journal.say(*_later(n, 1))
         await journal.say(*_later(0, 1))
-        await desk.work()
+        await harness.work()
         assert await answers(memory, "recorded", at) == before
 
 
@@ -318,14 +318,14 @@ CASES: dict[str, tuple[list[Line], list[Line]]] = {
 
 @pytest.mark.spec("GR-10")
 @pytest.mark.parametrize("case", list(CASES))
-async def test_a_later_fact_of_each_sort_changes_no_earlier_answer(desk: Desk, case: str) -> None:
+async def test_a_later_fact_of_each_sort_changes_no_earlier_answer(harness: RecallHarness, case: str) -> None:
     """The ways in which later facts reach an answer that random histories seldom find, one by one."""
     known, later = CASES[case]
     basis = [facts.company("T0", 0), facts.company("T1", 0), facts.analysis("a0", 0), facts.finding("f0", 0)]
     stated = {(line["record"], line["core"]["id"]) for line in known if line.get("record") in {"Finding", "Analysis"}}
     basis = [line for line in basis if (line["record"], line["core"].get("id")) not in stated]
-    await desk.know([*basis, *ALWAYS, *known])
-    before = await answers(desk.memory, "known", datetime.fromisoformat(day(T)))
-    await desk.know(later, "later")
-    assert await answers(desk.memory, "known", datetime.fromisoformat(day(T))) == before
-    assert await answers(desk.memory, "known", datetime.fromisoformat(day(11))) != before
+    await harness.know([*basis, *ALWAYS, *known])
+    before = await answers(harness.memory, "known", datetime.fromisoformat(day(T)))
+    await harness.know(later, "later")
+    assert await answers(harness.memory, "known", datetime.fromisoformat(day(T))) == before
+    assert await answers(harness.memory, "known", datetime.fromisoformat(day(11))) != before

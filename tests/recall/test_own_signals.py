@@ -7,7 +7,7 @@ from datetime import datetime
 from imem.memory import Memory
 from imem.recall.model import Briefing, Quality
 from tests.recall import facts
-from tests.recall.conftest import Desk
+from tests.recall.conftest import RecallHarness
 from tests.recall.facts import day
 
 TITLE = "## What you concluded before"
@@ -17,9 +17,9 @@ def _at(number: float) -> datetime:
     return datetime.fromisoformat(day(number))
 
 
-async def test_an_agent_reads_its_own_conclusions_and_what_it_changed(desk: Desk) -> None:
+async def test_an_agent_reads_its_own_conclusions_and_what_it_changed(harness: RecallHarness) -> None:
     """As of each day those of then, corrections included; without an agent none, and no heading."""
-    await desk.know(
+    await harness.know(
         [
             facts.company("T0", 0), facts.agent("agent0", 0), facts.agent("agent1", 0),
             facts.analysis("a0", 1), facts.analysis("a2", 2),
@@ -29,10 +29,10 @@ async def test_an_agent_reads_its_own_conclusions_and_what_it_changed(desk: Desk
         ]
     )  # fmt: skip
     second = facts.finding("f6", 2, analysis_id="a2", probability=0.2, confidence=0.6, key_drivers=["Wages"])
-    await desk.know([facts.corrected(second, 4, probability=0.7)])
+    await harness.know([facts.corrected(second, 4, probability=0.7)])
 
     async def asked(for_agent: str | None, number: float) -> Briefing:
-        return await desk.memory.brief("T0", for_agent=for_agent, as_of=_at(number))
+        return await harness.memory.brief("T0", for_agent=for_agent, as_of=_at(number))
 
     nobody = await asked(None, 3)
     assert not nobody.own_signals.items
@@ -54,7 +54,7 @@ async def test_an_agent_reads_its_own_conclusions_and_what_it_changed(desk: Desk
     assert [item.confidence for item in (await asked("agent1", 5)).own_signals.items] == [0.9]
 
 
-async def test_a_cached_section_is_another_agents_never(telling: Desk) -> None:
+async def test_a_cached_section_is_another_agents_never(telling: RecallHarness) -> None:
     """Nor does it outlive what its agent records."""
     await telling.know([facts.company("T0", 0), facts.finding("f0", 1, probability=0.9, confidence=0.6)])
     memory: Memory = telling.memory
@@ -65,14 +65,14 @@ async def test_a_cached_section_is_another_agents_never(telling: Desk) -> None:
     assert len((await memory.brief("T0", for_agent="agent1")).own_signals.items) == 1
 
 
-async def test_it_is_switched_off_with_the_signals(desk: Desk) -> None:
+async def test_it_is_switched_off_with_the_signals(harness: RecallHarness) -> None:
     """For all subjects, or for those that are not reached yet: the section is not there, and the rest is exact."""
-    await desk.know([facts.company("T0", 0), facts.finding("f0", 1, probability=0.9, confidence=0.6)])
+    await harness.know([facts.company("T0", 0), facts.finding("f0", 1, probability=0.9, confidence=0.6)])
     for off in ({"signals_enabled": False}, {"signals_rollout_percent": 0}):
-        async with Memory.open(desk.settings.model_copy(update=off)) as memory:
+        async with Memory.open(harness.settings.model_copy(update=off)) as memory:
             briefing = await memory.brief("T0", for_agent="agent0", deadline_ms=30_000)
         assert (briefing.own_signals.items, briefing.degraded) == ([], False)
         assert briefing.own_signals.reason == "signals are switched off for this subject"
         assert TITLE not in briefing.to_markdown()
         assert "earlier signals" not in briefing.to_markdown()
-    assert len((await desk.memory.brief("T0", for_agent="agent0")).own_signals.items) == 1
+    assert len((await harness.memory.brief("T0", for_agent="agent0")).own_signals.items) == 1

@@ -15,7 +15,7 @@ from imem.journal.settings import Role
 from imem.recall.answers import Quality
 from imem.recall.sections.panels import PanelItem, Question, domain_of, panel_lines, panel_of, panel_text
 from tests.recall import facts
-from tests.recall.conftest import Desk
+from tests.recall.conftest import RecallHarness
 from tests.recall.facts import TARGET_DAY, day
 from tests.recall.test_who_may_ask import asking
 
@@ -24,17 +24,17 @@ def at(number: float) -> datetime:
     return datetime.fromisoformat(day(number))
 
 
-async def test_a_panel_holds_each_agents_newest_answer(desk: Desk) -> None:
+async def test_a_panel_holds_each_agents_newest_answer(harness: RecallHarness) -> None:
     """Of what was known by then; a correction counts from its own day, one after the target not at all."""
     first = facts.finding("f0", 0, agent="agent0", probability=0.9)
     other = facts.finding("f4", 1, agent="agent1", probability=0.5)
     newer = facts.finding("f8", 1.5, agent="agent0", probability=0.7)
-    await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), first, other, newer])
+    await harness.know([facts.company("T0", 0), facts.analysis("a0", 0), first, other, newer])
     corrections = [facts.corrected(other, 2, probability=0.3), facts.corrected(newer, 3.5, probability=0.01)]
-    await desk.know(corrections, "later")
+    await harness.know(corrections, "later")
     answered = {}
     for number in (0, 1, 1.5, 2, 4):
-        [panel] = (await desk.memory.panel("T0", as_of=at(number), deadline_ms=30_000)).items
+        [panel] = (await harness.memory.panel("T0", as_of=at(number), deadline_ms=30_000)).items
         answered[number] = {one.agent: one.answer for one in panel.answers}
         assert (panel.kind, panel.evidence) == ("probability", "none")
         assert panel.weighted == panel.equal
@@ -46,7 +46,7 @@ async def test_a_panel_holds_each_agents_newest_answer(desk: Desk) -> None:
         2: {"agent0": 0.7, "agent1": 0.3},
         4: {"agent0": 0.7, "agent1": 0.3},
     }
-    briefing = await desk.memory.brief("T0", as_of=at(4), deadline_ms=30_000)
+    briefing = await harness.memory.brief("T0", as_of=at(4), deadline_ms=30_000)
     assert briefing.panels.quality is Quality.EXACT
     text = briefing.to_markdown()
     assert "## What the agents say together" in text
@@ -54,17 +54,17 @@ async def test_a_panel_holds_each_agents_newest_answer(desk: Desk) -> None:
     assert "the weights are equal" in text
 
 
-async def test_one_question_is_asked_about(desk: Desk) -> None:
+async def test_one_question_is_asked_about(harness: RecallHarness) -> None:
     """By its metric, its moment, or both; as of a day, and for whoever may read the claims."""
     later = facts.day(TARGET_DAY + 1)
     asked = [
         facts.finding("f0", 0, agent="agent0"), facts.finding("f4", 0, agent="agent1", target_at=later),
         facts.finding("f8", 1, agent="agent1", metric="strategic_merger", target_at=later),
     ]  # fmt: skip
-    await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), *asked])
+    await harness.know([facts.company("T0", 0), facts.analysis("a0", 0), *asked])
 
     async def found(number: float = 2, **question: Any) -> list[tuple[str, datetime]]:
-        panels = await desk.memory.panel("T0", as_of=at(number), deadline_ms=30_000, **question)
+        panels = await harness.memory.panel("T0", as_of=at(number), deadline_ms=30_000, **question)
         assert (panels.total, panels.quality, panels.mode) == (len(panels.items), Quality.EXACT, "normal")
         return [(one.metric, one.target_at) for one in panels.items]
 
@@ -76,26 +76,26 @@ async def test_one_question_is_asked_about(desk: Desk) -> None:
     assert await found(0.5, target_at=at(TARGET_DAY + 1)) == [second]
     assert await found(metric="eps") == []
     with pytest.raises(BadInput, match="limit"):
-        await desk.memory.panel("T0", metric="up", limit=201)
+        await harness.memory.panel("T0", metric="up", limit=201)
     with pytest.raises(BadInput, match="target_at"):
-        await desk.memory.panel("T0", target_at=datetime(2026, 1, 1))  # noqa: DTZ001 - without a zone, on purpose
+        await harness.memory.panel("T0", target_at=datetime(2026, 1, 1))  # noqa: DTZ001 - without a zone, on purpose
     with pytest.raises(UnknownSubject):
-        await desk.memory.panel("nobody", metric="up", deadline_ms=30_000)
+        await harness.memory.panel("nobody", metric="up", deadline_ms=30_000)
 
 
-async def test_a_correction_of_an_older_claim_does_not_make_it_the_newest(desk: Desk) -> None:
+async def test_a_correction_of_an_older_claim_does_not_make_it_the_newest(harness: RecallHarness) -> None:
     """An answer is as old as its claim, also when a slip in it is corrected after a newer one was made."""
     older = facts.finding("f0", 0, agent="agent0", probability=0.1)
     newer = facts.finding("f4", 1, agent="agent0", probability=0.9)
-    await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), older, newer])
-    await desk.know([facts.corrected(older, 2, statement="It falls.")], "later")
+    await harness.know([facts.company("T0", 0), facts.analysis("a0", 0), older, newer])
+    await harness.know([facts.corrected(older, 2, statement="It falls.")], "later")
 
-    [panel] = (await desk.memory.panel("T0", as_of=at(3), deadline_ms=30_000)).items
+    [panel] = (await harness.memory.panel("T0", as_of=at(3), deadline_ms=30_000)).items
 
     assert [(one.finding, one.answer, one.answered_at) for one in panel.answers] == [("f4", 0.9, at(1))]
 
 
-async def test_who_takes_no_side_has_no_vote(desk: Desk) -> None:
+async def test_who_takes_no_side_has_no_vote(harness: RecallHarness) -> None:
     """A direction that is neutral takes the agent's older one back, and a newer one stands again."""
     metric = {"metric": "return_5s", "probability": None}
 
@@ -107,17 +107,17 @@ async def test_who_takes_no_side_has_no_vote(desk: Desk) -> None:
         vote("f0", 0, "positive"), vote("f4", 0.5, "negative", "agent1"), vote("f8", 1, "neutral"),
         vote("f12", 1.5, "neutral", "agent1"), vote("f16", 2, "negative"),
     ]  # fmt: skip
-    await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), *votes])
+    await harness.know([facts.company("T0", 0), facts.analysis("a0", 0), *votes])
 
     said = {}
     for number in (0.5, 1, 1.5, 2):
-        panels = (await desk.memory.panel("T0", as_of=at(number), deadline_ms=30_000)).items
+        panels = (await harness.memory.panel("T0", as_of=at(number), deadline_ms=30_000)).items
         said[number] = [{one.agent: one.answer for one in panel.answers} for panel in panels]
     assert said == {0.5: [{"agent0": 1.0, "agent1": 0.0}], 1: [{"agent1": 0.0}], 1.5: [], 2: [{"agent0": 0.0}]}
 
 
 @pytest.mark.parametrize("domain", ["up_or_down", "a_new_one"])
-async def test_no_agent_chooses_the_record_that_counts(desk: Desk, domain: str) -> None:
+async def test_no_agent_chooses_the_record_that_counts(harness: RecallHarness, domain: str) -> None:
     """Who was wrong and answers in a domain of its own weighs by the domain of the others, as if it had not."""
     before = [
         facts.finding(f"f{number}", 0, agent=f"agent{place}", probability=probability)
@@ -129,8 +129,8 @@ async def test_no_agent_chooses_the_record_that_counts(desk: Desk, domain: str) 
         facts.finding("f8", 1, agent="agent2", probability=0.9, domain=domain),
     ]
     first = [facts.company("T0", 0), facts.company("T1", 0), facts.analysis("a0", 0), facts.analysis("a1", 0)]
-    await desk.know([*first, *before, *asked, facts.outcome("o1", 3)])
-    [panel] = (await desk.memory.panel("T0", as_of=at(4), deadline_ms=30_000)).items
+    await harness.know([*first, *before, *asked, facts.outcome("o1", 3)])
+    [panel] = (await harness.memory.panel("T0", as_of=at(4), deadline_ms=30_000)).items
     assert (panel.domain, panel.evidence) == ("up_or_down", "little")
     weights = {one.agent: (one.weight, one.observations) for one in panel.answers}
     assert [observations for _, observations in weights.values()] == [1, 1, 1]
@@ -145,27 +145,27 @@ def test_of_domains_as_frequent_the_first_by_name_counts() -> None:
     assert domain_of([{"domain": "b"}, {"domain": "a"}, {"domain": "b"}]) == "b"
 
 
-async def test_a_context_is_given_by_dimension(desk: Desk) -> None:
+async def test_a_context_is_given_by_dimension(harness: RecallHarness) -> None:
     """As for scores: values by dimension, and a name that is none is refused."""
-    table = await desk.memory.weights(["agent0", "agent1"], "up_or_down", {"metric_type": "binary"})
+    table = await harness.memory.weights(["agent0", "agent1"], "up_or_down", {"metric_type": "binary"})
     assert [one.weight for one in table.items] == [0.5, 0.5]
     with pytest.raises(BadInput, match="context"):
-        await desk.memory.weights(["agent0"], "up_or_down", {"planet": "mars"})
+        await harness.memory.weights(["agent0"], "up_or_down", {"planet": "mars"})
 
 
-async def test_agents_see_panels_and_no_weights_by_name(desk: Desk) -> None:
+async def test_agents_see_panels_and_no_weights_by_name(harness: RecallHarness) -> None:
     """The subject selects whose weights are shown; by name an agent has its own alone."""
-    await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), facts.finding("f0", 1, agent="agent0")])
-    async with asking(desk, Role.AGENT, "agent1") as memory:
+    await harness.know([facts.company("T0", 0), facts.analysis("a0", 0), facts.finding("f0", 1, agent="agent0")])
+    async with asking(harness, Role.AGENT, "agent1") as memory:
         assert [one.agent for one in (await memory.panel("T0")).items[0].answers] == ["agent0"]
         assert (await memory.weights(["agent1"], "up_or_down")).items[0].weight == 1.0
         with pytest.raises(PermissionDenied):
             await memory.weights(["agent0", "agent1"], "up_or_down")
     with pytest.raises(BadInput, match="agents"):
-        await desk.memory.weights([], "up_or_down")
+        await harness.memory.weights([], "up_or_down")
     with pytest.raises(BadInput, match="agents"):
-        await desk.memory.weights([f"agent{number}" for number in range(2_000)], "up_or_down", as_of=[at(1)] * 51)
-    table = await desk.memory.weights(["agent0", "nobody"], "up_or_down", as_of=[at(1), at(2)])
+        await harness.memory.weights([f"agent{number}" for number in range(2_000)], "up_or_down", as_of=[at(1)] * 51)
+    table = await harness.memory.weights(["agent0", "nobody"], "up_or_down", as_of=[at(1), at(2)])
     assert table.at(at(2)) == {"agent0": 0.5, "nobody": 0.5}
     assert {one.reason for one in table.items} == {
         "no outcome yet on a question that others of the panel answered too, at about the same time"

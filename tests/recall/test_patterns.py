@@ -6,7 +6,7 @@ from datetime import datetime
 
 from imem.recall.model import Quality
 from tests.recall import facts
-from tests.recall.conftest import Desk
+from tests.recall.conftest import RecallHarness
 from tests.recall.facts import Line, day
 
 MANY = 1_200
@@ -28,33 +28,33 @@ def company(sector: str) -> Line:
     return facts.company("T0", 0) | {"groups": {"profile": {"name": "T0", "sector": sector}}}
 
 
-async def said(desk: Desk, at: datetime | None = None) -> tuple[list[str], int]:
+async def said(harness: RecallHarness, at: datetime | None = None) -> tuple[list[str], int]:
     """Return the patterns that are shown, and how many there are."""
-    section = await desk.memory.patterns("T0", limit=3, as_of=at)
+    section = await harness.memory.patterns("T0", limit=3, as_of=at)
     assert section.quality is Quality.EXACT, section
     return [one.key for one in section.items], section.total
 
 
-async def test_the_best_are_found_among_very_many(desk: Desk) -> None:
+async def test_the_best_are_found_among_very_many(harness: RecallHarness) -> None:
     """Whatever their names are: of the subject's sector and of none, and not of another."""
     others = [pattern(f"a{nth:04}", "energy", 0.95) for nth in range(MANY)]
-    await desk.journal.say(
+    await harness.journal.say(
         company("chips"), *others, pattern("y", "chips", 0.6), pattern("z", None, 0.9), pattern("x", "chips", None),
         pattern("w", "chips", 0.99, status="candidate"),
     )  # fmt: skip
-    assert await said(desk) == (["z", "y", "x"], 3)
+    assert await said(harness) == (["z", "y", "x"], 3)
 
 
-async def test_they_are_chosen_by_what_was_known_then(desk: Desk) -> None:
+async def test_they_are_chosen_by_what_was_known_then(harness: RecallHarness) -> None:
     """Status, success and sector change, and are corrected: each day has its own order."""
-    await desk.journal.say(
+    await harness.journal.say(
         company("chips"), pattern("p", "chips", 0.5), pattern("q", "energy", 0.7), pattern("r", None, 0.6, at=2),
     )  # fmt: skip
     later = {"performance": {"success_rate": 0.9, "occurrence_count": 9}}
-    await desk.journal.say({"record": "Pattern", "known_at": day(3), "key": "p", "groups": later})
-    await desk.journal.say(facts.corrected(pattern("q", "energy", None), 4, sector="chips"))
-    await desk.journal.say(facts.pattern_status("r", 5, "deprecated"))
-    found = {number: await said(desk, datetime.fromisoformat(day(number))) for number in (1, 2.5, 3.5, 4.5, 5.5)}
+    await harness.journal.say({"record": "Pattern", "known_at": day(3), "key": "p", "groups": later})
+    await harness.journal.say(facts.corrected(pattern("q", "energy", None), 4, sector="chips"))
+    await harness.journal.say(facts.pattern_status("r", 5, "deprecated"))
+    found = {number: await said(harness, datetime.fromisoformat(day(number))) for number in (1, 2.5, 3.5, 4.5, 5.5)}
     assert found == {
         1: (["p"], 1),
         2.5: (["r", "p"], 2),
@@ -62,4 +62,4 @@ async def test_they_are_chosen_by_what_was_known_then(desk: Desk) -> None:
         4.5: (["p", "q", "r"], 3),
         5.5: (["p", "q"], 2),
     }
-    assert await said(desk) == (["p", "q"], 2)
+    assert await said(harness) == (["p", "q"], 2)

@@ -9,7 +9,7 @@ import pytest
 
 from imem.recall.model import ClaimSummary, ReviewedDecision, SettledFinding
 from tests.recall import facts
-from tests.recall.conftest import Desk
+from tests.recall.conftest import RecallHarness
 from tests.recall.facts import TARGET_DAY, Line, day
 from tests.recall.pages import AT, analysis, briefing, finding, part, record
 
@@ -138,16 +138,16 @@ def revenue_was(key: str, actual: float, days: float) -> Line:
     ids=["one question", "two periods", "two units", "a unit that is not stated"],
 )
 async def test_claims_of_an_analysis_have_one_number_where_they_ask_one_question(
-    desk: Desk, other: dict[str, Any], metric: str | None
+    harness: RecallHarness, other: dict[str, Any], metric: str | None
 ) -> None:
     """The day on which two periods end is not what they are about."""
-    await desk.know(
+    await harness.know(
         [
             facts.company("T0", 0), facts.analysis("a0", 1), revenue("f0", 12.0, 90), revenue("f4", 13.0, 90, **other),
             revenue_was("o0", 12.5, 90),
         ]
     )  # fmt: skip
-    (item,) = (await desk.memory.history("T0")).items
+    (item,) = (await harness.memory.history("T0")).items
     assert item.claims is not None
     assert (item.claims.claims, item.claims.metric) == (2, metric)
     told = (item.claims.unit, item.claims.period_start, item.claims.target_at, item.claims.actual)

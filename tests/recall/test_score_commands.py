@@ -19,7 +19,7 @@ from imem.kg.kinds.fields import NAME_CHARS
 from imem.kg.model import BiasCorrection
 from imem.terminal.intervals import WIDTH, IntervalRow, interval_lines
 from tests.recall import facts
-from tests.recall.conftest import Desk
+from tests.recall.conftest import RecallHarness
 from tests.recall.test_existence import environment
 from tests.recall.test_scores import DOMAIN, ENOUGH_MS, at, season
 from tests.servers import as_pipelines
@@ -28,10 +28,10 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def run(desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    for name, value in environment(desk.settings).items():
+def run(harness: RecallHarness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    for name, value in environment(harness.settings).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("IMEM_POSTGRES_PIPELINE_URL", as_pipelines(desk.settings, desk.journal.url))
+    monkeypatch.setenv("IMEM_POSTGRES_PIPELINE_URL", as_pipelines(harness.settings, harness.journal.url))
     monkeypatch.setenv("IMEM_HOME", str(tmp_path))
     return CliRunner().invoke
 
@@ -51,8 +51,8 @@ def test_intervals_are_drawn_to_scale() -> None:
     assert interval_lines([]) == []
 
 
-async def test_agents_are_listed_drawn_and_explained(desk: Desk, run: Run, tmp_path: Path) -> None:
-    await desk.know([*season("ann", [True] * 4), *season("bob", [False] * 4)])
+async def test_agents_are_listed_drawn_and_explained(harness: RecallHarness, run: Run, tmp_path: Path) -> None:
+    await harness.know([*season("ann", [True] * 4), *season("bob", [False] * 4)])
     picture, own = tmp_path / "all.svg", tmp_path / "ann.svg"
 
     listed = await asked(run, "agents", "--svg", str(picture))
@@ -76,8 +76,8 @@ async def test_agents_are_listed_drawn_and_explained(desk: Desk, run: Run, tmp_p
     await asked(run, "agent", "ann", "--svg", str(tmp_path), code=2)
 
 
-async def test_a_panel_on_one_question(desk: Desk, run: Run) -> None:
-    await desk.know(season("ann", [True]))
+async def test_a_panel_on_one_question(harness: RecallHarness, run: Run) -> None:
+    await harness.know(season("ann", [True]))
     words = ["panel", "market:ann-1-0", "--metric"]
 
     assert "ann: 0.80, weight 1.000" in (await asked(run, *words, "up", "--target-at", facts.day(7))).replace('"', "")
@@ -86,8 +86,10 @@ async def test_a_panel_on_one_question(desk: Desk, run: Run) -> None:
     await asked(run, *words, "up", "--target-at", "soon", code=2)
 
 
-async def test_a_person_pins_unpins_and_overrides(desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    await desk.know(season("ann", [True] * 4))
+async def test_a_person_pins_unpins_and_overrides(
+    harness: RecallHarness, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await harness.know(season("ann", [True] * 4))
 
     pinned = json.loads(await asked(run, "credibility", "pin", "ann", DOMAIN, "0.3", "--reason", "A review.", "--json"))
     for words in (["pin", "ann", DOMAIN, "0.3"], ["unpin", pinned["id"]]):
@@ -101,7 +103,7 @@ async def test_a_person_pins_unpins_and_overrides(desk: Desk, run: Run, monkeypa
     await asked(run, *words, "--finding", "f/market:ann-4-0")
     await asked(run, *words, code=2)
     await asked(run, "credibility", "pin", "ann", DOMAIN, "1.3", "--reason", "Too much.", code=2)
-    table = await desk.memory.credibility(["ann"], deadline_ms=ENOUGH_MS)
+    table = await harness.memory.credibility(["ann"], deadline_ms=ENOUGH_MS)
     overridden = await asked(run, "agent", "ann")
 
     assert "overridden 1 of 4 (0.250), right 0.000 of 1: other 1" in overridden
@@ -118,9 +120,9 @@ async def test_a_person_pins_unpins_and_overrides(desk: Desk, run: Run, monkeypa
     assert type(done.exception).__name__ == "PermissionDenied"
 
 
-async def test_a_person_speaks_of_what_is_recorded(desk: Desk, run: Run) -> None:
+async def test_a_person_speaks_of_what_is_recorded(harness: RecallHarness, run: Run) -> None:
     """A mistyped pin or finding, and the finding of another agent or domain, are refused by name; the pin stays."""
-    await desk.know([*season("ann", [True]), *season("bob", [True])])
+    await harness.know([*season("ann", [True]), *season("bob", [True])])
     pinned = json.loads(await asked(run, "credibility", "pin", "ann", DOMAIN, "0.3", "--reason", "A review.", "--json"))
     override = ["credibility", "override", "--reason", "other", "--finding"]
     for words, reason in (
@@ -137,16 +139,16 @@ async def test_a_person_speaks_of_what_is_recorded(desk: Desk, run: Run) -> None
         assert reason in " ".join(done.output.replace("│", " ").split()), done.output
     decided = {"state": BiasCorrection.State(status=BiasStatus.APPROVED, decided_at=at(9))}
     with pytest.raises(BadInput, match="no BiasCorrection 'b' is recorded") as refused:
-        await desk.memory.record_groups(BiasCorrection, "b", decided)
+        await harness.memory.record_groups(BiasCorrection, "b", decided)
 
     assert refused.value.field == "key"
-    people = (await desk.memory.credibility(["ann"], deadline_ms=ENOUGH_MS)).items[0].people
+    people = (await harness.memory.credibility(["ann"], deadline_ms=ENOUGH_MS)).items[0].people
     assert people.pin is not None
     assert people.pin.id == pinned["id"]
     assert people.overrides.counts.overrides == 0
 
 
-async def test_the_longest_names_can_be_pinned_and_overridden(desk: Desk, run: Run) -> None:
+async def test_the_longest_names_can_be_pinned_and_overridden(harness: RecallHarness, run: Run) -> None:
     """An id has no room for both: it is short, and still one of its own each time."""
     name, domain = "n" * NAME_CHARS, "d" * NAME_CHARS
     words = ["credibility", "override", name, domain, "--reason", "other", "--analysis", "a", "--json"]
@@ -156,14 +158,14 @@ async def test_the_longest_names_can_be_pinned_and_overridden(desk: Desk, run: R
     await asked(run, "credibility", "unpin", pinned["id"], "--reason", "It is over.")
 
     assert len(ids) == 2
-    people = (await desk.memory.credibility([name], [domain], deadline_ms=ENOUGH_MS)).items[0].people
+    people = (await harness.memory.credibility([name], [domain], deadline_ms=ENOUGH_MS)).items[0].people
     assert (people.overrides.counts.overrides, people.pin) == (1, None)
 
 
-async def test_everything_is_recomputed_at_once(desk: Desk, run: Run) -> None:
-    await desk.know(season("ann", [True] * 4))
+async def test_everything_is_recomputed_at_once(harness: RecallHarness, run: Run) -> None:
+    await harness.know(season("ann", [True] * 4))
 
     assert "scores 4, track records 1, decisions 0, differing 0" in await asked(run, "credibility", "rebuild")
-    desk.journal.owner("UPDATE track_step SET weight = weight + 1")
+    harness.journal.owner("UPDATE track_step SET weight = weight + 1")
     assert "differing 1" in await asked(run, "credibility", "rebuild", code=3)
     assert "differing 0" in await asked(run, "credibility", "rebuild")

@@ -14,7 +14,7 @@ from imem.journal.errors import BadInput, BudgetExceeded, PostgresUnavailable
 from imem.memory import Memory
 from imem.recall.answers import Quality
 from tests.recall import facts
-from tests.recall.conftest import Desk
+from tests.recall.conftest import RecallHarness
 from tests.recall.facts import Line
 from tests.recall.far import Far, far
 
@@ -50,12 +50,12 @@ async def score(memory: Memory, agent: str, day: float, **more: object) -> Agent
     return table.items[0]
 
 
-async def test_a_score_says_what_it_is_made_of(desk: Desk) -> None:
+async def test_a_score_says_what_it_is_made_of(harness: RecallHarness) -> None:
     """Sixteen weeks, twelve of them right; of the last ten eight."""
     rights = [*[True, False] * 2, *[True] * 2, *[True] * 4, False, False, *[True] * 4]
-    await desk.know(season("ann", rights))
+    await harness.know(season("ann", rights))
 
-    found = await score(desk.memory, "ann", 130)
+    found = await score(harness.memory, "ann", 130)
 
     weights = [decay((130 - 7 * week) / 365.25, 2.0) for week in range(1, 17)]
     right = sum(weight for weight, one in zip(weights, rights, strict=True) if one)
@@ -83,14 +83,14 @@ def reading(name: str, day: float, regime: str) -> Line:
 
 
 @pytest.mark.spec("CR-6")
-async def test_the_product_is_that_of_the_regime_of_the_moment(desk: Desk) -> None:
+async def test_the_product_is_that_of_the_regime_of_the_moment(harness: RecallHarness) -> None:
     """Four right in a bull market, two wrong in a storm: whoever asks, and a context is asked about in its own."""
     regimes = [reading("bull", 0, "BULL_HIGH_RATES"), reading("storm", 25, "HIGH_VOLATILITY")]
-    await desk.know([*regimes, *season("ann", [*[True] * 4, *[False] * 2])])
+    await harness.know([*regimes, *season("ann", [*[True] * 4, *[False] * 2])])
 
-    early, late = [await score(desk.memory, "ann", day) for day in (24, 60)]
-    explained = await desk.memory.explain("ann", DOMAIN, as_of=at(60), deadline_ms=ENOUGH_MS)
-    calm = await score(desk.memory, "ann", 60, context={"regime": "BULL_HIGH_RATES"})
+    early, late = [await score(harness.memory, "ann", day) for day in (24, 60)]
+    explained = await harness.memory.explain("ann", DOMAIN, as_of=at(60), deadline_ms=ENOUGH_MS)
+    calm = await score(harness.memory, "ann", 60, context={"regime": "BULL_HIGH_RATES"})
 
     assert (early.regime, early.designed.regime_adjustment) == ("BULL_HIGH_RATES", 1.0)
     assert late.regime == "HIGH_VOLATILITY"
@@ -98,27 +98,27 @@ async def test_the_product_is_that_of_the_regime_of_the_moment(desk: Desk) -> No
     assert explained.score == late
     assert "as designed (comprehensive) in HIGH_VOLATILITY: " in explained.formula[-1]
     assert calm.designed.regime_adjustment == pytest.approx(0.3 * 1.0 + 0.7 * 4 / 6)
-    assert (await score(desk.memory, "ann", 60, context={"sector": "Energy"})).regime is None
+    assert (await score(harness.memory, "ann", 60, context={"sector": "Energy"})).regime is None
 
 
-async def test_claims_of_one_moment_are_one_observation(desk: Desk) -> None:
+async def test_claims_of_one_moment_are_one_observation(harness: RecallHarness) -> None:
     """Five places in one week, four right, and another week: two observations, of 0.8 and of 1."""
     places = [line for place in range(5) for line in claim("ann", 1, place=place, right=place > 0)]
-    await desk.know([*places, *claim("ann", 2)])
+    await harness.know([*places, *claim("ann", 2)])
 
-    found = await score(desk.memory, "ann", 20)
+    found = await score(harness.memory, "ann", 20)
 
     assert (found.record.n, found.record.rows) == (2, 6)
     assert found.designed.overall_accuracy == pytest.approx(0.9)
     assert found.recent_accuracy == pytest.approx(0.9)
 
 
-async def test_an_explanation_adds_up(desk: Desk) -> None:
+async def test_an_explanation_adds_up(harness: RecallHarness) -> None:
     """The weights of the claims are those of the posterior, and the factors multiply to the product."""
     places = [line for place in range(3) for line in claim("ann", 9, place=place, right=place > 0)]
-    await desk.know([*season("ann", [True, False, True, True]), *places])
+    await harness.know([*season("ann", [True, False, True, True]), *places])
 
-    found = await desk.memory.explain("ann", DOMAIN, as_of=at(80), deadline_ms=ENOUGH_MS)
+    found = await harness.memory.explain("ann", DOMAIN, as_of=at(80), deadline_ms=ENOUGH_MS)
 
     assert (found.total, len(found.claims)) == (7, 7)
     assert [one.target_at for one in found.claims] == sorted((one.target_at for one in found.claims), reverse=True)
@@ -127,56 +127,58 @@ async def test_an_explanation_adds_up(desk: Desk) -> None:
     assert weight == pytest.approx(found.score.weight)
     assert posterior(DecayedEvidence(right, weight)).mean == pytest.approx(found.score.posterior.mean)
     assert "as designed (comprehensive)" in found.formula[-1]
-    few = await desk.memory.explain("ann", DOMAIN, limit=2, as_of=at(80), deadline_ms=ENOUGH_MS)
+    few = await harness.memory.explain("ann", DOMAIN, limit=2, as_of=at(80), deadline_ms=ENOUGH_MS)
     assert (few.total, few.claims) == (7, found.claims[:2])
-    nobody = await desk.memory.explain("nobody", DOMAIN, deadline_ms=ENOUGH_MS)
+    nobody = await harness.memory.explain("nobody", DOMAIN, deadline_ms=ENOUGH_MS)
     assert (nobody.total, nobody.score.designed.score) == (0, None)
     assert nobody.formula[-1] == "as designed: no outcomes, no score"
 
 
 @pytest.mark.spec("CR-20")
-async def test_without_outcomes(desk: Desk) -> None:
-    found = (await desk.memory.credibility(["nobody"], [DOMAIN], deadline_ms=ENOUGH_MS)).items[0]
+async def test_without_outcomes(harness: RecallHarness) -> None:
+    found = (await harness.memory.credibility(["nobody"], [DOMAIN], deadline_ms=ENOUGH_MS)).items[0]
 
     assert (found.designed.score, found.simple.score, found.wilson) == (None, None, None)
     assert (found.posterior.lower, found.posterior.upper) == pytest.approx((0.0015, 0.9985), abs=5e-5)
     assert (found.recent_accuracy, found.decayed_accuracy, found.confidence) == (None, None, "low")
 
 
-async def test_as_of_a_day_on_both_clocks(desk: Desk) -> None:
+async def test_as_of_a_day_on_both_clocks(harness: RecallHarness) -> None:
     """What became known later does not count then; on the recorded clock nothing counts before it was recorded."""
-    await desk.know(season("ann", [True] * 6))
+    await harness.know(season("ann", [True] * 6))
 
-    counts = [(await score(desk.memory, "ann", day)).record.n for day in (7.9, 8, 36, 200)]
-    before = await desk.memory.credibility([DOMAIN], [DOMAIN], as_of=at(200), clock="recorded", deadline_ms=ENOUGH_MS)
-    now = await desk.memory.credibility(clock="recorded", deadline_ms=ENOUGH_MS)
+    counts = [(await score(harness.memory, "ann", day)).record.n for day in (7.9, 8, 36, 200)]
+    before = await harness.memory.credibility(
+        [DOMAIN], [DOMAIN], as_of=at(200), clock="recorded", deadline_ms=ENOUGH_MS
+    )
+    now = await harness.memory.credibility(clock="recorded", deadline_ms=ENOUGH_MS)
 
     assert counts == [0, 1, 5, 6]
     assert before.items[0].record.n == 0
     assert [(one.record.agent, one.record.n, one.trend.points) for one in now.items] == [("ann", 6, 6)]
 
 
-async def test_all_agents_by_domain_and_name(desk: Desk) -> None:
-    await desk.know([*season("bob", [True]), *season("ann", [True]), *claim("ann", 3, domain="a domain", place=9)])
+async def test_all_agents_by_domain_and_name(harness: RecallHarness) -> None:
+    await harness.know([*season("bob", [True]), *season("ann", [True]), *claim("ann", 3, domain="a domain", place=9)])
 
-    table = await desk.memory.credibility(deadline_ms=ENOUGH_MS)
+    table = await harness.memory.credibility(deadline_ms=ENOUGH_MS)
 
     assert [(one.record.domain, one.record.agent) for one in table.items] == [
         ("a domain", "ann"), (DOMAIN, "ann"), (DOMAIN, "bob"),
     ]  # fmt: skip
-    early = await desk.memory.credibility(as_of=at(5), deadline_ms=ENOUGH_MS)
+    early = await harness.memory.credibility(as_of=at(5), deadline_ms=ENOUGH_MS)
     assert early.items == []
 
 
 @pytest.mark.spec("CR-11", "CR-12", "CR-13")
-async def test_records_decide(desk: Desk) -> None:
+async def test_records_decide(harness: RecallHarness) -> None:
     """Fifteen weeks all right against fifteen all wrong decide, on either basis; fourteen do not."""
-    await desk.know([*season("ann", [True] * 15), *season("bob", [False] * 15)])
+    await harness.know([*season("ann", [True] * 15), *season("bob", [False] * 15)])
     ask = {"as_of": at(120), "deadline_ms": ENOUGH_MS}
 
-    found = await desk.memory.auto_resolve("ann", "bob", DOMAIN, **ask)  # type: ignore[arg-type] # given by name
-    other = await desk.memory.auto_resolve("bob", "ann", DOMAIN, **ask)  # type: ignore[arg-type] # as above
-    early = await desk.memory.auto_resolve("ann", "bob", DOMAIN, as_of=at(100), deadline_ms=ENOUGH_MS)
+    found = await harness.memory.auto_resolve("ann", "bob", DOMAIN, **ask)  # type: ignore[arg-type] # given by name
+    other = await harness.memory.auto_resolve("bob", "ann", DOMAIN, **ask)  # type: ignore[arg-type] # as above
+    early = await harness.memory.auto_resolve("ann", "bob", DOMAIN, as_of=at(100), deadline_ms=ENOUGH_MS)
 
     assert (found.verdict["resolved"], found.verdict["winner"], found.verdict["basis"]) == (True, "ann", "posterior")
     assert set(found.verdicts) == set(Basis)
@@ -184,19 +186,19 @@ async def test_records_decide(desk: Desk) -> None:
     assert found.probability_greater == pytest.approx(1.0, abs=1e-3)
     assert early.verdict["reason"] is Reason.INSUFFICIENT_SAMPLE
     with pytest.raises(BadInput, match="same agent"):
-        await desk.memory.auto_resolve("ann", "ann", DOMAIN)
+        await harness.memory.auto_resolve("ann", "ann", DOMAIN)
 
 
 @pytest.mark.spec("CR-11")
-async def test_records_decide_in_the_context_asked_about(desk: Desk) -> None:
+async def test_records_decide_in_the_context_asked_about(harness: RecallHarness) -> None:
     """Observations decide where four of six dimensions match: fifteen of them, not fourteen; thirty others do not."""
     places = [line for place in range(1, 5) for line in claim("ann", 3, place=place)]
-    await desk.know([*season("ann", [True] * 30), *season("bob", [False] * 30), *places])
+    await harness.know([*season("ann", [True] * 30), *season("bob", [False] * 30), *places])
     weekly = {"metric_type": "binary", "time_horizon": "week"}
     elsewhere = {**weekly, "sector": "Energy", "company_size": "small", "growth_stage": "mature"}
 
     async def asked(context: dict[str, str] | None, day: float = 220) -> tuple[bool, Reason]:
-        found = await desk.memory.auto_resolve(
+        found = await harness.memory.auto_resolve(
             "ann", "bob", DOMAIN, context=context, as_of=at(day), deadline_ms=ENOUGH_MS
         )
         return found.verdict["resolved"], found.verdict["reason"]
@@ -205,25 +207,25 @@ async def test_records_decide_in_the_context_asked_about(desk: Desk) -> None:
     assert await asked(elsewhere) == (False, Reason.INSUFFICIENT_SAMPLE)
     assert await asked(weekly, 7 * 14 + 1) == (False, Reason.INSUFFICIENT_SAMPLE)
     assert await asked(weekly, 7 * 15 + 1) == (True, Reason.DIFFERENTIAL)
-    [there] = (await desk.memory.credibility(["ann"], context=elsewhere, as_of=at(220), deadline_ms=ENOUGH_MS)).items
+    [there] = (await harness.memory.credibility(["ann"], context=elsewhere, as_of=at(220), deadline_ms=ENOUGH_MS)).items
     assert (there.record.n, there.scope_n) == (30, 0.0)
 
 
-async def test_the_same_question_in_a_context_is_another_question(desk: Desk) -> None:
+async def test_the_same_question_in_a_context_is_another_question(harness: RecallHarness) -> None:
     """Claims of another sector and size lie outside the scope and are the prior alone: the interval is wider."""
-    await desk.know(season("ann", [True] * 15))
+    await harness.know(season("ann", [True] * 15))
     elsewhere = {"sector": "Energy", "company_size": "small", "growth_stage": "mature"}
 
-    [everywhere] = (await desk.memory.credibility(["ann"], as_of=at(120), deadline_ms=ENOUGH_MS)).items
-    [there] = (await desk.memory.credibility(["ann"], context=elsewhere, as_of=at(120), deadline_ms=ENOUGH_MS)).items
+    [everywhere] = (await harness.memory.credibility(["ann"], as_of=at(120), deadline_ms=ENOUGH_MS)).items
+    [there] = (await harness.memory.credibility(["ann"], context=elsewhere, as_of=at(120), deadline_ms=ENOUGH_MS)).items
 
     assert there.record == everywhere.record
     assert there.posterior.upper - there.posterior.lower > everywhere.posterior.upper - everywhere.posterior.lower
 
 
-async def test_the_setting_chooses_the_basis(desk: Desk) -> None:
-    await desk.know([*season("ann", [True] * 15), *season("bob", [False] * 15)])
-    settings = desk.settings.model_copy(update={"auto_resolution_basis": "as_designed"})
+async def test_the_setting_chooses_the_basis(harness: RecallHarness) -> None:
+    await harness.know([*season("ann", [True] * 15), *season("bob", [False] * 15)])
+    settings = harness.settings.model_copy(update={"auto_resolution_basis": "as_designed"})
 
     async with Memory.open(settings) as memory:
         found = await memory.auto_resolve("ann", "bob", DOMAIN, deadline_ms=ENOUGH_MS)
@@ -231,22 +233,22 @@ async def test_the_setting_chooses_the_basis(desk: Desk) -> None:
     assert found.verdict == found.verdicts[Basis.AS_DESIGNED]
 
 
-async def test_scores_that_lag_say_so_and_decide_nothing_after_a_day(desk: Desk) -> None:
+async def test_scores_that_lag_say_so_and_decide_nothing_after_a_day(harness: RecallHarness) -> None:
     """A statement that has waited for settlement for 25 hours: since when is said, and records no longer decide."""
-    await desk.know([*season("ann", [True] * 15), *season("bob", [False] * 15)])
+    await harness.know([*season("ann", [True] * 15), *season("bob", [False] * 15)])
 
     def waits(hours: int) -> None:
-        desk.journal.owner(
+        harness.journal.owner(
             "INSERT INTO track_due (agent, domain, since) VALUES ('ann', 'flu', now() - make_interval(hours => %s)) "
             "ON CONFLICT (agent, domain) DO UPDATE SET since = excluded.since",
             hours,
         )
 
     waits(23)
-    table = await desk.memory.credibility(deadline_ms=ENOUGH_MS)
-    soon = await desk.memory.auto_resolve("ann", "bob", DOMAIN, deadline_ms=ENOUGH_MS)
+    table = await harness.memory.credibility(deadline_ms=ENOUGH_MS)
+    soon = await harness.memory.auto_resolve("ann", "bob", DOMAIN, deadline_ms=ENOUGH_MS)
     waits(25)
-    late = await desk.memory.auto_resolve("ann", "bob", DOMAIN, deadline_ms=ENOUGH_MS)
+    late = await harness.memory.auto_resolve("ann", "bob", DOMAIN, deadline_ms=ENOUGH_MS)
 
     assert (table.quality, table.stale, table.reason) == (Quality.PARTIAL, True, "some outcomes are not scored yet")
     assert table.stale_since is not None
@@ -255,7 +257,7 @@ async def test_scores_that_lag_say_so_and_decide_nothing_after_a_day(desk: Desk)
 
 
 async def test_without_postgres_the_last_answer_is_given_as_stale(far: Far) -> None:
-    await far.desk.know(season("ann", [True] * 3))
+    await far.harness.know(season("ann", [True] * 3))
     tiers = far.memory._stores.tiers
     assert tiers is not None
     tiers.cache_timeout_ms = ENOUGH_MS  # On a busy machine the cache would be late.
@@ -277,15 +279,15 @@ async def test_without_postgres_the_last_answer_is_given_as_stale(far: Far) -> N
         await far.memory.explain("ann", DOMAIN, limit=3, deadline_ms=5_000)
 
 
-async def test_wrong_arguments_are_named(desk: Desk) -> None:
+async def test_wrong_arguments_are_named(harness: RecallHarness) -> None:
     with pytest.raises(BadInput, match=r"context.*'colour' is none of sector"):
-        await desk.memory.credibility(context={"colour": "red"})
+        await harness.memory.credibility(context={"colour": "red"})
     with pytest.raises(BadInput, match=r"context.regime: 'BULL' is none of BULL_LOW_RATES"):
-        await desk.memory.weights(["ann"], DOMAIN, {"regime": "BULL"})
+        await harness.memory.weights(["ann"], DOMAIN, {"regime": "BULL"})
     for name, value in (("metric_type", "yes"), ("time_horizon", "7d"), ("company_size", "big"), ("growth_stage", "")):
         with pytest.raises(BadInput, match=rf"context.{name}: .* is none of"):
-            await desk.memory.auto_resolve("ann", "bob", DOMAIN, context={name: value})
+            await harness.memory.auto_resolve("ann", "bob", DOMAIN, context={name: value})
     with pytest.raises(BadInput, match="limit"):
-        await desk.memory.explain("ann", DOMAIN, limit=201)
+        await harness.memory.explain("ann", DOMAIN, limit=201)
     with pytest.raises(BadInput, match=r"agents.*10,000"):
-        await desk.memory.credibility([f"a{n}" for n in range(101)], [f"d{n}" for n in range(101)])
+        await harness.memory.credibility([f"a{n}" for n in range(101)], [f"d{n}" for n in range(101)])

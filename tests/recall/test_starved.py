@@ -16,7 +16,7 @@ from imem.memory import Memory
 from imem.recall.model import Briefing
 from imem.recall.timing.assembly import AssemblyTime
 from imem.services.recall import recall_over
-from tests.recall.conftest import Desk
+from tests.recall.conftest import RecallHarness
 from tests.recall.test_kept import _season
 
 BUDGET_MS = 500
@@ -51,7 +51,7 @@ def busy(threads: int) -> Iterator[None]:
             hog.join()
 
 
-async def test_a_starved_process_is_no_evidence_that_postgres_is_away(telling: Desk) -> None:
+async def test_a_starved_process_is_no_evidence_that_postgres_is_away(telling: RecallHarness) -> None:
     """Every store is well: none of the answers says that nothing can be recorded; which are late, says so."""
     await _season(telling)
     settings = telling.settings.model_copy(update={"deadline_ms": BUDGET_MS})

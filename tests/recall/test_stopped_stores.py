@@ -37,7 +37,7 @@ A_SECOND = 8
 async def test_a_stopped_graph_is_answered_from_what_is_kept(far: Far) -> None:
     """Nothing is applied while it is stopped, so that what is kept is what is known; the rest is labelled."""
     await kept(far, "T0")
-    await far.desk.know([facts.company("T9", 0)])
+    await far.harness.know([facts.company("T9", 0)])
     far.stall("graph")
     in_time = Punctual()
     with in_time.within(0.5):
@@ -135,11 +135,11 @@ async def test_a_store_that_stops_under_load_holds_nobody_up_and_loses_nothing(f
     assert asked.late_s < 0
     assert asked.calls == written.calls == count
     assert max(asked.slowest_s, written.slowest_s) < HANG_S
-    rows = await far.desk.journal.rows("SELECT event_id FROM event WHERE event_id = ANY (%s::uuid[])", acknowledged)
+    rows = await far.harness.journal.rows("SELECT event_id FROM event WHERE event_id = ANY (%s::uuid[])", acknowledged)
     assert {row["event_id"] for row in rows} == set(acknowledged)
     assert len(acknowledged) + refused == count
     assert len(acknowledged) >= (before if server == "postgres" else count - 1)
-    await far.desk.work()
+    await far.harness.work()
     assert (await whole(far.memory, "T0")).history.items
 
 
@@ -250,7 +250,7 @@ async def answered(memory: Memory, name: str) -> str:
 @pytest.mark.parametrize("away", [frozenset({"graph"}), frozenset({"postgres"}), BOTH])
 async def test_nothing_found_and_could_not_be_asked_are_two_answers(far: Far, away: frozenset[str], how: str) -> None:
     """Every section of a briefing, and every single read, of a subject of which nothing is known."""
-    await far.desk.know([facts.company("T9", 0), facts.pattern_status("p0", 5, "deprecated")])
+    await far.harness.know([facts.company("T9", 0), facts.pattern_status("p0", 5, "deprecated")])
     nothing = await whole(far.memory, "company:T9")
     assert set(nothing.sections) == set(NEEDS)
     assert {(section.quality, section.total) for section in nothing.sections.values()} == {(Quality.EXACT, 0)}

@@ -12,7 +12,7 @@ import pytest
 from imem.memory import Memory
 from imem.recall.retrievers import Limits
 from tests.recall import facts
-from tests.recall.conftest import Desk
+from tests.recall.conftest import RecallHarness
 from tests.recall.facts import Line, day
 from tests.recall.test_budget import FAILS, troubled
 
@@ -42,15 +42,15 @@ def resolved(key: str, known: float) -> Line:
 
 
 @asynccontextmanager
-async def paths(desk: Desk, query: str) -> AsyncIterator[tuple[Memory, Memory]]:
+async def paths(harness: RecallHarness, query: str) -> AsyncIterator[tuple[Memory, Memory]]:
     """Lend two memories: one asks the graph, of the other one the query fails, so that the journal stands in."""
-    async with troubled(desk, query, FAILS, deadline_ms=30_000) as without:
-        yield desk.memory, without
+    async with troubled(harness, query, FAILS, deadline_ms=30_000) as without:
+        yield harness.memory, without
 
 
-async def _disputed(desk: Desk) -> None:
+async def _disputed(harness: RecallHarness) -> None:
     low = [contradiction(f"c{nth}", 2 + nth / 10, "LOW") for nth in range(MANY)]
-    await desk.know(
+    await harness.know(
         [
             facts.company("T0", 0), contradiction("critical", 1, "CRITICAL"), *low, contradiction("settled", 5, "HIGH"),
             resolved("settled", 5), contradiction("raised", 1.5, "LOW"),
@@ -60,10 +60,10 @@ async def _disputed(desk: Desk) -> None:
     )  # fmt: skip
 
 
-async def test_an_open_critical_contradiction_is_never_pushed_out_by_newer_ones(desk: Desk) -> None:
+async def test_an_open_critical_contradiction_is_never_pushed_out_by_newer_ones(harness: RecallHarness) -> None:
     """Open before resolved, by priority, then the newest; the number of all is told."""
-    await _disputed(desk)
-    async with paths(desk, "contradictions_of_subject") as memories:
+    await _disputed(harness)
+    async with paths(harness, "contradictions_of_subject") as memories:
         for memory in memories:
             section = await memory.contradictions("T0")
             shown = [one.key for one in section.items]
@@ -71,15 +71,15 @@ async def test_an_open_critical_contradiction_is_never_pushed_out_by_newer_ones(
             assert section.total == MANY + 4
             assert [one.key for one in (await memory.contradictions("T0", limit=1)).items] == ["critical"]
             assert "CRITICAL 2026-01-02 12:00" in (await memory.brief("T0")).to_markdown()
-    rows = await desk.memory.query("contradictions_of_subject", {"subject_id": "company:T0", "limit": 2})
+    rows = await harness.memory.query("contradictions_of_subject", {"subject_id": "company:T0", "limit": 2})
     assert [row["contradiction"] for row in rows] == ["critical", "raised"]
 
 
 @pytest.mark.spec("GR-10")
-async def test_what_was_corrected_or_resolved_later_is_judged_by_the_moment(desk: Desk) -> None:
+async def test_what_was_corrected_or_resolved_later_is_judged_by_the_moment(harness: RecallHarness) -> None:
     """Before the correction it was LOW, before the resolution it was open."""
-    await _disputed(desk)
-    async with paths(desk, "contradictions_of_subject") as memories:
+    await _disputed(harness)
+    async with paths(harness, "contradictions_of_subject") as memories:
         for memory in memories:
             first = [one.key for one in (await memory.contradictions("T0", as_of=at(6), limit=3)).items]
             assert first == ["critical", "late", f"c{MANY - 1}"]
@@ -100,10 +100,10 @@ def _finding(key: str, agent: str, **core: Any) -> Line:
     return {**line, "core": {**told, **named, **core}}
 
 
-async def _spoken(desk: Desk) -> None:
+async def _spoken(harness: RecallHarness) -> None:
     """Forty-five findings without importance: baselines are first by id, who decides and who ran it last."""
     decided = facts.decision("d0", 2)
-    await desk.know(
+    await harness.know(
         [
             facts.company("T0", 0), facts.analysis("a0", 1),
             *(facts.agent(agent, 1, "baseline") for agent in BASELINES),
@@ -116,11 +116,11 @@ async def _spoken(desk: Desk) -> None:
     )  # fmt: skip
 
 
-async def test_of_too_many_findings_the_decision_makers_stay_and_baselines_go(desk: Desk) -> None:
-    await _spoken(desk)
+async def test_of_too_many_findings_the_decision_makers_stay_and_baselines_go(harness: RecallHarness) -> None:
+    await _spoken(harness)
     others = [f"f{nth:02}" for nth in range(FINDINGS - 5)]
     described = [key for key in others if key != "f07"]
-    async with paths(desk, "company_history") as (exact, journal):
+    async with paths(harness, "company_history") as (exact, journal):
         for as_of, among in ((None, described), (at(7), described), (at(5), others)):
             (item,) = (await exact.history("T0", as_of=as_of)).items
             shown = {one.finding.key for one in item.findings}
@@ -136,27 +136,27 @@ async def test_of_too_many_findings_the_decision_makers_stay_and_baselines_go(de
     assert "baseline" not in told.partition("## Track records")[0].replace("baselines", "")
 
 
-async def test_of_a_query_the_findings_are_chosen_alike(desk: Desk) -> None:
+async def test_of_a_query_the_findings_are_chosen_alike(harness: RecallHarness) -> None:
     """What the query names by itself, as of a day before an agent was described as a baseline and after it."""
-    await _spoken(desk)
+    await _spoken(harness)
     given = {"subject_id": "company:T0", "limit": 5, "findings_limit": 10, "detailed": 1}
     for as_of, eighth in ((None, "f08"), (at(5), "f07")):
-        (row,) = await desk.memory.query("company_history", given, as_of=as_of)
+        (row,) = await harness.memory.query("company_history", given, as_of=as_of)
         assert row["findings"] == ["y", "z", *(f"f{nth:02}" for nth in range(7)), eighth]
         assert sorted(row["makers"]) == ["decides", "runs"]
 
 
-async def test_a_history_that_is_longer_than_its_limit_says_how_many_more_and_gets_them(desk: Desk) -> None:
+async def test_a_history_that_is_longer_than_its_limit_says_how_many_more_and_gets_them(harness: RecallHarness) -> None:
     """However much room there is: the briefing holds thirty, and the call that it names gets all."""
     keys = [f"a{2 * nth}" for nth in range(35)]
-    await desk.know([facts.company("T0", 0), *(facts.analysis(key, 1, date=day(1)) for key in keys)])
-    briefing = await desk.memory.brief("T0", deadline_ms=30_000)
+    await harness.know([facts.company("T0", 0), *(facts.analysis(key, 1, date=day(1)) for key in keys)])
+    briefing = await harness.memory.brief("T0", deadline_ms=30_000)
     assert (len(briefing.history.items), briefing.history.total) == (LIMITS.analyses, 35)
     told = briefing.to_markdown(max_tokens=100_000)
     assert (
         '- 5 analyses: `await memory.history("company:T0", limit=35)` or `imem history company:T0 --limit 35`'
         in told.replace('imem history "company:T0"', "imem history company:T0")
     )
-    assert {item.analysis.key for item in (await desk.memory.history("T0", limit=35, deadline_ms=30_000)).items} == set(
-        keys
-    )
+    assert {
+        item.analysis.key for item in (await harness.memory.history("T0", limit=35, deadline_ms=30_000)).items
+    } == set(keys)

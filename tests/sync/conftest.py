@@ -42,7 +42,7 @@ def soon(ms: float = 20_000) -> Deadline:
 
 
 @dataclass
-class Desk:
+class SyncHarness:
     """
     Agents in one database.
 
@@ -141,20 +141,20 @@ class Desk:
 
 
 @pytest_asyncio.fixture
-async def desk(light_stack: Any, light_template: str) -> AsyncIterator[Desk]:
-    async with desk_at(light_stack.settings, light_template) as made:
+async def harness(light_stack: Any, light_template: str) -> AsyncIterator[SyncHarness]:
+    async with harness_at(light_stack.settings, light_template) as made:
         yield made
 
 
 @asynccontextmanager
-async def desk_at(settings: Any, template: str) -> AsyncIterator[Desk]:
-    """Lend a desk on the servers of *settings*, in a database made of *template*."""
+async def harness_at(settings: Any, template: str) -> AsyncIterator[SyncHarness]:
+    """Lend a harness on the servers of *settings*, in a database made of *template*."""
     with cloned(settings, template) as (url, admin_url):
         database, pipelines = Database(url, size=12), Database(as_pipelines(settings, url), size=12)
         working = Client(settings.valkey_working_url.get_secret_value(), name="The working Valkey")
         durable = Client(settings.valkey_durable_url.get_secret_value(), name="The durable Valkey")
         try:
-            yield Desk(settings, url, admin_url, database, pipelines, working, durable)
+            yield SyncHarness(settings, url, admin_url, database, pipelines, working, durable)
         finally:
             await database.close()
             await pipelines.close()

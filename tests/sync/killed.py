@@ -3,7 +3,7 @@ Processes that are killed: ``python -m tests.sync.killed``, told on its first li
 further line what to do and at which point to die.
 
 A point is ``before_`` or ``after_`` a statement or a script: after a statement that is part of a transaction means that
-it was executed and not committed. Each life is a fork of this process; it answers with how the life ended: the negative
+it was executed and not committed. Each run is a fork of this process; it answers with how the run ended: the negative
 number of the signal, or 0.
 """
 
@@ -30,7 +30,7 @@ from imem.sync.delivery.notices import Notices
 from imem.sync.members import members
 from imem.sync.snapshots import Snapshots
 from imem.sync.synchronizer import Synchronizer
-from tests.lives import one_a_line
+from tests.kill_points import run_each_line
 
 from .conftest import soon
 
@@ -94,7 +94,7 @@ def arm(point: str) -> None:
         Client.run = run_watched  # type: ignore[method-assign, assignment]
 
 
-async def live(where: Any, line: str) -> None:
+async def run(where: Any, line: str) -> None:
     """Do what is told until killed, or to the end."""
     told = json.loads(line)
     arm(told["point"])
@@ -112,4 +112,4 @@ async def live(where: Any, line: str) -> None:
 
 
 if __name__ == "__main__":
-    one_a_line(live)
+    run_each_line(run)

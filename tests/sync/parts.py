@@ -22,16 +22,18 @@ from imem.sync.members import SyncMember, members
 from imem.sync.snapshots import Snapshots
 from imem.sync.synchronizer import FORCE_MS, Synchronizer, SyncResult
 
-from .conftest import Desk, soon
+from .conftest import SyncHarness, soon
 
 FACILITATOR = Actor("facilitator", Role.DEBATE_FACILITATOR)
 
 
-def synchronizer(desk: Desk, actor: Actor = FACILITATOR, *, memories: WorkingStore | None = None) -> Synchronizer:
+def synchronizer(
+    harness: SyncHarness, actor: Actor = FACILITATOR, *, memories: WorkingStore | None = None
+) -> Synchronizer:
     """Return what synchronises, in the hands of *actor*; *memories* on another server where that is wanted."""
-    gateway = Gateway(desk.pipelines if actor.states_for_others else desk.database, actor)
+    gateway = Gateway(harness.pipelines if actor.states_for_others else harness.database, actor)
     return Synchronizer(
-        desk.database, memories or desk.memories, Recorder(gateway), gateway, notices=Notices(desk.durable)
+        harness.database, memories or harness.memories, Recorder(gateway), gateway, notices=Notices(harness.durable)
     )
 
 
@@ -43,8 +45,8 @@ async def force_sync(
     return await sync.synchronize(await members(sync.database, agent_ids, deadline=deadline), deadline=deadline)
 
 
-def snapshots(desk: Desk, **named: Any) -> Snapshots:
-    return Snapshots(desk.database, synchronizer(desk, **named), desk.durable)
+def snapshots(harness: SyncHarness, **named: Any) -> Snapshots:
+    return Snapshots(harness.database, synchronizer(harness, **named), harness.durable)
 
 
 def nowhere() -> WorkingStore:
@@ -52,19 +54,19 @@ def nowhere() -> WorkingStore:
     return WorkingStore(Client("redis://127.0.0.1:1/0", name="The working Valkey"), SystemClock())
 
 
-async def held(desk: Desk, lease: AgentLease) -> WorkingMemory:
+async def held(harness: SyncHarness, lease: AgentLease) -> WorkingMemory:
     """Return the memory of an agent, in the hands of its holder."""
-    meta = await desk.memories.meta(lease.agent_id, deadline=soon())
+    meta = await harness.memories.meta(lease.agent_id, deadline=soon())
     assert meta is not None
-    return WorkingMemory(desk.memories, meta)
+    return WorkingMemory(harness.memories, meta)
 
 
-async def member(desk: Desk, name: str = "ann") -> SyncMember:
-    return (await members(desk.database, [desk.agent(name)], deadline=soon()))[0]
+async def member(harness: SyncHarness, name: str = "ann") -> SyncMember:
+    return (await members(harness.database, [harness.agent(name)], deadline=soon()))[0]
 
 
 @asynccontextmanager
-async def graph_that_follows(desk: Desk) -> AsyncIterator[None]:
+async def graph_that_follows(harness: SyncHarness) -> AsyncIterator[None]:
     """Mark what is recorded as applied, as an applier does that has nothing else to do."""
 
     async def follow() -> None:
@@ -72,7 +74,7 @@ async def graph_that_follows(desk: Desk) -> AsyncIterator[None]:
             statement = (
                 "UPDATE delivery SET state = 'applied', applied_at = imem_now() WHERE state = 'pending' RETURNING 1"
             )
-            await desk.pipelines.rows(statement, deadline=soon())
+            await harness.pipelines.rows(statement, deadline=soon())
             await asyncio.sleep(0.02)
 
     following = asyncio.create_task(follow())
@@ -85,7 +87,7 @@ async def graph_that_follows(desk: Desk) -> AsyncIterator[None]:
 
 
 def debate(
-    desk: Desk,
+    harness: SyncHarness,
     debate_id: str = "d-1",
     challenger: str = "ann",
     challenged: str = "bob",
@@ -93,8 +95,8 @@ def debate(
     analysis: str | None = None,
 ) -> None:
     """Write the row of a debate, as whoever runs one does."""
-    desk.owner(
+    harness.owner(
         "INSERT INTO workflow.debate_state (debate_id, analysis_id, topic, challenger, challenged) "
         "VALUES (%s, %s, 'Margins', %s, %s)",
-        debate_id, analysis or desk.analysis, desk.agent(challenger), desk.agent(challenged),
+        debate_id, analysis or harness.analysis, harness.agent(challenger), harness.agent(challenged),
     )  # fmt: skip

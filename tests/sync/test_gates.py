@@ -11,128 +11,128 @@ from imem.journal.errors import BadInput
 from imem.sync.gates import GateSync
 from imem.sync.synchronizer import SyncState
 
-from .conftest import Desk, soon
+from .conftest import SyncHarness, soon
 from .parts import graph_that_follows, held, nowhere, synchronizer
 
 
-def gates(desk: Desk, **named: Any) -> GateSync:
-    return GateSync(named.pop("database", desk.database), synchronizer(desk, **named))
+def gates(harness: SyncHarness, **named: Any) -> GateSync:
+    return GateSync(named.pop("database", harness.database), synchronizer(harness, **named))
 
 
-def opens(desk: Desk, within: timedelta, gate: int = 3) -> str:
+def opens(harness: SyncHarness, within: timedelta, gate: int = 3) -> str:
     """Plan a gate, as whoever runs one does; return its name."""
-    desk.owner(
+    harness.owner(
         "INSERT INTO workflow.gate_opening (analysis_id, gate, opens_at) VALUES (%s, %s, imem_now() + %s) "
         "ON CONFLICT (analysis_id, gate) DO UPDATE SET opens_at = excluded.opens_at",
-        desk.analysis, gate, within,
+        harness.analysis, gate, within,
     )  # fmt: skip
-    return f"{desk.analysis}/{gate}"
+    return f"{harness.analysis}/{gate}"
 
 
 @pytest.mark.spec("SY-14")
-async def test_a_gate_reports_the_lag_of_each_agent(desk: Desk) -> None:
+async def test_a_gate_reports_the_lag_of_each_agent(harness: SyncHarness) -> None:
     """Nothing is behind where everything could be synchronised; the report is recorded."""
-    ann = await held(desk, await desk.begin())
-    await desk.begin("bob", "business")
-    await ann.publish(desk.finding("ann", id="f-a"))
-    gate = opens(desk, timedelta(minutes=20))
+    ann = await held(harness, await harness.begin())
+    await harness.begin("bob", "business")
+    await ann.publish(harness.finding("ann", id="f-a"))
+    gate = opens(harness, timedelta(minutes=20))
 
-    async with graph_that_follows(desk):
-        report = await gates(desk).sync_gate(gate)
+    async with graph_that_follows(harness):
+        report = await gates(harness).sync_gate(gate)
 
     assert report.consistent
     assert [(lag.agent_id, lag.total, lag.pushed_seq, lag.applied_seq) for lag in report.lags] == [
-        (desk.agent("ann"), 0, 1, 1),
-        (desk.agent("bob"), 0, 0, 0),
+        (harness.agent("ann"), 0, 1, 1),
+        (harness.agent("bob"), 0, 0, 0),
     ]
-    assert await gates(desk).report(gate, deadline=soon()) == report
+    assert await gates(harness).report(gate, deadline=soon()) == report
     assert (report.delta["count"], report.delta["records"][0]["node"]) == (1, "Finding/f-a")
 
 
 @pytest.mark.spec("SY-14")
-async def test_a_lag_that_is_not_zero_is_said(desk: Desk) -> None:
+async def test_a_lag_that_is_not_zero_is_said(harness: SyncHarness) -> None:
     """Events that the graph lacks, items that nobody could push, and an agent whose memory is away."""
-    ann = await held(desk, await desk.begin())
-    await desk.record("ann", id="f-0")
-    await ann.publish(desk.finding("ann", id="f-a"))
-    await ann.publish(desk.finding("somebody", id="f-b"))
-    gate = opens(desk, timedelta(minutes=20))
+    ann = await held(harness, await harness.begin())
+    await harness.record("ann", id="f-0")
+    await ann.publish(harness.finding("ann", id="f-a"))
+    await ann.publish(harness.finding("somebody", id="f-b"))
+    gate = opens(harness, timedelta(minutes=20))
 
-    report = await gates(desk).sync_gate(gate, deadline_ms=1_500)
+    report = await gates(harness).sync_gate(gate, deadline_ms=1_500)
 
     [lag] = report.lags
     assert not report.consistent
     assert (lag.state, lag.unpushed, lag.waiting, lag.total) == (SyncState.FAILED, 1, 2, 3)
     assert (lag.pushed_seq, lag.applied_seq) == (2, 0)
     assert (lag.oldest_s or 0) > 0
-    [away] = (await gates(desk, memories=nowhere()).sync_gate(gate, deadline_ms=1_500)).lags
+    [away] = (await gates(harness, memories=nowhere()).sync_gate(gate, deadline_ms=1_500)).lags
     assert (away.total, away.behind, away.state) == (None, True, SyncState.FAILED)
 
 
 @pytest.mark.spec("SY-14")
-async def test_agents_are_synchronised_half_an_hour_before_and_when_it_opens(desk: Desk) -> None:
+async def test_agents_are_synchronised_half_an_hour_before_and_when_it_opens(harness: SyncHarness) -> None:
     """Once each for one opening, again where that is put off; the second report says what came since the first."""
-    ann = await held(desk, await desk.begin())
-    gate = opens(desk, timedelta(minutes=45))
-    async with graph_that_follows(desk):
-        assert await gates(desk).run_due(deadline=soon()) == 0
-        async with desk.later(timedelta(minutes=16)) as database:
-            await ann.publish(desk.finding("ann", id="f-a"))
-            assert await gates(desk, database=database).run_due(deadline=soon()) == 1
-            assert await gates(desk, database=database).run_due(deadline=soon()) == 0
-        async with desk.later(timedelta(minutes=46)) as database:
-            await ann.publish(desk.finding("ann", id="f-b"))
-            assert await gates(desk, database=database).run_due(deadline=soon()) == 1
-            assert await gates(desk, database=database).run_due(deadline=soon()) == 0
+    ann = await held(harness, await harness.begin())
+    gate = opens(harness, timedelta(minutes=45))
+    async with graph_that_follows(harness):
+        assert await gates(harness).run_due(deadline=soon()) == 0
+        async with harness.later(timedelta(minutes=16)) as database:
+            await ann.publish(harness.finding("ann", id="f-a"))
+            assert await gates(harness, database=database).run_due(deadline=soon()) == 1
+            assert await gates(harness, database=database).run_due(deadline=soon()) == 0
+        async with harness.later(timedelta(minutes=46)) as database:
+            await ann.publish(harness.finding("ann", id="f-b"))
+            assert await gates(harness, database=database).run_due(deadline=soon()) == 1
+            assert await gates(harness, database=database).run_due(deadline=soon()) == 0
 
-    reports = await desk.rows("SELECT phase, body FROM workflow.gate_report ORDER BY made_at")
+    reports = await harness.rows("SELECT phase, body FROM workflow.gate_report ORDER BY made_at")
     assert [row["phase"] for row in reports] == ["before", "opening"]
     assert [[one["node"] for one in row["body"]["delta"]["records"]] for row in reports] == [
         ["Finding/f-a"],
         ["Finding/f-b"],
     ]
-    assert (await gates(desk).report(gate, deadline=soon())).phase == "opening"  # type: ignore[union-attr]
+    assert (await gates(harness).report(gate, deadline=soon())).phase == "opening"  # type: ignore[union-attr]
 
-    opens(desk, timedelta(minutes=10))
-    assert await gates(desk).run_due(deadline=soon()) == 1
+    opens(harness, timedelta(minutes=10))
+    assert await gates(harness).run_due(deadline=soon()) == 1
 
 
-async def test_a_gate_that_nobody_planned_is_synchronised_when_it_opens(desk: Desk) -> None:
-    await desk.begin()
-    desk.owner(
-        "INSERT INTO workflow.gate_state (analysis_id, gate, stock_id) VALUES (%s, 2, 'company:MU')", desk.analysis
+async def test_a_gate_that_nobody_planned_is_synchronised_when_it_opens(harness: SyncHarness) -> None:
+    await harness.begin()
+    harness.owner(
+        "INSERT INTO workflow.gate_state (analysis_id, gate, stock_id) VALUES (%s, 2, 'company:MU')", harness.analysis
     )
 
-    async with graph_that_follows(desk):
-        assert await gates(desk).run_due(deadline=soon()) == 1
-        assert await gates(desk).run_due(deadline=soon()) == 0
+    async with graph_that_follows(harness):
+        assert await gates(harness).run_due(deadline=soon()) == 1
+        assert await gates(harness).run_due(deadline=soon()) == 0
 
 
 @pytest.mark.spec("SY-14")
-async def test_a_gate_that_opens_otherwise_than_planned_is_synchronised_when_it_does(desk: Desk) -> None:
+async def test_a_gate_that_opens_otherwise_than_planned_is_synchronised_when_it_does(harness: SyncHarness) -> None:
     """Long after it was to, or before: once, and not again when the hour comes for which it was planned."""
-    await desk.begin()
-    opens(desk, timedelta(hours=-2), gate=3)
-    opens(desk, timedelta(minutes=20), gate=2)
-    async with graph_that_follows(desk):
-        assert await gates(desk).run_due(deadline=soon()) == 1, "half an hour before the second"
+    await harness.begin()
+    opens(harness, timedelta(hours=-2), gate=3)
+    opens(harness, timedelta(minutes=20), gate=2)
+    async with graph_that_follows(harness):
+        assert await gates(harness).run_due(deadline=soon()) == 1, "half an hour before the second"
         for gate in (2, 3):
-            desk.owner(
+            harness.owner(
                 "INSERT INTO workflow.gate_state (analysis_id, gate, stock_id) VALUES (%s, %s, 'company:MU')",
-                desk.analysis, gate,
+                harness.analysis, gate,
             )  # fmt: skip
-        assert await gates(desk).run_due(deadline=soon()) == 2
-        assert await gates(desk).run_due(deadline=soon()) == 0
-        async with desk.later(timedelta(minutes=21)) as database:
-            assert await gates(desk, database=database).run_due(deadline=soon()) == 0
+        assert await gates(harness).run_due(deadline=soon()) == 2
+        assert await gates(harness).run_due(deadline=soon()) == 0
+        async with harness.later(timedelta(minutes=21)) as database:
+            assert await gates(harness, database=database).run_due(deadline=soon()) == 0
 
-    reports = await desk.rows("SELECT gate, phase FROM workflow.gate_report ORDER BY made_at, gate")
+    reports = await harness.rows("SELECT gate, phase FROM workflow.gate_report ORDER BY made_at, gate")
     assert [(row["gate"], row["phase"]) for row in reports] == [(2, "before"), (2, "opening"), (3, "opening")]
 
 
-async def test_what_is_no_gate_is_refused(desk: Desk) -> None:
-    for name in ("no-gate", f"{desk.analysis}/7", f"{desk.analysis}/3", "/3", 3):
+async def test_what_is_no_gate_is_refused(harness: SyncHarness) -> None:
+    for name in ("no-gate", f"{harness.analysis}/7", f"{harness.analysis}/3", "/3", 3):
         with pytest.raises(BadInput, match="gate"):
-            await gates(desk).sync_gate(name)  # type: ignore[arg-type]
-    gate = opens(desk, timedelta(minutes=20))
-    assert (await gates(desk).sync_gate(gate)).lags == ()
+            await gates(harness).sync_gate(name)  # type: ignore[arg-type]
+    gate = opens(harness, timedelta(minutes=20))
+    assert (await gates(harness).sync_gate(gate)).lags == ()

@@ -17,92 +17,92 @@ from imem.journal.errors import LeaseHeld, LeaseLost, StaleEpoch
 from imem.journal.events.entry import AppendStatus
 from imem.sync.locks import HeldLocks, WriteLocks, check
 
-from .conftest import Desk, soon
+from .conftest import SyncHarness, soon
 
 
 @pytest.mark.spec("SY-10")
-async def test_pushes_are_refused_by_epoch_while_locked_and_succeed_after_release(desk: Desk) -> None:
-    locks = WriteLocks(desk.database)
+async def test_pushes_are_refused_by_epoch_while_locked_and_succeed_after_release(harness: SyncHarness) -> None:
+    locks = WriteLocks(harness.database)
     async with locks.held(["ann", "bob"], deadline=soon()) as locked:
         with pytest.raises(LeaseHeld) as refused:
-            await desk.record("ann", id="f-1")
+            await harness.record("ann", id="f-1")
         assert refused.value.retryable
-        assert (await desk.record("cyd", id="f-2")).durable
+        assert (await harness.record("cyd", id="f-2")).durable
 
-        flush = Recorder(desk.gateway("facilitator"))
+        flush = Recorder(harness.gateway("facilitator"))
         [receipt] = await flush(
-            [item_of(desk.finding("ann", id="f-3"))], owner="ann", lock_epoch=locked.epochs["ann"], deadline=soon()
+            [item_of(harness.finding("ann", id="f-3"))], owner="ann", lock_epoch=locked.epochs["ann"], deadline=soon()
         )
         assert receipt.durable
 
-    assert (await desk.record("ann", id="f-1")).durable
-    assert await desk.rows("SELECT FROM event WHERE actor = 'ann'") == [{}, {}]
+    assert (await harness.record("ann", id="f-1")).durable
+    assert await harness.rows("SELECT FROM event WHERE actor = 'ann'") == [{}, {}]
 
 
 @pytest.mark.spec("SY-10")
-async def test_a_lock_runs_out_by_itself(desk: Desk) -> None:
+async def test_a_lock_runs_out_by_itself(harness: SyncHarness) -> None:
     """Its holder died: nobody is held up for longer than the lock lasts."""
-    await WriteLocks(desk.database, timedelta(seconds=2)).acquire(["ann"], deadline=soon())
+    await WriteLocks(harness.database, timedelta(seconds=2)).acquire(["ann"], deadline=soon())
     with pytest.raises(LeaseHeld):
-        await desk.record("ann", id="f-1")
+        await harness.record("ann", id="f-1")
 
     async with asyncio.timeout(30):
         while True:
             try:
-                receipt = await desk.record("ann", id="f-1")
+                receipt = await harness.record("ann", id="f-1")
                 break
             except LeaseHeld:
                 await asyncio.sleep(0.05)
     assert receipt.durable
 
 
-async def test_a_holder_that_was_taken_for_dead_is_refused(desk: Desk) -> None:
+async def test_a_holder_that_was_taken_for_dead_is_refused(harness: SyncHarness) -> None:
     """Its epoch is over, released or not; nothing that it flushes late gets in, and it freezes nothing."""
-    first = await WriteLocks(desk.database, timedelta(0)).acquire(["ann"], deadline=soon())
-    second = await WriteLocks(desk.database).acquire(["ann"], deadline=soon())
-    late = Recorder(desk.gateway("facilitator"))
+    first = await WriteLocks(harness.database, timedelta(0)).acquire(["ann"], deadline=soon())
+    second = await WriteLocks(harness.database).acquire(["ann"], deadline=soon())
+    late = Recorder(harness.gateway("facilitator"))
 
     async def flush() -> None:
-        item = item_of(desk.finding("ann", id="f-1"))
+        item = item_of(harness.finding("ann", id="f-1"))
         await late([item], owner="ann", lock_epoch=first.epochs["ann"], deadline=soon())
 
     with pytest.raises(StaleEpoch):
         await flush()
-    async with desk.database.transaction(soon()) as conn:
+    async with harness.database.transaction(soon()) as conn:
         await check(conn, second)
         with pytest.raises(LeaseLost):
             await check(conn, first)
-    await WriteLocks(desk.database).release(second)
+    await WriteLocks(harness.database).release(second)
     with pytest.raises(StaleEpoch):
         await flush()
-    assert (await desk.record("ann", id="f-1")).verdict is AppendStatus.NEW
+    assert (await harness.record("ann", id="f-1")).verdict is AppendStatus.NEW
 
 
-async def test_all_are_locked_or_none(desk: Desk) -> None:
-    locks = WriteLocks(desk.database)
+async def test_all_are_locked_or_none(harness: SyncHarness) -> None:
+    locks = WriteLocks(harness.database)
     async with locks.held(["bob"], deadline=soon()):
         with pytest.raises(LeaseHeld, match="bob"):
             await locks.acquire(["ann", "bob", "cyd"], deadline=soon(1_000))
-        assert (await desk.record("ann")).durable
-        assert (await desk.record("cyd")).durable
+        assert (await harness.record("ann")).durable
+        assert (await harness.record("cyd")).durable
 
 
-async def test_a_lock_waits_for_an_append_under_way(desk: Desk) -> None:
+async def test_a_lock_waits_for_an_append_under_way(harness: SyncHarness) -> None:
     """What began before the lock is committed when the lock is given: it cannot slip in behind the snapshot."""
-    async with desk.database.transaction(soon()) as conn:
+    async with harness.database.transaction(soon()) as conn:
         await conn.execute("SELECT imem_unlock_writers_v1(ARRAY['ann'], 'nobody')")
-    await desk.record("ann")
-    async with desk.database.transaction(soon()) as conn:
+    await harness.record("ann")
+    async with harness.database.transaction(soon()) as conn:
         # As an append does: the row of its actor, until it commits.
         await conn.execute("SELECT FROM imem_lock_writers_v1(ARRAY['ann'], 'append', interval '0')")
-        waiting = asyncio.create_task(WriteLocks(desk.database).acquire(["ann"], deadline=soon()))
+        waiting = asyncio.create_task(WriteLocks(harness.database).acquire(["ann"], deadline=soon()))
         await asyncio.sleep(0.1)
         assert not waiting.done()
     assert (await waiting).epochs.keys() == {"ann"}
 
 
 @pytest.mark.spec("SY-13")
-async def test_overlapping_debates_never_deadlock(desk: Desk) -> None:
+async def test_overlapping_debates_never_deadlock(harness: SyncHarness) -> None:
     """Twelve debates at a time over five actors, named in every order, each locking forty times; none fails."""
     actors, done = ["ann", "bob", "cyd", "dan", "eve"], Counter[int]()
     inside: set[str] = set()
@@ -111,7 +111,7 @@ async def test_overlapping_debates_never_deadlock(desk: Desk) -> None:
         draw = random.Random(number)
         for _ in range(40):
             chosen = draw.sample(actors, draw.randint(2, 4))
-            async with WriteLocks(desk.database).held(chosen, deadline=soon(60_000)) as locked:
+            async with WriteLocks(harness.database).held(chosen, deadline=soon(60_000)) as locked:
                 assert inside.isdisjoint(chosen)
                 inside.update(chosen)
                 assert set(locked.epochs) == set(chosen)
@@ -124,7 +124,7 @@ async def test_overlapping_debates_never_deadlock(desk: Desk) -> None:
     assert set(done.values()) == {40}
 
 
-async def test_writers_and_lockers_at_once_lose_nothing(desk: Desk) -> None:
+async def test_writers_and_lockers_at_once_lose_nothing(harness: SyncHarness) -> None:
     """Each append is either refused as locked or durable; what is durable is there, each once."""
     refused, durable = 0, 0
 
@@ -132,7 +132,7 @@ async def test_writers_and_lockers_at_once_lose_nothing(desk: Desk) -> None:
         nonlocal refused, durable
         while True:
             try:
-                await desk.record("ann", id=f"f-{number}")
+                await harness.record("ann", id=f"f-{number}")
             except LeaseHeld:
                 refused += 1
                 await asyncio.sleep(0.002)
@@ -142,14 +142,14 @@ async def test_writers_and_lockers_at_once_lose_nothing(desk: Desk) -> None:
 
     async def lock() -> None:
         for _ in range(10):
-            async with WriteLocks(desk.database).held(["ann", "bob"], deadline=soon()):
+            async with WriteLocks(harness.database).held(["ann", "bob"], deadline=soon()):
                 await asyncio.sleep(0.005)
             await asyncio.sleep(0.005)
 
     await asyncio.gather(lock(), *(write(number) for number in range(60)))
 
     assert durable == 60
-    assert len(await desk.rows("SELECT FROM event WHERE actor = 'ann'")) == 60
+    assert len(await harness.rows("SELECT FROM event WHERE actor = 'ann'")) == 60
     assert refused > 0
 
 
@@ -157,9 +157,11 @@ def test_actors_are_named_in_one_order() -> None:
     assert HeldLocks("h", {"b": 1, "a": 2}).actors == ["a", "b"]
 
 
-async def test_who_waits_in_vain_is_told_who_holds_a_lock(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_waits_in_vain_is_told_who_holds_a_lock(
+    harness: SyncHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where the time was over before the database could be asked once more."""
-    locks, due = WriteLocks(desk.database), soon(3_000)
+    locks, due = WriteLocks(harness.database), soon(3_000)
     asked, attempt = list[bool](), locks._try_to_acquire
 
     async def late(actors: Collection[str], holder: str, deadline: Deadline) -> HeldLocks:

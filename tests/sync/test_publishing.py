@@ -27,103 +27,105 @@ from imem.kg.model import Debate, Finding, Turn
 from imem.sync.delivery.pusher import PushState
 from imem.sync.synchronizer import SyncState
 
-from .conftest import Desk, soon
+from .conftest import SyncHarness, soon
 from .parts import FACILITATOR, force_sync, held, member, synchronizer
 
 
-async def events(desk: Desk, actor: str = "ann") -> list[dict[str, Any]]:
-    return await desk.rows("SELECT * FROM event WHERE actor = %s ORDER BY agent_seq", actor)
+async def events(harness: SyncHarness, actor: str = "ann") -> list[dict[str, Any]]:
+    return await harness.rows("SELECT * FROM event WHERE actor = %s ORDER BY agent_seq", actor)
 
 
-async def test_the_holder_publishes_and_pushes(desk: Desk) -> None:
-    memory = await held(desk, await desk.begin())
-    first = await memory.publish(desk.finding(importance=0.9, id="f-1"))
-    second = await memory.publish(desk.finding(id="f-2"))
+async def test_the_holder_publishes_and_pushes(harness: SyncHarness) -> None:
+    memory = await held(harness, await harness.begin())
+    first = await memory.publish(harness.finding(importance=0.9, id="f-1"))
+    second = await memory.publish(harness.finding(id="f-2"))
 
-    done = await synchronizer(desk, Actor("ann", Role.AGENT)).push(await member(desk), holder=memory, deadline=soon())
+    done = await synchronizer(harness, Actor("ann", Role.AGENT)).push(
+        await member(harness), holder=memory, deadline=soon()
+    )
 
     assert [(one.item, one.state, one.key) for one in done] == [
         (first, PushState.DURABLE, "f-1"),
         (second, PushState.DURABLE, "f-2"),
     ]
-    found = await events(desk)
+    found = await events(harness)
     assert [(row["event_id"], row["record_key"]) for row in found] == [(first, "f-1"), (second, "f-2")]
     assert await memory.published() == []
-    assert await synchronizer(desk).push(await member(desk), deadline=soon()) == []
+    assert await synchronizer(harness).push(await member(harness), deadline=soon()) == []
 
 
-async def test_a_stranger_flushes_in_the_owners_name(desk: Desk) -> None:
+async def test_a_stranger_flushes_in_the_owners_name(harness: SyncHarness) -> None:
     """The original actor is preserved, under the role of an agent; the memory's digest does not change."""
-    memory = await held(desk, await desk.begin())
-    item = await memory.publish(desk.finding(id="f-1"))
-    _, before = await desk.memories.read(memory.identity.agent_id, deadline=soon())
+    memory = await held(harness, await harness.begin())
+    item = await memory.publish(harness.finding(id="f-1"))
+    _, before = await harness.memories.read(memory.identity.agent_id, deadline=soon())
 
-    [done] = await synchronizer(desk).push(await member(desk), deadline=soon())
+    [done] = await synchronizer(harness).push(await member(harness), deadline=soon())
 
     assert (done.item, done.state) == (item, PushState.DURABLE)
-    assert [(row["actor"], row["actor_role"]) for row in await events(desk)] == [("ann", "agent")]
-    meta, after = await desk.memories.read(memory.identity.agent_id, deadline=soon())
+    assert [(row["actor"], row["actor_role"]) for row in await events(harness)] == [("ann", "agent")]
+    meta, after = await harness.memories.read(memory.identity.agent_id, deadline=soon())
     assert (digest(after), meta.rev) == (digest(before), memory.rev)
 
 
-async def test_pushing_again_writes_nothing(desk: Desk) -> None:
+async def test_pushing_again_writes_nothing(harness: SyncHarness) -> None:
     """By a stranger twice, then by the holder, who takes the items away, and once more."""
-    memory = await held(desk, await desk.begin())
-    await memory.publish(desk.finding(id="f-1"))
-    who = await member(desk)
+    memory = await held(harness, await harness.begin())
+    await memory.publish(harness.finding(id="f-1"))
+    who = await member(harness)
 
     for holder in (None, None, memory, memory):
-        await synchronizer(desk).push(who, holder=holder, deadline=soon())
+        await synchronizer(harness).push(who, holder=holder, deadline=soon())
 
-    assert len(await events(desk)) == 1
+    assert len(await events(harness)) == 1
     assert await memory.published() == []
-    assert await desk.memories.published(who.agent_id, deadline=soon()) == await desk.memories.published(
+    assert await harness.memories.published(who.agent_id, deadline=soon()) == await harness.memories.published(
         who.agent_id, deadline=soon()
     )
 
 
-async def test_a_push_that_died_before_it_was_noted_is_known_by_its_identity(desk: Desk) -> None:
+async def test_a_push_that_died_before_it_was_noted_is_known_by_its_identity(harness: SyncHarness) -> None:
     """Even where somebody has stated something else of the same record since."""
-    memory = await held(desk, await desk.begin())
-    first = item_of(desk.finding(id="f-1"), body="A first text.")
+    memory = await held(harness, await harness.begin())
+    first = item_of(harness.finding(id="f-1"), body="A first text.")
     await memory.write(publication(first))
-    recorder = Recorder(Gateway(desk.database, FACILITATOR))
+    recorder = Recorder(Gateway(harness.database, FACILITATOR))
     await recorder([first], owner="ann", lock_epoch=None, deadline=soon())
-    second = item_of(first_model(desk), body="A second text.")
+    second = item_of(first_model(harness), body="A second text.")
     await recorder([second], owner="ann", lock_epoch=None, deadline=soon())
 
-    [done] = await synchronizer(desk).push(await member(desk), deadline=soon())
+    [done] = await synchronizer(harness).push(await member(harness), deadline=soon())
 
     assert (done.state, done.event_id) == (PushState.DURABLE, first.id)
-    assert len(await events(desk)) == 2
+    assert len(await events(harness)) == 2
 
 
-def first_model(desk: Desk) -> Finding:
-    return desk.finding(id="f-1")
+def first_model(harness: SyncHarness) -> Finding:
+    return harness.finding(id="f-1")
 
 
-async def test_many_who_push_at_once_write_each_item_once(desk: Desk) -> None:
-    memory = await held(desk, await desk.begin())
+async def test_many_who_push_at_once_write_each_item_once(harness: SyncHarness) -> None:
+    memory = await held(harness, await harness.begin())
     for number in range(20):
-        await memory.publish(desk.finding(id=f"f-{number}"))
-    who = await member(desk)
+        await memory.publish(harness.finding(id=f"f-{number}"))
+    who = await member(harness)
 
-    done = await asyncio.gather(*(synchronizer(desk).push(who, deadline=soon()) for _ in range(6)))
+    done = await asyncio.gather(*(synchronizer(harness).push(who, deadline=soon()) for _ in range(6)))
 
     assert {one.state for each in done for one in each} == {PushState.DURABLE}
-    assert [row["record_key"] for row in await events(desk)] == [f"f-{number}" for number in range(20)]
+    assert [row["record_key"] for row in await events(harness)] == [f"f-{number}" for number in range(20)]
 
 
-async def test_an_item_that_cannot_be_written_holds_nothing_up(desk: Desk) -> None:
+async def test_an_item_that_cannot_be_written_holds_nothing_up(harness: SyncHarness) -> None:
     """A core that conflicts with the recorded one is rejected, with the field; the holder sees it and it is gone."""
-    await desk.record("ann", id="f-1", statement="As it was.")
-    memory = await held(desk, await desk.begin())
-    await memory.publish(desk.finding(id="f-1", statement="Otherwise."))
-    await memory.publish(desk.finding(id="f-2"))
-    who = await member(desk)
+    await harness.record("ann", id="f-1", statement="As it was.")
+    memory = await held(harness, await harness.begin())
+    await memory.publish(harness.finding(id="f-1", statement="Otherwise."))
+    await memory.publish(harness.finding(id="f-2"))
+    who = await member(harness)
 
-    flushed = await synchronizer(desk).push(who, deadline=soon())
-    mine = await synchronizer(desk, Actor("ann", Role.AGENT)).push(who, holder=memory, deadline=soon())
+    flushed = await synchronizer(harness).push(who, deadline=soon())
+    mine = await synchronizer(harness, Actor("ann", Role.AGENT)).push(who, holder=memory, deadline=soon())
 
     for done in (flushed, mine):
         assert [(one.key, one.state, one.field) for one in done] == [
@@ -133,24 +135,24 @@ async def test_an_item_that_cannot_be_written_holds_nothing_up(desk: Desk) -> No
     assert await memory.published() == []
 
 
-async def test_a_stranger_cannot_state_what_an_agent_may_not(desk: Desk) -> None:
+async def test_a_stranger_cannot_state_what_an_agent_may_not(harness: SyncHarness) -> None:
     """Somebody else's finding is denied to the role of an agent; the owner, with another role, pushes it itself."""
-    memory = await held(desk, await desk.begin())
-    await memory.publish(desk.finding("somebody-else", id="f-1"))
-    who = await member(desk)
+    memory = await held(harness, await harness.begin())
+    await memory.publish(harness.finding("somebody-else", id="f-1"))
+    who = await member(harness)
 
-    result = (await force_sync(synchronizer(desk), [who.agent_id], deadline_ms=1_500))[who.agent_id]
+    result = (await force_sync(synchronizer(harness), [who.agent_id], deadline_ms=1_500))[who.agent_id]
     assert result.state is SyncState.FAILED
-    assert await events(desk) == []
+    assert await events(harness) == []
 
-    person = synchronizer(desk, Actor("ann", Role.HUMAN_ADMIN))
+    person = synchronizer(harness, Actor("ann", Role.HUMAN_ADMIN))
     [done] = await person.push(who, holder=memory, deadline=soon())
     assert done.state is PushState.DURABLE
 
 
-async def test_publishing_and_other_changes_are_one_write(desk: Desk) -> None:
-    memory = await held(desk, await desk.begin())
-    item = item_of(desk.finding())
+async def test_publishing_and_other_changes_are_one_write(harness: SyncHarness) -> None:
+    memory = await held(harness, await harness.begin())
+    item = item_of(harness.finding())
 
     await memory.write(put("stage", "margins"), publication(item))
 
@@ -158,25 +160,25 @@ async def test_publishing_and_other_changes_are_one_write(desk: Desk) -> None:
     assert [one.id for one in await memory.published()] == [item.id]
 
 
-async def test_published_items_come_back_with_the_memory(desk: Desk) -> None:
+async def test_published_items_come_back_with_the_memory(harness: SyncHarness) -> None:
     """They are part of its content: a restore brings them back, and pushing them again writes nothing."""
-    memory = await held(desk, lease := await desk.begin())
-    await memory.publish(desk.finding(id="f-1"))
-    meta, contents = await desk.memories.read(lease.agent_id, deadline=soon())
-    await synchronizer(desk).push(await member(desk), holder=memory, deadline=soon())
+    memory = await held(harness, lease := await harness.begin())
+    await memory.publish(harness.finding(id="f-1"))
+    meta, contents = await harness.memories.read(lease.agent_id, deadline=soon())
+    await synchronizer(harness).push(await member(harness), holder=memory, deadline=soon())
 
-    again = await desk.memories.restore(meta.identity, contents, digest(contents), lease.epoch, 1, deadline=soon())
-    memory = WorkingMemory(desk.memories, again)
+    again = await harness.memories.restore(meta.identity, contents, digest(contents), lease.epoch, 1, deadline=soon())
+    memory = WorkingMemory(harness.memories, again)
     assert len(await memory.published()) == 1
-    await synchronizer(desk).push(await member(desk), holder=memory, deadline=soon())
+    await synchronizer(harness).push(await member(harness), holder=memory, deadline=soon())
 
-    assert len(await events(desk)) == 1
+    assert len(await events(harness)) == 1
 
 
-async def test_an_agent_without_a_memory_has_nothing_to_push(desk: Desk) -> None:
-    await desk.begin(memory=False)
+async def test_an_agent_without_a_memory_has_nothing_to_push(harness: SyncHarness) -> None:
+    await harness.begin(memory=False)
 
-    assert await synchronizer(desk).push(await member(desk), deadline=soon()) == []
+    assert await synchronizer(harness).push(await member(harness), deadline=soon()) == []
 
 
 # What an item is

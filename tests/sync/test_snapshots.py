@@ -30,58 +30,58 @@ from imem.sync.snapshots import MOST_DEFERRALS, SnapshotOutcome, Snapshots
 from imem.sync.synchronizer import Synchronizer
 from tests.cache.working.conftest import bare_client, url_of
 
-from .conftest import Desk, soon
+from .conftest import SyncHarness, soon
 from .parts import debate, graph_that_follows, held, nowhere, snapshots
 
 
-async def two(desk: Desk) -> tuple[Any, Any]:
+async def two(harness: SyncHarness) -> tuple[Any, Any]:
     """Have two agents who are about to argue; return their memories."""
-    ann, bob = await held(desk, await desk.begin()), await held(desk, await desk.begin("bob", "business"))
-    debate(desk)
+    ann, bob = await held(harness, await harness.begin()), await held(harness, await harness.begin("bob", "business"))
+    debate(harness)
     return ann, bob
 
 
 @pytest.mark.spec("SY-3")
-async def test_a_finding_stored_before_a_challenge_is_in_the_snapshot(desk: Desk) -> None:
-    ann, bob = await two(desk)
-    await ann.publish(desk.finding("ann", id="f-a", statement="Margins widen."))
-    await bob.publish(desk.finding("bob", id="f-b", statement="Margins narrow."))
+async def test_a_finding_stored_before_a_challenge_is_in_the_snapshot(harness: SyncHarness) -> None:
+    ann, bob = await two(harness)
+    await ann.publish(harness.finding("ann", id="f-a", statement="Margins widen."))
+    await bob.publish(harness.finding("bob", id="f-b", statement="Margins narrow."))
 
-    async with graph_that_follows(desk):
-        taken = await snapshots(desk).take("d-1")
+    async with graph_that_follows(harness):
+        taken = await snapshots(harness).take("d-1")
 
     assert (taken.outcome, taken.degraded, taken.excluded) == (SnapshotOutcome.TAKEN, False, ())
-    found = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
+    found = await snapshots(harness).read(taken.snapshot_id or "", deadline=soon())
     texts = {one["node"]: one["content"]["core"]["statement"] for one in found.body["records"]}
     assert texts == {"Finding/f-a": "Margins widen.", "Finding/f-b": "Margins narrow."}
     assert {agent: one["pushed_seq"] for agent, one in found.seqs.items()} == {
-        desk.agent("ann"): 1,
-        desk.agent("bob"): 1,
+        harness.agent("ann"): 1,
+        harness.agent("bob"): 1,
     }
     assert found.stale_reason is None
 
 
-async def test_what_is_not_published_is_in_no_snapshot(desk: Desk) -> None:
-    ann, _ = await two(desk)
+async def test_what_is_not_published_is_in_no_snapshot(harness: SyncHarness) -> None:
+    ann, _ = await two(harness)
     await ann.set("thought", "I am not sure of this at all.")
 
-    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
+    taken = await snapshots(harness).take("d-1", deadline_ms=20_000)
 
-    found = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
+    found = await snapshots(harness).read(taken.snapshot_id or "", deadline=soon())
     assert "not sure" not in orjson.dumps(found).decode()
 
 
 @pytest.mark.spec("SY-11")
-async def test_all_participants_read_the_same_and_later_writes_leave_it_unchanged(desk: Desk) -> None:
-    ann, _ = await two(desk)
-    await ann.publish(desk.finding("ann", id="f-a"))
-    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
+async def test_all_participants_read_the_same_and_later_writes_leave_it_unchanged(harness: SyncHarness) -> None:
+    ann, _ = await two(harness)
+    await ann.publish(harness.finding("ann", id="f-a"))
+    taken = await snapshots(harness).take("d-1", deadline_ms=20_000)
 
-    before = [await snapshots(desk).read(taken.snapshot_id or "", deadline=soon()) for _ in range(3)]
-    await ann.publish(desk.finding("ann", id="f-later"))
-    await desk.record("bob", id="f-other")
-    repeated = await snapshots(desk).take("d-1", deadline_ms=20_000)
-    after = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
+    before = [await snapshots(harness).read(taken.snapshot_id or "", deadline=soon()) for _ in range(3)]
+    await ann.publish(harness.finding("ann", id="f-later"))
+    await harness.record("bob", id="f-other")
+    repeated = await snapshots(harness).take("d-1", deadline_ms=20_000)
+    after = await snapshots(harness).read(taken.snapshot_id or "", deadline=soon())
 
     assert {one.sha256 for one in [*before, after]} == {taken.sha256}
     assert hashlib.sha256(orjson.dumps(after.body, option=orjson.OPT_SORT_KEYS)).hexdigest() == taken.sha256
@@ -89,13 +89,13 @@ async def test_all_participants_read_the_same_and_later_writes_leave_it_unchange
     assert [one["node"] for one in after.body["records"]] == ["Finding/f-a"]
 
 
-async def test_the_manifest_names_each_record_by_version_and_hash(desk: Desk) -> None:
-    ann, _ = await two(desk)
-    await ann.publish(desk.finding("ann", id="f-a"))
-    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
+async def test_the_manifest_names_each_record_by_version_and_hash(harness: SyncHarness) -> None:
+    ann, _ = await two(harness)
+    await ann.publish(harness.finding("ann", id="f-a"))
+    taken = await snapshots(harness).take("d-1", deadline_ms=20_000)
 
-    [row] = await desk.rows("SELECT manifest, body FROM workflow.memory_snapshot")
-    [position] = [row["position"] for row in await desk.rows("SELECT position FROM event")]
+    [row] = await harness.rows("SELECT manifest, body FROM workflow.memory_snapshot")
+    [position] = [row["position"] for row in await harness.rows("SELECT position FROM event")]
 
     content = orjson.loads(row["body"])["records"][0]["content"]
     expected = hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
@@ -103,38 +103,38 @@ async def test_the_manifest_names_each_record_by_version_and_hash(desk: Desk) ->
     assert taken.degraded
 
 
-async def test_corrections_links_and_late_groups_are_as_they_stand(desk: Desk) -> None:
-    await two(desk)
-    priya = Gateway(desk.pipelines, Actor("priya", Role.HUMAN_ADMIN))
-    await desk.record("ann", id="f-a", statement="It was so.")
-    await desk.record("bob", id="f-b")
-    fix = entry_of(correction_of(desk.finding("ann", id="f-a", statement="It is so."), "A slip."))
+async def test_corrections_links_and_late_groups_are_as_they_stand(harness: SyncHarness) -> None:
+    await two(harness)
+    priya = Gateway(harness.pipelines, Actor("priya", Role.HUMAN_ADMIN))
+    await harness.record("ann", id="f-a", statement="It was so.")
+    await harness.record("bob", id="f-b")
+    fix = entry_of(correction_of(harness.finding("ann", id="f-a", statement="It is so."), "A slip."))
     cites = entry_of(link_of("CITES", ("Finding", "f-a"), ("Finding", "f-b"), {"at": "2026-06-01T10:00:00Z"}))
     await priya.append([fix, cites], deadline=soon())
 
-    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
+    taken = await snapshots(harness).take("d-1", deadline_ms=20_000)
 
-    body = (await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())).body
+    body = (await snapshots(harness).read(taken.snapshot_id or "", deadline=soon())).body
     assert body["records"][0]["content"]["core"]["statement"] == "It is so."
     assert [(one["from"], one["to"]) for one in body["citations"]] == [("Finding/f-a", "Finding/f-b")]
 
 
-async def test_what_the_graph_lacks_is_in_it_and_flags_the_debate(desk: Desk) -> None:
-    ann, _ = await two(desk)
-    await ann.publish(desk.finding("ann", id="f-a"))
+async def test_what_the_graph_lacks_is_in_it_and_flags_the_debate(harness: SyncHarness) -> None:
+    ann, _ = await two(harness)
+    await ann.publish(harness.finding("ann", id="f-a"))
 
-    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
+    taken = await snapshots(harness).take("d-1", deadline_ms=20_000)
 
-    found = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
+    found = await snapshots(harness).read(taken.snapshot_id or "", deadline=soon())
     assert (taken.degraded, found.degraded) == (True, True)
     assert len(found.body["not_in_graph"]) == 1
-    assert (await desk.rows("SELECT degraded FROM workflow.debate_state"))[0]["degraded"]
+    assert (await harness.rows("SELECT degraded FROM workflow.debate_state"))[0]["degraded"]
 
 
 @pytest.mark.spec("SY-10")
-async def test_nothing_is_pushed_between_flush_and_freeze(desk: Desk) -> None:
+async def test_nothing_is_pushed_between_flush_and_freeze(harness: SyncHarness) -> None:
     """Both sides write all the while; what was acknowledged before the lock is in, what came after is not."""
-    await two(desk)
+    await two(harness)
     acknowledged: list[int] = []
     stop, locked_out = asyncio.Event(), 0
 
@@ -142,7 +142,7 @@ async def test_nothing_is_pushed_between_flush_and_freeze(desk: Desk) -> None:
         nonlocal locked_out
         while not stop.is_set():
             try:
-                receipt = await desk.record(actor)
+                receipt = await harness.record(actor)
                 acknowledged.append(receipt.position or 0)
             except LeaseHeld:
                 locked_out += 1
@@ -151,12 +151,12 @@ async def test_nothing_is_pushed_between_flush_and_freeze(desk: Desk) -> None:
     writing = [asyncio.create_task(write(actor)) for actor in ("ann", "bob")]
     await asyncio.sleep(0.1)
     before = list(acknowledged)
-    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
+    taken = await snapshots(harness).take("d-1", deadline_ms=20_000)
     await asyncio.sleep(0.1)
     stop.set()
     await asyncio.gather(*writing)
 
-    body = (await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())).body
+    body = (await snapshots(harness).read(taken.snapshot_id or "", deadline=soon())).body
     held_positions = {one["version"] for one in body["records"]}
     assert set(before) <= held_positions
     assert held_positions == {position for position in acknowledged if position <= body["upto"]}
@@ -165,25 +165,25 @@ async def test_nothing_is_pushed_between_flush_and_freeze(desk: Desk) -> None:
 
 
 @pytest.mark.spec("SY-13")
-async def test_debates_that_share_agents_are_all_opened(desk: Desk) -> None:
+async def test_debates_that_share_agents_are_all_opened(harness: SyncHarness) -> None:
     names = ["ann", "bob", "cyd", "dan"]
     for name, kind in zip(names, ("valuation", "business", "macro", "strategy"), strict=True):
-        await desk.begin(name, kind)
+        await harness.begin(name, kind)
     pairs = [(one, other) for one in names for other in names if one != other]
     for number, (one, other) in enumerate(pairs):
-        debate(desk, f"d-{number}", one, other)
+        debate(harness, f"d-{number}", one, other)
 
-    async with graph_that_follows(desk):
+    async with graph_that_follows(harness):
         async with asyncio.timeout(60):
-            taken = await asyncio.gather(*(opened(desk, f"d-{number}") for number in range(len(pairs))))
+            taken = await asyncio.gather(*(opened(harness, f"d-{number}") for number in range(len(pairs))))
 
     assert {one.outcome for one in taken} == {SnapshotOutcome.TAKEN}
 
 
-async def opened(desk: Desk, debate_id: str) -> Any:
+async def opened(harness: SyncHarness, debate_id: str) -> Any:
     while True:
         try:
-            return await snapshots(desk).take(debate_id)
+            return await snapshots(harness).take(debate_id)
         except LeaseHeld:
             continue
 
@@ -192,17 +192,17 @@ async def opened(desk: Desk, debate_id: str) -> Any:
 
 
 @pytest.mark.spec("SY-12")
-async def test_it_is_readable_eight_hours_after_the_debate_began(desk: Desk, light_stack: Any) -> None:
+async def test_it_is_readable_eight_hours_after_the_debate_began(harness: SyncHarness, light_stack: Any) -> None:
     """The copy is gone by then; the row is not."""
-    await two(desk)
-    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
+    await two(harness)
+    taken = await snapshots(harness).take("d-1", deadline_ms=20_000)
     assert taken.snapshot_id is not None
     with bare_client(url_of(light_stack, "durable")) as bare:
         assert 3_500_000 < bare.pttl(memory_snapshot(taken.snapshot_id)) <= 3_600_000
         bare.delete(memory_snapshot(taken.snapshot_id))
 
-    async with desk.later(timedelta(hours=8)) as database:
-        found = await Snapshots(database, None, desk.durable).read(taken.snapshot_id, deadline=soon())  # type: ignore[arg-type]
+    async with harness.later(timedelta(hours=8)) as database:
+        found = await Snapshots(database, None, harness.durable).read(taken.snapshot_id, deadline=soon())  # type: ignore[arg-type]
 
         assert found.sha256 == taken.sha256
         with bare_client(url_of(light_stack, "durable")) as bare:
@@ -214,37 +214,37 @@ async def test_it_is_readable_eight_hours_after_the_debate_began(desk: Desk, lig
 @pytest.mark.parametrize(
     "statement", ["UPDATE workflow.{} SET {}", "DELETE FROM workflow.{}", "TRUNCATE workflow.{} CASCADE"]
 )
-async def test_nobody_changes_a_snapshot(desk: Desk, statement: str) -> None:
-    await two(desk)
-    await snapshots(desk).take("d-1", deadline_ms=20_000)
+async def test_nobody_changes_a_snapshot(harness: SyncHarness, statement: str) -> None:
+    await two(harness)
+    await snapshots(harness).take("d-1", deadline_ms=20_000)
 
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        desk.owner(statement.format("memory_snapshot", "degraded = false"))
+        harness.owner(statement.format("memory_snapshot", "degraded = false"))
 
 
-async def test_a_damaged_copy_is_passed_over_and_a_damaged_row_refused(desk: Desk, light_stack: Any) -> None:
-    await two(desk)
-    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
+async def test_a_damaged_copy_is_passed_over_and_a_damaged_row_refused(harness: SyncHarness, light_stack: Any) -> None:
+    await two(harness)
+    taken = await snapshots(harness).take("d-1", deadline_ms=20_000)
     assert taken.snapshot_id is not None
     with bare_client(url_of(light_stack, "durable")) as bare:
         bare.hset(memory_snapshot(taken.snapshot_id), "body", "{}")
-    assert (await snapshots(desk).read(taken.snapshot_id, deadline=soon())).sha256 == taken.sha256
+    assert (await snapshots(harness).read(taken.snapshot_id, deadline=soon())).sha256 == taken.sha256
 
     with bare_client(url_of(light_stack, "durable")) as bare:
         bare.delete(memory_snapshot(taken.snapshot_id))
-    desk.owner("ALTER TABLE workflow.memory_snapshot DISABLE TRIGGER append_only")
-    desk.owner("ALTER TABLE workflow.memory_snapshot DROP CONSTRAINT memory_snapshot_check")
-    desk.owner("UPDATE workflow.memory_snapshot SET body = '{}'")
+    harness.owner("ALTER TABLE workflow.memory_snapshot DISABLE TRIGGER append_only")
+    harness.owner("ALTER TABLE workflow.memory_snapshot DROP CONSTRAINT memory_snapshot_check")
+    harness.owner("UPDATE workflow.memory_snapshot SET body = '{}'")
     with pytest.raises(ConsistencyError):
-        await snapshots(desk).read(taken.snapshot_id, deadline=soon())
+        await snapshots(harness).read(taken.snapshot_id, deadline=soon())
 
 
 @pytest.mark.spec("SY-11")
-async def test_a_copy_counts_only_where_it_is_what_postgres_says(desk: Desk, light_stack: Any) -> None:
+async def test_a_copy_counts_only_where_it_is_what_postgres_says(harness: SyncHarness, light_stack: Any) -> None:
     """One that is whole by its own hash, of another moment say, is passed over and replaced: all read the same."""
-    ann, _ = await two(desk)
-    await ann.publish(desk.finding("ann", id="f-a"))
-    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
+    ann, _ = await two(harness)
+    await ann.publish(harness.finding("ann", id="f-a"))
+    taken = await snapshots(harness).take("d-1", deadline_ms=20_000)
     assert taken.snapshot_id is not None
     copy = memory_snapshot(taken.snapshot_id)
     with bare_client(url_of(light_stack, "durable")) as bare:
@@ -252,64 +252,64 @@ async def test_a_copy_counts_only_where_it_is_what_postgres_says(desk: Desk, lig
         other = orjson.dumps({**orjson.loads(kept[b"body"]), "records": []}, option=orjson.OPT_SORT_KEYS)
         bare.hset(copy, mapping={"body": other, "sha256": hashlib.sha256(other).hexdigest()})
 
-        found = await snapshots(desk).read(taken.snapshot_id, deadline=soon())
+        found = await snapshots(harness).read(taken.snapshot_id, deadline=soon())
 
         assert [one["node"] for one in found.body["records"]] == ["Finding/f-a"]
         assert hashlib.sha256(orjson.dumps(found.body, option=orjson.OPT_SORT_KEYS)).hexdigest() == taken.sha256
         assert bare.hgetall(copy) == kept
 
 
-async def test_a_copy_serves_while_postgres_is_away_and_says_so(desk: Desk) -> None:
-    ann, _ = await two(desk)
-    await ann.publish(desk.finding("ann", id="f-a"))
-    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
+async def test_a_copy_serves_while_postgres_is_away_and_says_so(harness: SyncHarness) -> None:
+    ann, _ = await two(harness)
+    await ann.publish(harness.finding("ann", id="f-a"))
+    taken = await snapshots(harness).take("d-1", deadline_ms=20_000)
     away = Database("postgresql://nobody@127.0.0.1:1/none")
 
-    found = await Snapshots(away, None, desk.durable).read(taken.snapshot_id or "", deadline=soon())  # type: ignore[arg-type]
+    found = await Snapshots(away, None, harness.durable).read(taken.snapshot_id or "", deadline=soon())  # type: ignore[arg-type]
     assert (found.sha256, found.confirmed, found.debate_id) == (taken.sha256, False, "d-1")
     with pytest.raises(PostgresUnavailable):
-        await Snapshots(away, None, desk.durable).read(uuid4(), deadline=soon(300))  # type: ignore[arg-type]
+        await Snapshots(away, None, harness.durable).read(uuid4(), deadline=soon(300))  # type: ignore[arg-type]
     await away.close()
 
 
-async def test_what_shakes_the_system_makes_open_debates_snapshots_stale(desk: Desk) -> None:
+async def test_what_shakes_the_system_makes_open_debates_snapshots_stale(harness: SyncHarness) -> None:
     """The snapshot says why and stays as it is; the debate may have another, once: it has to end some day."""
-    await two(desk)
-    debate(desk, "d-closed", "bob", "ann")
-    first = await snapshots(desk).take("d-1", deadline_ms=20_000)
-    closed = await snapshots(desk).take("d-closed", deadline_ms=20_000)
-    desk.owner("UPDATE workflow.debate_state SET state = 'closed' WHERE debate_id = 'd-closed'")
+    await two(harness)
+    debate(harness, "d-closed", "bob", "ann")
+    first = await snapshots(harness).take("d-1", deadline_ms=20_000)
+    closed = await snapshots(harness).take("d-closed", deadline_ms=20_000)
+    harness.owner("UPDATE workflow.debate_state SET state = 'closed' WHERE debate_id = 'd-closed'")
 
-    await desk.record("zed", id="f-change", tier=Tier.SYSTEM_CRITICAL)
-    await desk.router.step()
+    await harness.record("zed", id="f-change", tier=Tier.SYSTEM_CRITICAL)
+    await harness.router.step()
 
-    found = await snapshots(desk).read(first.snapshot_id or "", deadline=soon())
+    found = await snapshots(harness).read(first.snapshot_id or "", deadline=soon())
     assert (found.stale_reason, found.sha256) == ("Finding f-change", first.sha256)
-    assert (await snapshots(desk).read(closed.snapshot_id or "", deadline=soon())).stale_reason is None
-    second = await snapshots(desk).take("d-1", deadline_ms=20_000)
+    assert (await snapshots(harness).read(closed.snapshot_id or "", deadline=soon())).stale_reason is None
+    second = await snapshots(harness).take("d-1", deadline_ms=20_000)
     assert second.snapshot_id != first.snapshot_id
-    assert (await snapshots(desk).read(second.snapshot_id or "", deadline=soon())).stale_reason is None
+    assert (await snapshots(harness).read(second.snapshot_id or "", deadline=soon())).stale_reason is None
 
-    await desk.record("zed", id="f-again", tier=Tier.SYSTEM_CRITICAL)
-    await desk.router.step()
-    third = await snapshots(desk).take("d-1", deadline_ms=20_000)
+    await harness.record("zed", id="f-again", tier=Tier.SYSTEM_CRITICAL)
+    await harness.router.step()
+    third = await snapshots(harness).take("d-1", deadline_ms=20_000)
     assert third.snapshot_id == second.snapshot_id
-    assert (await snapshots(desk).read(third.snapshot_id or "", deadline=soon())).stale_reason == "Finding f-again"
+    assert (await snapshots(harness).read(third.snapshot_id or "", deadline=soon())).stale_reason == "Finding f-again"
 
 
 @pytest.mark.parametrize("state", ["level3_queued", "level3_review", "provisional", "gate_review"])
-async def test_what_people_decide_keeps_its_snapshot_whatever_happens(desk: Desk, state: str) -> None:
+async def test_what_people_decide_keeps_its_snapshot_whatever_happens(harness: SyncHarness, state: str) -> None:
     """Agents may argue anew; people are shown what has changed."""
-    await two(desk)
-    first = await snapshots(desk).take("d-1", deadline_ms=20_000)
-    desk.owner("UPDATE workflow.debate_state SET state = %s", state)
-    await desk.record("zed", id="f-change", tier=Tier.SYSTEM_CRITICAL)
-    await desk.router.step()
+    await two(harness)
+    first = await snapshots(harness).take("d-1", deadline_ms=20_000)
+    harness.owner("UPDATE workflow.debate_state SET state = %s", state)
+    await harness.record("zed", id="f-change", tier=Tier.SYSTEM_CRITICAL)
+    await harness.router.step()
 
-    again = await snapshots(desk).take("d-1", deadline_ms=20_000)
+    again = await snapshots(harness).take("d-1", deadline_ms=20_000)
 
     assert (again.outcome, again.snapshot_id) == (SnapshotOutcome.TAKEN, first.snapshot_id)
-    found = await snapshots(desk).read(again.snapshot_id or "", deadline=soon())
+    found = await snapshots(harness).read(again.snapshot_id or "", deadline=soon())
     assert found.stale_reason == "Finding f-change"
 
 
@@ -330,99 +330,103 @@ class Broken(WorkingStore):
         return await super().published(agent_id, deadline=deadline)
 
 
-async def test_a_side_that_cannot_be_flushed_puts_the_debate_off_three_times_then_people_decide(desk: Desk) -> None:
-    await two(desk)
-    broken = Broken(desk.working, {desk.agent("bob")})
+async def test_a_side_that_cannot_be_flushed_puts_the_debate_off_three_times_then_people_decide(
+    harness: SyncHarness,
+) -> None:
+    await two(harness)
+    broken = Broken(harness.working, {harness.agent("bob")})
 
     for number in range(1, MOST_DEFERRALS + 1):
-        deferred = await snapshots(desk, memories=broken).take("d-1", deadline_ms=20_000)
+        deferred = await snapshots(harness, memories=broken).take("d-1", deadline_ms=20_000)
         assert (deferred.outcome, deferred.deferrals) == (SnapshotOutcome.DEFERRED, number)
-        assert desk.agent("bob") in (deferred.reason or "")
+        assert harness.agent("bob") in (deferred.reason or "")
         assert broken.asked == 2 * number, "one retry"
         # Until the five minutes are over nothing is tried.
-        waits = await snapshots(desk, memories=broken).take("d-1", deadline_ms=20_000)
+        waits = await snapshots(harness, memories=broken).take("d-1", deadline_ms=20_000)
         assert (waits.outcome, waits.deferred_until) == (SnapshotOutcome.DEFERRED, deferred.deferred_until)
-        desk.owner("UPDATE workflow.debate_state SET deferred_until = imem_now()")
+        harness.owner("UPDATE workflow.debate_state SET deferred_until = imem_now()")
 
     # Also where agents argue already, and were to begin anew.
-    desk.owner("UPDATE workflow.debate_state SET state = 'level1'")
-    level3 = await snapshots(desk, memories=broken).take("d-1", deadline_ms=20_000)
+    harness.owner("UPDATE workflow.debate_state SET state = 'level1'")
+    level3 = await snapshots(harness, memories=broken).take("d-1", deadline_ms=20_000)
 
     assert level3.outcome is SnapshotOutcome.LEVEL3
-    assert (await snapshots(desk).take("d-1", deadline_ms=20_000)).outcome is SnapshotOutcome.LEVEL3
-    assert (await desk.record("bob")).durable, "no lock is left behind"
+    assert (await snapshots(harness).take("d-1", deadline_ms=20_000)).outcome is SnapshotOutcome.LEVEL3
+    assert (await harness.record("bob")).durable, "no lock is left behind"
 
 
-async def test_another_participant_that_cannot_be_flushed_is_left_out_and_that_is_recorded(desk: Desk) -> None:
-    await two(desk)
-    await desk.begin("cyd", "macro")
-    broken = Broken(desk.working, {desk.agent("cyd")})
+async def test_another_participant_that_cannot_be_flushed_is_left_out_and_that_is_recorded(
+    harness: SyncHarness,
+) -> None:
+    await two(harness)
+    await harness.begin("cyd", "macro")
+    broken = Broken(harness.working, {harness.agent("cyd")})
 
-    taken = await snapshots(desk, memories=broken).take("d-1", [desk.agent("cyd")], deadline_ms=20_000)
+    taken = await snapshots(harness, memories=broken).take("d-1", [harness.agent("cyd")], deadline_ms=20_000)
 
     assert taken.outcome is SnapshotOutcome.TAKEN
-    assert [one.agent_id for one in taken.excluded] == [desk.agent("cyd")]
-    found = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
-    assert found.participants == (desk.agent("ann"), desk.agent("bob"))
+    assert [one.agent_id for one in taken.excluded] == [harness.agent("cyd")]
+    found = await snapshots(harness).read(taken.snapshot_id or "", deadline=soon())
+    assert found.participants == (harness.agent("ann"), harness.agent("bob"))
     assert "cannot be reached" in found.excluded[0].reason
 
 
-async def test_a_debate_that_was_put_off_opens_when_its_side_is_back(desk: Desk) -> None:
-    await two(desk)
-    await snapshots(desk, memories=Broken(desk.working, {desk.agent("ann")})).take("d-1", deadline_ms=20_000)
-    desk.owner("UPDATE workflow.debate_state SET deferred_until = imem_now()")
+async def test_a_debate_that_was_put_off_opens_when_its_side_is_back(harness: SyncHarness) -> None:
+    await two(harness)
+    await snapshots(harness, memories=Broken(harness.working, {harness.agent("ann")})).take("d-1", deadline_ms=20_000)
+    harness.owner("UPDATE workflow.debate_state SET deferred_until = imem_now()")
 
-    taken = await snapshots(desk).take("d-1", deadline_ms=20_000)
+    taken = await snapshots(harness).take("d-1", deadline_ms=20_000)
 
     assert (taken.outcome, taken.deferrals) == (SnapshotOutcome.TAKEN, 1)
 
 
-async def test_a_lock_that_ran_out_keeps_nothing(desk: Desk) -> None:
+async def test_a_lock_that_ran_out_keeps_nothing(harness: SyncHarness) -> None:
     """Whoever is too slow notices in the transaction itself."""
-    await two(desk)
-    slow = Snapshots(desk.database, sync_of(desk), desk.durable, WriteLocks(desk.database, timedelta(0)))
+    await two(harness)
+    slow = Snapshots(harness.database, sync_of(harness), harness.durable, WriteLocks(harness.database, timedelta(0)))
 
     with pytest.raises(LeaseLost, match="ran out before the snapshot was taken"):
         await slow.take("d-1", deadline_ms=20_000)
 
-    assert await desk.rows("SELECT FROM workflow.memory_snapshot") == []
+    assert await harness.rows("SELECT FROM workflow.memory_snapshot") == []
 
 
-def sync_of(desk: Desk) -> Synchronizer:
-    gateway = desk.gateway("facilitator")
-    return Synchronizer(desk.database, desk.memories, Recorder(gateway), gateway)
+def sync_of(harness: SyncHarness) -> Synchronizer:
+    gateway = harness.gateway("facilitator")
+    return Synchronizer(harness.database, harness.memories, Recorder(gateway), gateway)
 
 
-async def test_two_processes_that_open_one_debate_agree(desk: Desk) -> None:
-    await two(desk)
+async def test_two_processes_that_open_one_debate_agree(harness: SyncHarness) -> None:
+    await two(harness)
 
-    taken = await asyncio.gather(*(opened_once(desk) for _ in range(4)))
+    taken = await asyncio.gather(*(opened_once(harness) for _ in range(4)))
 
     assert len({one.snapshot_id for one in taken}) == 1
-    assert len(await desk.rows("SELECT FROM workflow.memory_snapshot")) == 1
+    assert len(await harness.rows("SELECT FROM workflow.memory_snapshot")) == 1
 
 
-async def opened_once(desk: Desk) -> Any:
+async def opened_once(harness: SyncHarness) -> Any:
     while True:
         try:
-            return await snapshots(desk).take("d-1", deadline_ms=20_000)
+            return await snapshots(harness).take("d-1", deadline_ms=20_000)
         except (LeaseHeld, LeaseLost):
             continue
 
 
-async def test_what_cannot_be_snapshotted_is_refused_by_its_field(desk: Desk) -> None:
-    await two(desk)
+async def test_what_cannot_be_snapshotted_is_refused_by_its_field(harness: SyncHarness) -> None:
+    await two(harness)
     for call, field in (
         ({"debate_id": "d-none"}, "debate_id"),
         ({"debate_id": ""}, "debate_id"),
         ({"debate_id": "d-1", "participants": ["nobody-here"]}, "participants"),
     ):
         with pytest.raises(BadInput) as refused:
-            await snapshots(desk).take(**call)
+            await snapshots(harness).take(**call)
         assert refused.value.field == field
     for which in (uuid4(), "no id"):
         with pytest.raises(BadInput, match="snapshot_id"):
-            await snapshots(desk).read(which, deadline=soon())
-    desk.owner("UPDATE workflow.debate_state SET state = 'closed'")
+            await snapshots(harness).read(which, deadline=soon())
+    harness.owner("UPDATE workflow.debate_state SET state = 'closed'")
     with pytest.raises(TransitionRefused):
-        await snapshots(desk).take("d-1")
+        await snapshots(harness).take("d-1")

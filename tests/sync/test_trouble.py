@@ -25,7 +25,7 @@ from tests.conftest import temporary_home
 from tests.proxy import SlowProxy, slowly, through
 from tests.punctual import STALL_S, Punctual
 
-from .conftest import TYPES, Desk, desk_at, soon
+from .conftest import TYPES, SyncHarness, harness_at, soon
 from .parts import held, member, synchronizer
 
 AGENTS = ("ann", "bob", "cat", "dan", "eve")
@@ -45,12 +45,12 @@ class Torn:
     Agents whose three stores are the test's own to stop.
 
     Attributes:
-        desk: the agents.
+        harness: the agents.
         valkeys: the working and the durable server, by role.
         postgres: the way to the journal.
     """
 
-    desk: Desk
+    harness: SyncHarness
     valkeys: dict[str, OwnServer]
     postgres: SlowProxy
 
@@ -80,12 +80,12 @@ async def torn(light_stack: Any, light_template: str) -> AsyncIterator[Torn]:
         given = light_stack.settings
         proxy = await stack.enter_async_context(slowly(given.postgres_url.get_secret_value()))
         named = {f"valkey_{role}_url": SecretStr(server.url) for role, server in valkeys.items()}
-        desk = await stack.enter_async_context(desk_at(given.model_copy(update=named), light_template))
+        harness = await stack.enter_async_context(harness_at(given.model_copy(update=named), light_template))
         # Before the database is dropped: that waits for a connection the proxy holds before it is authenticated.
         stack.push_async_callback(proxy.refuse)
-        desk.database = Database(through(desk.url, proxy), size=8)
-        stack.push_async_callback(desk.database.close)
-        yield Torn(desk, valkeys, proxy)
+        harness.database = Database(through(harness.url, proxy), size=8)
+        stack.push_async_callback(harness.database.close)
+        yield Torn(harness, valkeys, proxy)
 
 
 @dataclass
@@ -108,12 +108,12 @@ class Load:
     more: asyncio.Event = field(default_factory=asyncio.Event)
     in_time: Punctual = field(default_factory=Punctual)
 
-    async def work(self, desk: Desk, name: str, memory: WorkingMemory) -> None:
-        who, sync = await member(desk, name), synchronizer(desk)
+    async def work(self, harness: SyncHarness, name: str, memory: WorkingMemory) -> None:
+        who, sync = await member(harness, name), synchronizer(harness)
         for nth in itertools.count():
             if self.over.is_set():
                 return
-            await self._timed(self._publish(desk, name, memory, nth))
+            await self._timed(self._publish(harness, name, memory, nth))
             await self._timed(self._push(sync, who, memory))
             await asyncio.sleep(0.25)  # The rate of the load.
 
@@ -122,8 +122,8 @@ class Load:
         self.more.clear()
         await self.more.wait()
 
-    async def _publish(self, desk: Desk, name: str, memory: WorkingMemory, nth: int) -> None:
-        finding = desk.finding(name, id=f"{name}-{nth}", importance=0.9)
+    async def _publish(self, harness: SyncHarness, name: str, memory: WorkingMemory, nth: int) -> None:
+        finding = harness.finding(name, id=f"{name}-{nth}", importance=0.9)
         self.published[name].append(await memory.publish(finding, deadline=Deadline.after_ms(BUDGET_MS)))
 
     async def _push(self, sync: Any, who: Any, memory: WorkingMemory) -> None:
@@ -149,11 +149,13 @@ async def test_a_store_that_stops_while_agents_push_loses_nothing_and_holds_nobo
     Whatever was acknowledged is in the journal, in the order of its publishing; what could not be pushed meanwhile is
     pushed afterwards. The broker's server, which carries notices as well, is no part of a push: none is refused.
     """
-    desk, load = torn.desk, Load()
-    memories = {name: await held(desk, await desk.begin(name, kind)) for name, kind in zip(AGENTS, TYPES, strict=False)}
+    harness, load = torn.harness, Load()
+    memories = {
+        name: await held(harness, await harness.begin(name, kind)) for name, kind in zip(AGENTS, TYPES, strict=False)
+    }
     async with asyncio.TaskGroup() as work:
         for name, memory in memories.items():
-            work.create_task(load.work(desk, name, memory))
+            work.create_task(load.work(harness, name, memory))
         async with asyncio.timeout(LONGEST_S):
             await load.pushed()
             with torn.away(store):
@@ -164,9 +166,9 @@ async def test_a_store_that_stops_while_agents_push_loses_nothing_and_holds_nobo
     assert (load.refused == 0) == store.startswith("durable")
 
     for name, memory in memories.items():
-        await synchronizer(desk).push(await member(desk, name), holder=memory, deadline=soon())
+        await synchronizer(harness).push(await member(harness, name), holder=memory, deadline=soon())
         assert await memory.published() == []
-        rows = await desk.rows("SELECT event_id FROM event WHERE actor = %s ORDER BY agent_seq", name)
+        rows = await harness.rows("SELECT event_id FROM event WHERE actor = %s ORDER BY agent_seq", name)
         found = [row["event_id"] for row in rows]
         assert [item for item in found if item in set(load.published[name])] == load.published[name]
         load.durable -= set(found)
@@ -176,4 +178,4 @@ async def test_a_store_that_stops_while_agents_push_loses_nothing_and_holds_nobo
 async def test_agents_reach_the_journal_by_the_proxy_alone(torn: Torn) -> None:
     """Otherwise nothing above would show anything of Postgres."""
     with torn.away("postgres"), pytest.raises((StoreUnavailable, BudgetExceeded)):
-        await torn.desk.database.rows("SELECT 1", deadline=Deadline.after_ms(100))
+        await torn.harness.database.rows("SELECT 1", deadline=Deadline.after_ms(100))

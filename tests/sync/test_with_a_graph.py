@@ -15,36 +15,36 @@ from imem.sync.snapshots import SnapshotOutcome
 from imem.sync.synchronizer import SyncResult, SyncState
 from tests.kg.lanes.test_order import at_work
 from tests.kg.projection.conftest import empty, world
-from tests.kg.projection.world import Silent, World
+from tests.kg.projection.world import NoWakeups, World
 from tests.waiting import until
 
-from .conftest import Desk, desk_at, soon
+from .conftest import SyncHarness, harness_at, soon
 from .parts import debate, force_sync, held, snapshots, synchronizer
 
 __all__ = ["empty", "world"]
 
 
 @pytest_asyncio.fixture
-async def whole(empty: World) -> AsyncIterator[Desk]:
+async def whole(empty: World) -> AsyncIterator[SyncHarness]:
     """Agents at work, and an applier that writes what they say into an empty graph; planned as its process does."""
     await warm_writing(empty.graph, AWAITED[:1])
     async with (
-        desk_at(empty.settings, empty.template) as desk,
-        at_work(Applier(desk.pipelines, empty.graph, Silent())),
+        harness_at(empty.settings, empty.template) as harness,
+        at_work(Applier(harness.pipelines, empty.graph, NoWakeups())),
     ):
-        yield desk
+        yield harness
 
 
-async def synchronized(desk: Desk, *names: str) -> Mapping[str, SyncResult]:
+async def synchronized(harness: SyncHarness, *names: str) -> Mapping[str, SyncResult]:
     """Synchronise agents until nobody is behind: a busy machine may take longer than one call has."""
     async with asyncio.timeout(60):
         while True:
-            done = await force_sync(synchronizer(desk), [desk.agent(name) for name in names])
+            done = await force_sync(synchronizer(harness), [harness.agent(name) for name in names])
             if {one.state for one in done.values()} == {SyncState.SYNCHRONIZED}:
                 return done
 
 
-async def test_what_is_synchronised_is_in_the_graph_and_with_the_others(whole: Desk, empty: World) -> None:
+async def test_what_is_synchronised_is_in_the_graph_and_with_the_others(whole: SyncHarness, empty: World) -> None:
     """By the time at which the call says so, not a moment later."""
     ann, bob = await held(whole, await whole.begin()), await held(whole, await whole.begin("bob", "business"))
     await ann.publish(whole.finding("ann", id="f-a", importance=0.9))
@@ -60,7 +60,7 @@ async def test_what_is_synchronised_is_in_the_graph_and_with_the_others(whole: D
 
 @pytest.mark.spec("SY-3")
 @pytest.mark.spec("SY-10")
-async def test_a_snapshot_and_the_graph_hold_the_same_while_everybody_writes(whole: Desk, empty: World) -> None:
+async def test_a_snapshot_and_the_graph_hold_the_same_while_everybody_writes(whole: SyncHarness, empty: World) -> None:
     """Both sides write, are synchronised and locked at once. Nothing is lost, doubled, or another in the graph."""
     ann = await held(whole, await whole.begin())
     await whole.begin("bob", "business")

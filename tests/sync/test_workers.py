@@ -29,7 +29,7 @@ from imem.workers.celery_app import make_app
 from imem.workers.pipelines import PIPELINES
 from tests.servers import as_pipelines
 
-from .conftest import Desk, soon
+from .conftest import SyncHarness, soon
 from .parts import graph_that_follows, held, member, synchronizer
 from .test_gates import opens
 
@@ -53,63 +53,63 @@ async def running(router: Router) -> AsyncIterator[None]:
         await router.stop()
 
 
-async def arrives(desk: Desk, agent_id: str, position: int | None, within_s: float = 10) -> float:
+async def arrives(harness: SyncHarness, agent_id: str, position: int | None, within_s: float = 10) -> float:
     """Wait until a notice is there; return after how many seconds."""
     began = time.monotonic()
     async with asyncio.timeout(within_s):
         while True:
-            waiting = await desk.notices.waiting(agent_id, deadline=soon())
+            waiting = await harness.notices.waiting(agent_id, deadline=soon())
             if position in {one.position for one in waiting}:
                 return time.monotonic() - began
             await asyncio.sleep(0.01)
 
 
 @pytest.mark.spec("SY-7")
-async def test_a_notice_that_is_critical_for_the_system_arrives_within_two_seconds(desk: Desk) -> None:
+async def test_a_notice_that_is_critical_for_the_system_arrives_within_two_seconds(harness: SyncHarness) -> None:
     """With a full queue, a router that runs, and normal events waiting to be routed."""
-    agent_id = (await desk.begin("bob", "business")).agent_id
+    agent_id = (await harness.begin("bob", "business")).agent_id
     for _ in range(40):
-        await desk.record("ann", importance=0.9)
-    async with running(desk.router):
-        change = await desk.record("zed", tier=Tier.SYSTEM_CRITICAL)
-        assert await arrives(desk, agent_id, change.position) < 2.0
+        await harness.record("ann", importance=0.9)
+    async with running(harness.router):
+        change = await harness.record("zed", tier=Tier.SYSTEM_CRITICAL)
+        assert await arrives(harness, agent_id, change.position) < 2.0
 
 
-async def test_of_several_routers_one_routes_and_another_takes_over(desk: Desk) -> None:
-    agent_id = (await desk.begin("bob", "business")).agent_id
-    first, second = desk.router, desk.router
+async def test_of_several_routers_one_routes_and_another_takes_over(harness: SyncHarness) -> None:
+    agent_id = (await harness.begin("bob", "business")).agent_id
+    first, second = harness.router, harness.router
     async with running(second):
         async with running(first):
             for _ in range(3):
-                receipt = await desk.record("ann", importance=0.9)
-                await arrives(desk, agent_id, receipt.position)
-        receipt = await desk.record("ann", importance=0.9)
-        await arrives(desk, agent_id, receipt.position)
+                receipt = await harness.record("ann", importance=0.9)
+                await arrives(harness, agent_id, receipt.position)
+        receipt = await harness.record("ann", importance=0.9)
+        await arrives(harness, agent_id, receipt.position)
 
-    rows = await desk.rows("SELECT seq FROM workflow.recipient WHERE agent_id = %s ORDER BY seq", agent_id)
+    rows = await harness.rows("SELECT seq FROM workflow.recipient WHERE agent_id = %s ORDER BY seq", agent_id)
     assert [row["seq"] for row in rows] == [1, 2, 3, 4]
 
 
-async def test_queues_that_are_away_hold_no_routing_up(desk: Desk) -> None:
-    await desk.begin("bob", "business")
-    await desk.record("ann", importance=0.9)
-    away = Router(desk.database, Notices(Client("redis://127.0.0.1:1/0")))
+async def test_queues_that_are_away_hold_no_routing_up(harness: SyncHarness) -> None:
+    await harness.begin("bob", "business")
+    await harness.record("ann", importance=0.9)
+    away = Router(harness.database, Notices(Client("redis://127.0.0.1:1/0")))
 
     assert await away.step() == 1
-    assert len(await desk.rows("SELECT FROM workflow.recipient WHERE notified_at IS NULL")) == 1
-    await desk.router.step()
-    assert len(await desk.rows("SELECT FROM workflow.recipient WHERE notified_at IS NOT NULL")) == 1
+    assert len(await harness.rows("SELECT FROM workflow.recipient WHERE notified_at IS NULL")) == 1
+    await harness.router.step()
+    assert len(await harness.rows("SELECT FROM workflow.recipient WHERE notified_at IS NOT NULL")) == 1
 
 
-async def test_the_appliers_process_routes_also_while_the_graph_is_away(desk: Desk, tmp_path: Path) -> None:
+async def test_the_appliers_process_routes_also_while_the_graph_is_away(harness: SyncHarness, tmp_path: Path) -> None:
     """And lets its lease go when it is told to stop."""
-    agent_id = (await desk.begin("bob", "business")).agent_id
+    agent_id = (await harness.begin("bob", "business")).agent_id
     names = ("valkey_working_url", "valkey_durable_url", "valkey_cache_url")
     env = {name: text for name, text in os.environ.items() if not name.startswith("IMEM_")}
-    env |= {f"IMEM_{name.upper()}": getattr(desk.settings, name).get_secret_value() for name in names}
+    env |= {f"IMEM_{name.upper()}": getattr(harness.settings, name).get_secret_value() for name in names}
     env |= {
-        "IMEM_POSTGRES_URL": desk.url,
-        "IMEM_POSTGRES_PIPELINE_URL": as_pipelines(desk.settings, desk.url),
+        "IMEM_POSTGRES_URL": harness.url,
+        "IMEM_POSTGRES_PIPELINE_URL": as_pipelines(harness.settings, harness.url),
         "IMEM_NEO4J_URL": "bolt://127.0.0.1:1",
         "IMEM_HOME": str(tmp_path),
     }
@@ -117,14 +117,14 @@ async def test_the_appliers_process_routes_also_while_the_graph_is_away(desk: De
         sys.executable, "-m", "imem.worker", "applier", env=env, stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        receipt = await desk.record("ann", importance=0.9)
-        await arrives(desk, agent_id, receipt.position, within_s=60)
+        receipt = await harness.record("ann", importance=0.9)
+        await arrives(harness, agent_id, receipt.position, within_s=60)
     finally:
         process.terminate()
         code = await asyncio.wait_for(process.wait(), 30)
 
     assert code == 0
-    assert await desk.rows("SELECT FROM lease WHERE name = 'router' AND expires_at > imem_now()") == []
+    assert await harness.rows("SELECT FROM lease WHERE name = 'router' AND expires_at > imem_now()") == []
 
 
 # Celery
@@ -133,10 +133,10 @@ async def test_the_appliers_process_routes_also_while_the_graph_is_away(desk: De
 class Runtime:
     """A worker process's, with the loop of the test."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.database = desk.database
-        self.synchronizer = synchronizer(desk)
-        self.gate_sync = GateSync(desk.database, self.synchronizer)
+    def __init__(self, harness: SyncHarness) -> None:
+        self.database = harness.database
+        self.synchronizer = synchronizer(harness)
+        self.gate_sync = GateSync(harness.database, self.synchronizer)
         self._loop = asyncio.get_running_loop()
 
     def run(self, work: Callable[[], Awaitable[Any]]) -> Any:
@@ -146,35 +146,35 @@ class Runtime:
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result(30)
 
 
-async def test_a_round_looks_after_gates(desk: Desk) -> None:
-    await desk.begin()
-    opens(desk, timedelta(minutes=10))
+async def test_a_round_looks_after_gates(harness: SyncHarness) -> None:
+    await harness.begin()
+    opens(harness, timedelta(minutes=10))
     try:
-        slot.install(Runtime(desk))
-        async with graph_that_follows(desk):
+        slot.install(Runtime(harness))
+        async with graph_that_follows(harness):
             assert await asyncio.to_thread(SYNC_GATES.run) == {"gates": 1}
             assert await asyncio.to_thread(SYNC_GATES.run) == {"gates": 0}
     finally:
         slot.install(None)
 
 
-async def test_what_is_published_is_pushed_in_the_background(desk: Desk) -> None:
+async def test_what_is_published_is_pushed_in_the_background(harness: SyncHarness) -> None:
     """Once; what only its owner may state is tried once and left to it, and no denial is written again."""
-    memory = await held(desk, await desk.begin())
-    await memory.publish(desk.finding("ann", id="f-1"))
-    await memory.publish(desk.finding("somebody-else", id="f-2"))
+    memory = await held(harness, await harness.begin())
+    await memory.publish(harness.finding("ann", id="f-1"))
+    await memory.publish(harness.finding("somebody-else", id="f-2"))
     try:
-        slot.install(Runtime(desk))
+        slot.install(Runtime(harness))
         for _ in range(3):
             assert await asyncio.to_thread(FLUSH.run) == {"items": 1}
     finally:
         slot.install(None)
 
-    assert [row["record_key"] for row in await desk.rows("SELECT record_key FROM event")] == ["f-1"]
+    assert [row["record_key"] for row in await harness.rows("SELECT record_key FROM event")] == ["f-1"]
     # One for the batch, one for the item itself.
-    assert len(await desk.rows("SELECT FROM memory_access_audit WHERE NOT authorized")) == 2
-    person = synchronizer(desk, Actor("ann", Role.HUMAN_ADMIN))
-    done = await person.push(await member(desk), holder=memory, deadline=soon())
+    assert len(await harness.rows("SELECT FROM memory_access_audit WHERE NOT authorized")) == 2
+    person = synchronizer(harness, Actor("ann", Role.HUMAN_ADMIN))
+    done = await person.push(await member(harness), holder=memory, deadline=soon())
     assert [(one.key, one.state) for one in done] == [("f-1", PushState.DURABLE), ("f-2", PushState.DURABLE)]
     assert await memory.published() == []
 

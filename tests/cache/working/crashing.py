@@ -19,7 +19,7 @@ from imem.cache.working.state import MemoryIdentity
 from imem.cache.working.store import WorkingStore
 from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
-from tests.lives import one_a_line
+from tests.kill_points import run_each_line
 
 
 class Stepwise(Client):
@@ -39,7 +39,7 @@ class Stepwise(Client):
         return answer
 
 
-async def live(url: str, told: dict[str, Any]) -> None:
+async def run(url: str, told: dict[str, Any]) -> None:
     """Restore until killed, or to the end."""
     contents = contents_of(told["document"])
     async with Stepwise(url) as client:
@@ -50,4 +50,4 @@ async def live(url: str, told: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    one_a_line(lambda url, line: live(url, json.loads(line)))
+    run_each_line(lambda url, line: run(url, json.loads(line)))

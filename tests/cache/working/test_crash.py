@@ -46,13 +46,15 @@ def content(number: int, leaves: int = 40) -> dict[bytes, MemoryEntry]:
     }
 
 
-class Lives:
-    """The program whose lives end on demand."""
+class KilledProgram:
+    """The program that is killed at a given step."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def one(self, identity: MemoryIdentity, contents: dict[bytes, MemoryEntry], epoch: int, steps: int) -> int:
+    async def run_once(
+        self, identity: MemoryIdentity, contents: dict[bytes, MemoryEntry], epoch: int, steps: int
+    ) -> int:
         """Restore *contents* for so many steps; return how it ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -69,7 +71,7 @@ class Lives:
 
 
 @pytest_asyncio.fixture
-async def lives(light_stack: Any) -> AsyncIterator[Lives]:
+async def killed_program(light_stack: Any) -> AsyncIterator[KilledProgram]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -80,7 +82,7 @@ async def lives(light_stack: Any) -> AsyncIterator[Lives]:
     )
     assert process.stdin is not None
     process.stdin.write(json.dumps(url_of(light_stack, "working")).encode() + b"\n")
-    yield Lives(process)
+    yield KilledProgram(process)
     process.stdin.close()
     await process.wait()
 
@@ -106,7 +108,7 @@ async def found_after(world: World, identity: MemoryIdentity, old: str, new: str
 
 @pytest.mark.spec("CK-23")
 @pytest.mark.parametrize("kills", [25, pytest.param(1_000, marks=pytest.mark.chaos)])
-async def test_a_restorer_killed_at_any_step(world: World, lives: Lives, kills: int) -> None:
+async def test_a_restorer_killed_at_any_step(world: World, killed_program: KilledProgram, kills: int) -> None:
     """Before and after each of its scripts, again and again: the next recovery never takes remains for a memory."""
     identity, left = somebody(), Counter[str]()
     standing = content(0)
@@ -114,7 +116,7 @@ async def test_a_restorer_killed_at_any_step(world: World, lives: Lives, kills: 
     epoch = 1
     for number in range(1, kills + 1):
         wanted, epoch = content(number), epoch + 1
-        ended = await lives.one(identity, wanted, epoch, number % STEPS + 1)
+        ended = await killed_program.run_once(identity, wanted, epoch, number % STEPS + 1)
         assert ended == -signal.SIGKILL
         what = await found_after(world, identity, digest(standing), digest(wanted), epoch)
         left[what] += 1
@@ -129,7 +131,7 @@ async def test_a_restorer_killed_at_any_step(world: World, lives: Lives, kills: 
     assert left["old"] >= kills // STEPS
     assert left["new"] >= kills // STEPS
     assert left["restoring"] >= kills // 2
-    assert await lives.one(identity, standing, epoch + 1, 0) == 0
+    assert await killed_program.run_once(identity, standing, epoch + 1, 0) == 0
 
 
 @pytest.mark.spec("CK-23")

@@ -37,7 +37,7 @@ from imem.cache.client import Client
 from imem.checkpoints.pauses.gate_memory import RETRY_AFTER
 from imem.journal.errors import TransitionRefused
 from imem.journal.postgres.connection import Connection
-from tests.lives import deadly
+from tests.kill_points import killing
 
 from .world import PERSON, World, close_world, make_world, soon
 
@@ -57,7 +57,7 @@ def arm(after: int) -> None:
         (Client, "run"),
         (Client, "run_flushed"),
     ):
-        setattr(owner, name, deadly(left, getattr(owner, name)))
+        setattr(owner, name, killing(left, getattr(owner, name)))
 
 
 def world_of(task: dict[str, Any]) -> World:

@@ -23,7 +23,7 @@ from imem.jobs import due
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
-from tests.lives import NamedPoint, one_a_point
+from tests.kill_points import NamedPoint, run_at_each_point
 
 COMMITTED: Final = ("advance", "publish_wakeup")
 """After the commit of a detection: one dies there, since the next finds it detected."""
@@ -37,8 +37,10 @@ POINTS: Final = (
 """Stage and statement, or call, before which workers die; no point is reached before those before it are passed."""
 
 
-class Told:
-    name = "told"
+class FixedProvider:
+    """A provider of one row, a minute old."""
+
+    name = "fixed"
 
     async def rows(self, *, deadline: Deadline) -> list[IndicatorRow]:  # noqa: ARG002 - the protocol's
         return [IndicatorRow(datetime.now(UTC) - timedelta(minutes=1), Indicators(0.2, 5.0, 12.0))]
@@ -55,7 +57,7 @@ async def _live(url: str, killer: NamedPoint) -> None:
     database = Database(url)
     gateway = Gateway(database, runs.ACTOR)
     killer.stage = "advance"
-    await runs.advance(database, gateway, Told(), until=Deadline.never())
+    await runs.advance(database, gateway, FixedProvider(), until=Deadline.never())
     killer.stage = "publish"
     await publication.publish_scores(database, gateway, halflife_years=2.0, until=Deadline.never(), batch=2)
     await database.close()
@@ -68,7 +70,7 @@ def main(url: str, kills: int) -> int:
             conn.execute("UPDATE regime_run SET claimed_at = claimed_at - interval '61 seconds'")
 
     points = (one for one in POINTS for _ in range(1 if one == COMMITTED else kills))
-    return one_a_point(partial(_live, url), points, before=let_a_claim_lapse)
+    return run_at_each_point(partial(_live, url), points, before=let_a_claim_lapse)
 
 
 if __name__ == "__main__":

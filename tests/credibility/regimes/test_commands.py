@@ -18,7 +18,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role, Settings
 from imem.memory import Memory
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 from tests.servers import as_pipelines, cloned, in_database
 
 TABLE = """known_at,sp500_return_12m,fed_funds,vix
@@ -28,17 +28,17 @@ TABLE = """known_at,sp500_return_12m,fed_funds,vix
 
 
 @pytest.fixture
-def house(light_stack: Any, light_template: str) -> Iterator[House]:
+def harness(light_stack: Any, light_template: str) -> Iterator[MemoryHarness]:
     with cloned(light_stack.settings, light_template) as (url, admin_url):
         addresses = {**in_database(light_stack.settings, url), "neo4j_url": "bolt://127.0.0.1:1", "deadline_ms": 30_000}
-        yield House(light_stack.settings.model_copy(update=addresses), admin_url)
+        yield MemoryHarness(light_stack.settings.model_copy(update=addresses), admin_url)
 
 
 class Line:
     """The command line of an actor."""
 
-    def __init__(self, house: House, monkeypatch: pytest.MonkeyPatch, role: Role = Role.HUMAN_ADMIN) -> None:
-        monkeypatch.setattr(Settings, "read", lambda *_, **__: house.of("kate", role))
+    def __init__(self, harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch, role: Role = Role.HUMAN_ADMIN) -> None:
+        monkeypatch.setattr(Settings, "read", lambda *_, **__: harness.of("kate", role))
 
     def __call__(self, *words: str, code: int = 0) -> str:
         done = CliRunner().invoke(app, list(words))
@@ -46,8 +46,8 @@ class Line:
         return done.stdout
 
 
-def test_a_person_sets_a_regime_and_takes_it_back(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = Line(house, monkeypatch)
+def test_a_person_sets_a_regime_and_takes_it_back(harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line(harness, monkeypatch)
     assert "US: NORMAL (stale)" in line("regime")
     assert "No reading is known." in line("regime")
     made = json.loads(line("regime", "set", "BEAR_LOW_RATES", "--at", "2026-06-01T00:00:00Z", "--json"))
@@ -64,9 +64,9 @@ def test_a_person_sets_a_regime_and_takes_it_back(house: House, monkeypatch: pyt
     line("regime", "set", "NORMAL", "--at", "2026-06-01T00:00:00", code=2)
 
 
-def test_a_history_is_imported_once(house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_history_is_imported_once(harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With the days from which its values could be known; a file that says something else is refused."""
-    line = Line(house, monkeypatch)
+    line = Line(harness, monkeypatch)
     path = tmp_path / "indicators.csv"
     path.write_text(TABLE)
     assert line("regime", "import", str(path)) == "2 readings, 2 of them new.\n"
@@ -80,19 +80,19 @@ def test_a_history_is_imported_once(house: House, monkeypatch: pytest.MonkeyPatc
     line("regime", "import", str(path), code=2)
 
 
-def test_an_agent_reads_the_regime_and_sets_none(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = Line(house, monkeypatch, Role.AGENT)
+def test_an_agent_reads_the_regime_and_sets_none(harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line(harness, monkeypatch, Role.AGENT)
     assert "US: NORMAL" in line("regime")
     line("regime", "set", "NORMAL", code=1)
-    with Memory.sync(house.of("kate", Role.AGENT)) as memory:
+    with Memory.sync(harness.of("kate", Role.AGENT)) as memory:
         assert memory.regime(limit=3).readings == ()
 
 
-async def test_what_pipelines_did_is_kept(house: House) -> None:
+async def test_what_pipelines_did_is_kept(harness: MemoryHarness) -> None:
     """Of each the newest, of one all that are kept; idle runs do not push out the others."""
-    url = house.settings.postgres_url
+    url = harness.settings.postgres_url
     assert url is not None
-    database = Database(as_pipelines(house.settings, url.get_secret_value()))
+    database = Database(as_pipelines(harness.settings, url.get_secret_value()))
 
     async def ran(report: dict[str, Any], error: str | None = None) -> None:
         await keep_report(database, "credibility.detect_regime", report, took_s=0.5, error=error, keep=3)
@@ -117,8 +117,8 @@ async def test_what_pipelines_did_is_kept(house: House) -> None:
     ]
 
 
-def test_jobs_are_listed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = Line(house, monkeypatch)
+def test_jobs_are_listed(harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line(harness, monkeypatch)
     said = line("jobs")
     assert "credibility.detect_regime  every 15 s\n  no report yet" in said
     assert "credibility.reconcile  daily at 03:17 UTC" in said
@@ -129,18 +129,18 @@ def test_jobs_are_listed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     line("jobs", "no.such", code=2)
 
 
-def test_a_report_names_what_it_lists(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_names_what_it_lists(harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the review of a quarter does its proposals; what is empty is left out."""
-    url = house.settings.postgres_url
+    url = harness.settings.postgres_url
     assert url is not None
 
     async def ran() -> None:
-        database = Database(as_pipelines(house.settings, url.get_secret_value()))
+        database = Database(as_pipelines(harness.settings, url.get_secret_value()))
         report = {"scores": 2, "proposed": ["bias:1: ann, +30.0%", "bias:2: bob, -5.0%"], "blind_spots": []}
         await keep_report(database, "credibility.review", report, took_s=0.5, error=None, keep=3)
         await database.close()
 
     asyncio.run(ran())
-    said = Line(house, monkeypatch)("jobs", "credibility.review")
+    said = Line(harness, monkeypatch)("jobs", "credibility.review")
     assert "proposed bias:1: ann, +30.0%; bias:2: bob, -5.0%" in said
     assert "blind" not in said

@@ -41,7 +41,7 @@ class Measured(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Desk:
+class LoadHarness:
     """
     One journal and the ways into it.
 
@@ -65,12 +65,12 @@ class Desk:
         assert self.settings.postgres_admin_url is not None
         return self.settings.postgres_admin_url.get_secret_value()
 
-    def having(self, **changes: Any) -> Desk:
-        """Return a desk with other settings."""
-        return Desk(self.settings.model_copy(update=changes), self.folder)
+    def having(self, **changes: Any) -> LoadHarness:
+        """Return a harness with other settings."""
+        return LoadHarness(self.settings.model_copy(update=changes), self.folder)
 
-    def as_role(self, role: Role, actor: str, *, may_import: bool = False) -> Desk:
-        """Return the desk of somebody else."""
+    def as_role(self, role: Role, actor: str, *, may_import: bool = False) -> LoadHarness:
+        """Return the harness of another actor."""
         return self.having(role=role, actor=actor, may_import=may_import)
 
     def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
@@ -146,30 +146,30 @@ class Desk:
 
 
 @contextmanager
-def new_desk(stack: Any, template: str, folder: Path) -> Iterator[Desk]:
-    """Clone the template for one desk."""
+def new_desk(stack: Any, template: str, folder: Path) -> Iterator[LoadHarness]:
+    """Clone the template for one harness."""
     given = stack.settings
     with cloned(given, template) as (url, admin_url):
         addresses = {**in_database(given, url), "postgres_admin_url": SecretStr(admin_url)}
-        yield Desk(given.model_copy(update={**addresses, "home": folder / "home"}), folder)
+        yield LoadHarness(given.model_copy(update={**addresses, "home": folder / "home"}), folder)
 
 
 @pytest.fixture
-def desk(stack: Any, template: str, tmp_path: Path) -> Iterator[Desk]:
+def harness(stack: Any, template: str, tmp_path: Path) -> Iterator[LoadHarness]:
     with new_desk(stack, template, tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def another_desk(stack: Any, template: str, tmp_path: Path) -> Iterator[Desk]:
+def another_desk(stack: Any, template: str, tmp_path: Path) -> Iterator[LoadHarness]:
     with new_desk(stack, template, tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def graph(desk: Desk) -> Iterator[neo4j.Driver]:
+def graph(harness: LoadHarness) -> Iterator[neo4j.Driver]:
     """Give an empty graph with the newest schema."""
-    settings = desk.settings
+    settings = harness.settings
     assert settings.neo4j_url is not None
     assert settings.neo4j_password is not None
     auth = (settings.neo4j_user, settings.neo4j_password.get_secret_value())

@@ -25,7 +25,7 @@ from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
 from imem.kg.model import Company
 from imem.workers.celery_app import make_app
-from tests.imem.ingest.conftest import Desk
+from tests.imem.ingest.conftest import LoadHarness
 from tests.servers import as_curators
 
 NOBODY = ""
@@ -149,14 +149,14 @@ def test_importing_takes_the_right_beside_the_cell() -> None:
 
 
 @pytest_asyncio.fixture
-async def database(desk: Desk) -> AsyncIterator[Database]:
-    opened = Database(as_curators(desk.settings, desk.url), size=4)
+async def database(harness: LoadHarness) -> AsyncIterator[Database]:
+    opened = Database(as_curators(harness.settings, harness.url), size=4)
     yield opened
     await opened.close()
 
 
 @pytest.mark.spec("AC-1")
-async def test_the_gateway_keeps_the_table_and_records_every_denial(desk: Desk, database: Database) -> None:
+async def test_the_gateway_keeps_the_table_and_records_every_denial(harness: LoadHarness, database: Database) -> None:
     """Through the gateway each cell does the same: allowed work is done, denied work is not and leaves one row."""
     done: list[tuple[Any, ...]] = []
     denied = 0
@@ -174,13 +174,13 @@ async def test_the_gateway_keeps_the_table_and_records_every_denial(desk: Desk, 
     assert done == [
         (*cell, owner) for cell, owner in itertools.product(CELLS, ("me", "other")) if expected(*cell, owner)
     ]
-    rows = desk.rows("SELECT count(*), count(DISTINCT actor_role) FROM memory_access_audit WHERE NOT authorized")
+    rows = harness.rows("SELECT count(*), count(DISTINCT actor_role) FROM memory_access_audit WHERE NOT authorized")
     assert rows == [(denied, 5)]
 
 
 @pytest.mark.spec("AC-1")
 @pytest.mark.parametrize("role", list(Role))
-async def test_appending_by_role(desk: Desk, database: Database, role: Role) -> None:
+async def test_appending_by_role(harness: LoadHarness, database: Database, role: Role) -> None:
     """Each role appends and imports as the table's row `journal` says; what is denied is not written."""
     gateway = Gateway(database, Actor("me", role, may_import=True))
     told = {}
@@ -201,8 +201,8 @@ async def test_appending_by_role(desk: Desk, database: Database, role: Role) -> 
         for owner in ("me", "other")
         for imports in (False, True)
     }
-    assert desk.count("event") == sum(told.values())
-    assert desk.rows("SELECT count(*) FROM memory_access_audit WHERE NOT authorized") == [(4 - sum(told.values()),)]
+    assert harness.count("event") == sum(told.values())
+    assert harness.rows("SELECT count(*) FROM memory_access_audit WHERE NOT authorized") == [(4 - sum(told.values()),)]
 
 
 INSERT = """
@@ -211,8 +211,8 @@ INSERT = """
 """
 
 
-def _audit_tables(desk: Desk) -> list[str]:
-    rows = desk.rows(
+def _audit_tables(harness: LoadHarness) -> list[str]:
+    rows = harness.rows(
         "SELECT c.relname FROM pg_class AS c WHERE c.relname LIKE 'memory_access_audit%%' AND c.relkind IN ('r', 'p')"
         " ORDER BY c.relname"
     )
@@ -220,12 +220,12 @@ def _audit_tables(desk: Desk) -> list[str]:
 
 
 @pytest.mark.spec("AC-7")
-async def test_nobody_alters_the_audit(desk: Desk) -> None:
+async def test_nobody_alters_the_audit(harness: LoadHarness) -> None:
     """Neither the application's role nor the owner changes, deletes or empties audit rows, partitions included."""
-    async with Memory.open(desk.settings) as memory:
+    async with Memory.open(harness.settings) as memory:
         await memory.record_company(Company(ticker="MU"))
-    before = desk.rows("SELECT * FROM memory_access_audit")
-    tables = _audit_tables(desk)
+    before = harness.rows("SELECT * FROM memory_access_audit")
+    tables = _audit_tables(harness)
     attempts = [
         composed.SQL(text).format(composed.Identifier(table))
         for table in (*tables, "event", "record_history")
@@ -248,20 +248,20 @@ async def test_nobody_alters_the_audit(desk: Desk) -> None:
             )
         ),
     ]
-    for url, statements in ((desk.url, as_application), (desk.admin_url, attempts)):
+    for url, statements in ((harness.url, as_application), (harness.admin_url, attempts)):
         with psycopg.connect(url, autocommit=True) as conn:
             for statement in statements:
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     conn.execute(statement)
 
     assert len(tables) >= 6  # the parent, the default, and four months
-    assert desk.rows("SELECT * FROM memory_access_audit") == before
+    assert harness.rows("SELECT * FROM memory_access_audit") == before
 
 
 @pytest.mark.spec("AC-7")
-def test_later_partitions_are_append_only_too(desk: Desk) -> None:
+def test_later_partitions_are_append_only_too(harness: LoadHarness) -> None:
     """A month's partition that is made later is guarded from its beginning."""
-    with psycopg.connect(desk.admin_url, autocommit=True) as conn:
+    with psycopg.connect(harness.admin_url, autocommit=True) as conn:
         conn.execute("SET imem.clock_shift = '200 days'")
         assert conn.execute("SELECT imem_audit_partitions()").fetchone() == (4,)
         unguarded = conn.execute(
@@ -273,57 +273,59 @@ def test_later_partitions_are_append_only_too(desk: Desk) -> None:
 
 
 @pytest.mark.spec("AC-7")
-def test_only_the_owner_shifts_the_clock(desk: Desk) -> None:
+def test_only_the_owner_shifts_the_clock(harness: LoadHarness) -> None:
     """The application cannot date its events and audit rows itself, not even through the owner's functions."""
     away = "SELECT abs(extract(epoch FROM imem_now() - clock_timestamp())) > 60"
-    for url, shifted in ((desk.admin_url, True), (desk.url, False)):
+    for url, shifted in ((harness.admin_url, True), (harness.url, False)):
         with psycopg.connect(url, autocommit=True) as conn:
             conn.execute("SET imem.clock_shift = '-40 days'")
             assert conn.execute(away).fetchone() == (shifted,)
             conn.execute(DENIAL)
 
     days = "SELECT (clock_timestamp() - timestamp) > interval '39 days' FROM memory_access_audit ORDER BY id"
-    assert desk.rows(days) == [(True,), (False,)]
+    assert harness.rows(days) == [(True,), (False,)]
 
 
 @pytest.mark.spec("AC-7")
-async def test_audit_rows_that_came_before_their_partition_are_moved_into_it(desk: Desk) -> None:
+async def test_audit_rows_that_came_before_their_partition_are_moved_into_it(harness: LoadHarness) -> None:
     """After months without upkeep nothing stays in the default partition, nothing is lost, and all is guarded."""
-    with psycopg.connect(desk.admin_url, autocommit=True) as conn:
+    with psycopg.connect(harness.admin_url, autocommit=True) as conn:
         for days in (150, 160, 200):
             conn.execute("SELECT set_config('imem.clock_shift', %s, false)", (f"{days} days",))
             conn.execute(DENIAL)
-        before = desk.rows("SELECT * FROM memory_access_audit ORDER BY id")
-        assert desk.count("memory_access_audit_default") == 3
+        before = harness.rows("SELECT * FROM memory_access_audit ORDER BY id")
+        assert harness.count("memory_access_audit_default") == 3
 
         conn.execute("SELECT imem_audit_partitions()")
         assert conn.execute("SELECT imem_audit_partitions()").fetchone() == (0,)
 
-    assert desk.count("memory_access_audit_default") == 0
-    assert desk.rows("SELECT * FROM memory_access_audit ORDER BY id") == before
-    for table in _audit_tables(desk):
-        with psycopg.connect(desk.admin_url) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
+    assert harness.count("memory_access_audit_default") == 0
+    assert harness.rows("SELECT * FROM memory_access_audit ORDER BY id") == before
+    for table in _audit_tables(harness):
+        with psycopg.connect(harness.admin_url) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
             conn.execute(composed.SQL("DELETE FROM {}").format(composed.Identifier(table)))
 
 
 @pytest.mark.parametrize("way", ["migrate", "upkeep"])
-async def test_missing_audit_partitions_are_made_by_migrating_and_by_the_daily_task(desk: Desk, way: str) -> None:
+async def test_missing_audit_partitions_are_made_by_migrating_and_by_the_daily_task(
+    harness: LoadHarness, way: str
+) -> None:
     """The application's role may make no table; its worker has this one function for it."""
-    tables = _audit_tables(desk)
+    tables = _audit_tables(harness)
     newest = max(table for table in tables if table != "memory_access_audit_default")
-    with psycopg.connect(desk.admin_url, autocommit=True) as conn:
+    with psycopg.connect(harness.admin_url, autocommit=True) as conn:
         conn.execute(composed.SQL("DROP TABLE {}").format(composed.Identifier(newest)))
-    assert len(_audit_tables(desk)) == len(tables) - 1
+    assert len(_audit_tables(harness)) == len(tables) - 1
 
     if way == "migrate":
-        assert migrate(desk.admin_url, application_role="imem_app") == []
+        assert migrate(harness.admin_url, application_role="imem_app") == []
     else:
-        database = Database(desk.url)
+        database = Database(harness.url)
         try:
             assert await make_audit_partitions(database, deadline=Deadline.after_ms(20_000)) == 1
             assert await make_audit_partitions(database, deadline=Deadline.after_ms(20_000)) == 0
         finally:
             await database.close()
 
-    assert _audit_tables(desk) == tables
-    assert make_app(desk.settings).conf.beat_schedule[UPKEEP.name]["task"] == UPKEEP.name
+    assert _audit_tables(harness) == tables
+    assert make_app(harness.settings).conf.beat_schedule[UPKEEP.name]["task"] == UPKEEP.name

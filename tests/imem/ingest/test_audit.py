@@ -14,7 +14,7 @@ from imem.journal.settings import Role, Settings
 from imem.kg.model import Agent, AgentKind, Company, Human, Market, Turn
 from imem.recall.signals import AgentSignal
 from tests.contents import contents, no_audit
-from tests.imem.ingest.conftest import Desk, company
+from tests.imem.ingest.conftest import LoadHarness, company
 from tests.imem.ingest.test_loading import counts
 from tests.imem.ingest.test_memory import analysis, contradiction, debate, decision, finding, outcome, profile
 from tests.surface import public_methods
@@ -54,33 +54,33 @@ def test_every_write_of_a_record_is_among_them() -> None:
 
 
 @pytest.mark.spec("AC-5")
-async def test_without_its_audit_row_nothing_is_written(desk: Desk) -> None:
+async def test_without_its_audit_row_nothing_is_written(harness: LoadHarness) -> None:
     """When the audit row cannot be inserted, each write is refused, and not one table has anything of it."""
-    async with Memory.open(desk.settings) as memory:
+    async with Memory.open(harness.settings) as memory:
         await memory.record_analysis(analysis())
         await memory.record_agent(Agent(name="ann", profile=profile()))
-        before = contents(desk.admin_url)
-        with no_audit(desk.admin_url):
+        before = contents(harness.admin_url)
+        with no_audit(harness.admin_url):
             for name, call in WRITES:
                 with pytest.raises(StatementRejected):
                     await call(memory)
-                assert contents(desk.admin_url) == before, name
+                assert contents(harness.admin_url) == before, name
         for _, call in WRITES:
             await call(memory)
     granted = "SELECT count(*) FROM memory_access_audit WHERE authorized"
-    assert desk.rows(granted) == [(2 + len(WRITES),)]
+    assert harness.rows(granted) == [(2 + len(WRITES),)]
 
 
 @pytest.mark.spec("AC-5")
-def test_without_its_audit_row_nothing_is_loaded(desk: Desk) -> None:
+def test_without_its_audit_row_nothing_is_loaded(harness: LoadHarness) -> None:
     """A file whose audit rows cannot be inserted leaves nothing, and is loaded whole once they can."""
-    path = desk.file("two.jsonl", [company("MU"), company("NVDA")])
-    before = contents(desk.admin_url)
-    with no_audit(desk.admin_url):
-        assert desk.run("load", "--no-wait", path).returncode != 0
-        after = contents(desk.admin_url)
+    path = harness.file("two.jsonl", [company("MU"), company("NVDA")])
+    before = contents(harness.admin_url)
+    with no_audit(harness.admin_url):
+        assert harness.run("load", "--no-wait", path).returncode != 0
+        after = contents(harness.admin_url)
     assert {name for name in after if after[name] != before[name]} == set()
-    assert counts(desk.load(path)) == (2, 0, 0, 0)
+    assert counts(harness.load(path)) == (2, 0, 0, 0)
 
 
 NAMES_A_ROLE = {"role", "owner", "may_import", "as_role", "actor_role"}
@@ -100,9 +100,9 @@ def test_no_public_call_names_a_role() -> None:
 
 
 @pytest.mark.spec("AC-6")
-async def test_a_role_in_what_is_written_gives_no_right(desk: Desk) -> None:
+async def test_a_role_in_what_is_written_gives_no_right(harness: LoadHarness) -> None:
     """Whatever an agent calls itself, in a field, a name or an id: the audit has the role that it logged in with."""
-    agent = desk.as_role(Role.AGENT, "human_admin")
+    agent = harness.as_role(Role.AGENT, "human_admin")
     async with Memory.open(agent.settings) as memory:
         with pytest.raises(PermissionDenied):
             await memory.record(Human(id="eve"))
@@ -114,7 +114,7 @@ async def test_a_role_in_what_is_written_gives_no_right(desk: Desk) -> None:
             with pytest.raises(PermissionDenied):
                 await another.correct(analysis(summary="Better."), "A slip.")
             await another.record_agent(Agent(name="learning_engine", profile=profile()))
-    rows = desk.rows(
+    rows = harness.rows(
         "SELECT DISTINCT actor_id, actor_role, request_context ->> 'lent_by' FROM memory_access_audit ORDER BY 1"
     )
     assert rows == [("human_admin", "agent", None), ("learning_engine", "agent", "human_admin")]
@@ -127,9 +127,9 @@ BY_WHOM = """
 
 
 @pytest.mark.spec("AC-5")
-async def test_the_audit_names_who_lent_a_name(desk: Desk) -> None:
+async def test_the_audit_names_who_lent_a_name(harness: LoadHarness) -> None:
     """What was written, read of patterns and denied, of every kind of row; also where who was lent a name lends on."""
-    worker = desk.as_role(Role.HUMAN_ADMIN, "desk-worker")
+    worker = harness.as_role(Role.HUMAN_ADMIN, "desk-worker")
     async with (
         Memory.open(worker.settings) as memory,
         memory.acting_as("ann") as ann,
@@ -144,19 +144,19 @@ async def test_the_audit_names_who_lent_a_name(desk: Desk) -> None:
             with pytest.raises(PermissionDenied):
                 await its.pause("company:MU", "Agents do not pause.")
     done = [("append", True), ("import", False), ("pause", False), ("read", True)]
-    assert desk.rows(BY_WHOM) == [(name, *one, "desk-worker") for name in ("ann", "bob") for one in done]
+    assert harness.rows(BY_WHOM) == [(name, *one, "desk-worker") for name in ("ann", "bob") for one in done]
     own = "SELECT DISTINCT request_context ->> 'lent_by' FROM memory_access_audit WHERE actor_id = 'desk-worker'"
-    assert desk.rows(own) == [(None,)]
+    assert harness.rows(own) == [(None,)]
 
 
 @pytest.mark.spec("AC-3")
-async def test_an_agent_cannot_act_as_a_baseline(desk: Desk) -> None:
+async def test_an_agent_cannot_act_as_a_baseline(harness: LoadHarness) -> None:
     """What a person said that others are measured against is lent by people, and by no process of an agent's."""
-    async with Memory.open(desk.as_role(Role.HUMAN_ADMIN, "eve").settings) as memory:
+    async with Memory.open(harness.as_role(Role.HUMAN_ADMIN, "eve").settings) as memory:
         await memory.record_agent(Agent(name="climatology", profile=profile(AgentKind.BASELINE)))
         async with memory.acting_as("climatology") as its:
             await its.record_finding(finding("climatology", "of eve's"))
-    async with Memory.open(desk.as_role(Role.AGENT, "ann").settings) as memory:
+    async with Memory.open(harness.as_role(Role.AGENT, "ann").settings) as memory:
         with pytest.raises(PermissionDenied, match="may not act as climatology"):
             async with memory.acting_as("climatology"):
                 pass
@@ -164,5 +164,5 @@ async def test_an_agent_cannot_act_as_a_baseline(desk: Desk) -> None:
             with pytest.raises(PermissionDenied, match="may not act as climatology"):
                 async with bob.acting_as("climatology"):
                     pass
-    denied = desk.rows("SELECT actor_id, request_context ->> 'owner' FROM memory_access_audit WHERE NOT authorized")
+    denied = harness.rows("SELECT actor_id, request_context ->> 'owner' FROM memory_access_audit WHERE NOT authorized")
     assert sorted(denied) == [("ann", "climatology"), ("bob", "climatology")]

@@ -12,7 +12,7 @@ from imem import Memory
 from imem.journal.errors import PermissionDenied
 from imem.journal.settings import Role
 from imem.kg.model import Company, Debate, DebateResolution, Finding, Turn
-from tests.imem.ingest.conftest import Desk
+from tests.imem.ingest.conftest import LoadHarness
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -46,31 +46,31 @@ MAY_NOT: dict[str, Callable[[Memory], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("what", MAY)
-async def test_a_facilitator_states_debates(desk: Desk, what: str) -> None:
+async def test_a_facilitator_states_debates(harness: LoadHarness, what: str) -> None:
     """A debate, its turns, how it stands, how it ended and whom that concerns: durable, and in the audit."""
-    async with Memory.open(desk.as_role(Role.DEBATE_FACILITATOR, "fay").settings) as memory:
+    async with Memory.open(harness.as_role(Role.DEBATE_FACILITATOR, "fay").settings) as memory:
         receipt = await MAY[what](memory)
 
     assert receipt.durable
-    assert desk.rows("SELECT DISTINCT actor_id, actor_role FROM memory_access_audit WHERE authorized") == [
+    assert harness.rows("SELECT DISTINCT actor_id, actor_role FROM memory_access_audit WHERE authorized") == [
         ("fay", "debate_facilitator")
     ]
 
 
 @pytest.mark.parametrize("what", MAY_NOT)
-async def test_a_facilitator_states_nothing_else(desk: Desk, what: str) -> None:
+async def test_a_facilitator_states_nothing_else(harness: LoadHarness, what: str) -> None:
     """Denied, with the roles that may, one row in the audit and no event."""
-    async with Memory.open(desk.as_role(Role.DEBATE_FACILITATOR, "fay").settings) as memory:
+    async with Memory.open(harness.as_role(Role.DEBATE_FACILITATOR, "fay").settings) as memory:
         with pytest.raises(PermissionDenied, match=r"fay \(debate_facilitator\) may not .*(human_admin|import right)"):
             await MAY_NOT[what](memory)
 
-    assert desk.count("event") == 0
-    assert desk.rows("SELECT count(*) FROM memory_access_audit WHERE NOT authorized") == [(1,)]
+    assert harness.count("event") == 0
+    assert harness.rows("SELECT count(*) FROM memory_access_audit WHERE NOT authorized") == [(1,)]
 
 
-async def test_no_other_role_gains_by_it(desk: Desk) -> None:
+async def test_no_other_role_gains_by_it(harness: LoadHarness) -> None:
     """An agent's own debates stay its own: how one ended is stated by a facilitator."""
-    async with Memory.open(desk.as_role(Role.AGENT, "ann").settings) as memory:
+    async with Memory.open(harness.as_role(Role.AGENT, "ann").settings) as memory:
         assert (await memory.record_debate(debate())).durable
         with pytest.raises(PermissionDenied):
             await MAY["how it stands"](memory)

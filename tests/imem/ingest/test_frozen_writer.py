@@ -23,7 +23,7 @@ from imem.kg.model import Company
 from imem.kg.similarity.index import run_lock
 from imem.memory import Memory
 from imem.services.stores import Stores
-from tests.imem.ingest.conftest import KNOWN, Desk
+from tests.imem.ingest.conftest import KNOWN, LoadHarness
 
 STOPPING = """
 import asyncio, os, signal, sys
@@ -49,9 +49,9 @@ asyncio.run(main())
 
 
 @contextmanager
-def stopped_writer(desk: Desk) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a writer of the desk's actor until it stands still between its append and COMMIT."""
-    with subprocess.Popen([sys.executable, "-c", STOPPING], env=desk.environment, stderr=subprocess.PIPE) as process:
+def stopped_writer(harness: LoadHarness) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a writer of the harness' actor until it stands still between its append and COMMIT."""
+    with subprocess.Popen([sys.executable, "-c", STOPPING], env=harness.environment, stderr=subprocess.PIPE) as process:
         try:
             _, status = os.waitpid(process.pid, os.WUNTRACED)
             assert os.WIFSTOPPED(status), f"it ended with {status} instead of standing still"
@@ -60,15 +60,15 @@ def stopped_writer(desk: Desk) -> Iterator[subprocess.Popen[bytes]]:
             process.send_signal(signal.SIGKILL)
 
 
-async def test_a_stopped_writer_holds_its_actor_and_the_horizon_for_seconds(desk: Desk) -> None:
+async def test_a_stopped_writer_holds_its_actor_and_the_horizon_for_seconds(harness: LoadHarness) -> None:
     """The server ends its transaction: the actor's next write goes through, and the horizon moves on."""
-    desk = desk.as_role(Role.HUMAN_ADMIN, "head-of-research")
-    database = Database(desk.url)
+    harness = harness.as_role(Role.HUMAN_ADMIN, "head-of-research")
+    database = Database(harness.url)
     try:
-        with stopped_writer(desk):
+        with stopped_writer(harness):
             begun = time.monotonic()
             held = (await database.named("safe_horizon", deadline=Deadline.after_ms(5_000)))[0]
-            async with Memory.open(desk.settings) as memory:
+            async with Memory.open(harness.settings) as memory:
                 receipt = await memory.record_company(Company(ticker="NEXT"), deadline_ms=LONGEST_IDLE_S * 6_000)
             waited_s = time.monotonic() - begun
             moved = (await database.named("safe_horizon", deadline=Deadline.after_ms(5_000)))[0]
@@ -80,13 +80,13 @@ async def test_a_stopped_writer_holds_its_actor_and_the_horizon_for_seconds(desk
     assert receipt.recorded_at is not None
     assert held["horizon"] < receipt.recorded_at
     assert (moved["now"] - moved["horizon"]).total_seconds() < waited_s or moved["horizon"] > held["horizon"]
-    assert desk.rows("SELECT record_key FROM event") == [("NEXT",)]
+    assert harness.rows("SELECT record_key FROM event") == [("NEXT",)]
 
 
-async def test_a_writer_that_wakes_up_too_late_is_told_that_nothing_was_written(desk: Desk) -> None:
+async def test_a_writer_that_wakes_up_too_late_is_told_that_nothing_was_written(harness: LoadHarness) -> None:
     """Its transaction is gone: the error may be retried, and nothing was written."""
-    database = Database(desk.url, options="-c idle_in_transaction_session_timeout=100ms")
-    observer = Database(desk.url)
+    database = Database(harness.url, options="-c idle_in_transaction_session_timeout=100ms")
+    observer = Database(harness.url)
 
     async def write_and_sleep() -> None:
         async with database.transaction(Deadline.after_ms(60_000)) as conn:
@@ -104,10 +104,12 @@ async def test_a_writer_that_wakes_up_too_late_is_told_that_nothing_was_written(
         await observer.close()
 
     assert caught.value.retryable
-    assert desk.rows("SELECT * FROM workflow.alert_over") == []
+    assert harness.rows("SELECT * FROM workflow.alert_over") == []
 
 
-async def test_a_writer_that_is_never_idle_is_ended_by_the_server(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_writer_that_is_never_idle_is_ended_by_the_server(
+    harness: LoadHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     By the time of its whole transaction, however short each statement: the horizon moves on, and nothing was written.
 
@@ -115,7 +117,7 @@ async def test_a_writer_that_is_never_idle_is_ended_by_the_server(desk: Desk, mo
     """
     limit_s = 1
     monkeypatch.setattr("imem.journal.postgres.database.LONGEST_TRANSACTION_S", limit_s)
-    database, observer = Database(desk.url), Database(desk.url)
+    database, observer = Database(harness.url), Database(harness.url)
     ended_s = 0.0
 
     async def write_and_stay_busy() -> None:
@@ -145,12 +147,12 @@ async def test_a_writer_that_is_never_idle_is_ended_by_the_server(desk: Desk, mo
     assert limit_s * 0.9 <= ended_s < 30.0
     assert caught.value.retryable
     assert left == [{"here": 0}]
-    assert desk.rows("SELECT * FROM workflow.alert_over") == []
+    assert harness.rows("SELECT * FROM workflow.alert_over") == []
 
 
-async def test_every_connection_bounds_its_transactions_on_the_server(desk: Desk) -> None:
+async def test_every_connection_bounds_its_transactions_on_the_server(harness: LoadHarness) -> None:
     """By idle time everywhere, by total time where the server can (17 and newer)."""
-    database = Database(desk.url)
+    database = Database(harness.url)
     try:
         async with database.connection(Deadline.after_ms(60_000)) as conn:
             idle = await (await conn.execute("SHOW idle_in_transaction_session_timeout")).fetchone()
@@ -165,12 +167,12 @@ async def test_every_connection_bounds_its_transactions_on_the_server(desk: Desk
 class Watching:
     """A listener that notes the open transactions that have written, after each batch that was checked."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, harness: LoadHarness) -> None:
+        self.harness = harness
         self.seen: list[tuple[int]] = []
 
     def checked(self, _source: LoadSource, _batch: Batch) -> None:
-        self.seen += self.desk.rows(
+        self.seen += self.harness.rows(
             "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL"
         )
         self.seen += [(0,)]
@@ -185,21 +187,21 @@ class Watching:
         raise AssertionError("a check waits for nothing")
 
 
-async def test_checking_files_does_not_hold_the_horizon_back(desk: Desk) -> None:
+async def test_checking_files_does_not_hold_the_horizon_back(harness: LoadHarness) -> None:
     """A strict load reads its files before it writes; while it does, it has no transaction that has written."""
     lines = [{"record": "Human", "known_at": KNOWN, "core": {"id": f"h{n}"}} for n in range(1_100)]
-    sources = sources_of([str(desk.file("people.jsonl", lines))])
-    watching = Watching(desk)
-    async with Stores.open(desk.having(may_import=True).settings) as stores:
+    sources = sources_of([str(harness.file("people.jsonl", lines))])
+    watching = Watching(harness)
+    async with Stores.open(harness.having(may_import=True).settings) as stores:
         loader = Loader(stores.gateway, watching)
         # Twice on one connection: nothing is left of the first.
         assert [await loader.check(sources), await loader.check(sources)] == [0, 0]
     assert watching.seen == [(0,)] * 6
 
 
-async def test_the_only_process_of_a_long_run_stays_the_only_one(desk: Desk) -> None:
+async def test_the_only_process_of_a_long_run_stays_the_only_one(harness: LoadHarness) -> None:
     """A transaction that says only who works, and has written nothing, may be idle longer than a writer."""
-    database = Database(desk.url, size=2, options="-c idle_in_transaction_session_timeout=1s")
+    database = Database(harness.url, size=2, options="-c idle_in_transaction_session_timeout=1s")
     try:
         async with run_lock(database, "vectors") as held:
             assert held

@@ -9,7 +9,7 @@ import psycopg
 
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
-from tests.imem.ingest.conftest import Desk
+from tests.imem.ingest.conftest import LoadHarness
 
 SLOW = """
     CREATE OR REPLACE FUNCTION imem_now() RETURNS timestamptz LANGUAGE plpgsql AS $$
@@ -35,19 +35,19 @@ async def horizon(database: Database) -> datetime:
     return found
 
 
-async def test_a_writer_that_commits_while_the_horizon_is_read_is_not_passed_over(desk: Desk) -> None:
+async def test_a_writer_that_commits_while_the_horizon_is_read_is_not_passed_over(harness: LoadHarness) -> None:
     """It is no open transaction any more, and was no delivery yet: one of the two must still see it."""
-    database = Database(desk.url)
+    database = Database(harness.url)
     try:
         first = await horizon(database)
-        with psycopg.connect(desk.admin_url) as writer:
+        with psycopg.connect(harness.admin_url) as writer:
             row = writer.execute(WRITE).fetchone()
             assert row is not None
             (recorded_at,) = row
             assert first < recorded_at
             assert await horizon(database) < recorded_at, "an open writer holds it back"
 
-            with psycopg.connect(desk.admin_url, autocommit=True) as owner:
+            with psycopg.connect(harness.admin_url, autocommit=True) as owner:
                 owner.execute(SLOW)
             asked = asyncio.create_task(horizon(database))
             await asyncio.sleep(0.5)
@@ -58,12 +58,12 @@ async def test_a_writer_that_commits_while_the_horizon_is_read_is_not_passed_ove
         await database.close()
 
 
-async def test_within_one_transaction_it_moves_on(desk: Desk) -> None:
+async def test_within_one_transaction_it_moves_on(harness: LoadHarness) -> None:
     """What was seen of the open transactions the first time does not stay until the end."""
-    database = Database(desk.url)
+    database = Database(harness.url)
     try:
         async with database.transaction(Deadline.after_ms(20_000)) as conn:
-            with psycopg.connect(desk.admin_url) as writer:
+            with psycopg.connect(harness.admin_url) as writer:
                 writer.execute("CREATE TABLE something (one integer)")
                 held = await (await conn.execute(LOOK)).fetchone()
             free = await (await conn.execute(LOOK)).fetchone()

@@ -17,38 +17,38 @@ from imem.ingest.loader import LoadCounts
 from imem.journal.settings import Role
 from imem.kg.load_format.lines import LINE_BYTES
 from imem.terminal.load_view import LoadView
-from tests.imem.ingest.conftest import KNOWN, TOP, Desk, analysis, company, finding, performed
+from tests.imem.ingest.conftest import KNOWN, TOP, LoadHarness, analysis, company, finding, performed
 
 
 def counts(told: dict[str, object]) -> tuple[object, ...]:
     return tuple(told[name] for name in ("new", "identical", "changed", "refused_lines"))
 
 
-def test_new_then_identical(desk: Desk) -> None:
+def test_new_then_identical(harness: LoadHarness) -> None:
     """Loading a file twice adds nothing, and both runs say so."""
-    path = desk.file("desk.jsonl", [company("MU", name="Micron"), analysis("a"), performed("ann", "a")])
+    path = harness.file("desk.jsonl", [company("MU", name="Micron"), analysis("a"), performed("ann", "a")])
 
-    first, second = desk.load(path), desk.load(path)
+    first, second = harness.load(path), harness.load(path)
 
     assert (counts(first), first["code"]) == ((3, 0, 0, 0), 0)
     assert (counts(second), second["code"]) == ((0, 3, 0, 0), 0)
-    assert desk.rows("SELECT DISTINCT actor FROM event") == [("import:desk",)]
-    assert desk.count("event") == 3
+    assert harness.rows("SELECT DISTINCT actor FROM event") == [("import:desk",)]
+    assert harness.count("event") == 3
 
 
-def test_changed_group(desk: Desk) -> None:
+def test_changed_group(harness: LoadHarness) -> None:
     """A group that says something else later is a change, and both values stay in history."""
     later = company("MU", name="Micron Technology") | {"known_at": "2026-06-02T10:00:00Z"}
-    told = desk.load(desk.file("desk.jsonl", [company("MU", name="Micron"), later]))
+    told = harness.load(harness.file("desk.jsonl", [company("MU", name="Micron"), later]))
 
     assert counts(told) == (1, 0, 1, 0)
-    assert desk.rows("SELECT count(*) FROM record_history WHERE grp = 'profile'") == [(2,)]
+    assert harness.rows("SELECT count(*) FROM record_history WHERE grp = 'profile'") == [(2,)]
 
 
-def test_core_conflict_points_to_correction(desk: Desk) -> None:
+def test_core_conflict_points_to_correction(harness: LoadHarness) -> None:
     """Another core is refused by field and the refusal names the way out, which then works."""
     other = analysis("a", kind="macro")
-    told = desk.load(desk.file("one.jsonl", [analysis("a"), other]))
+    told = harness.load(harness.file("one.jsonl", [analysis("a"), other]))
 
     assert counts(told) == (1, 0, 0, 1)
     assert told["code"] == 1
@@ -57,17 +57,17 @@ def test_core_conflict_points_to_correction(desk: Desk) -> None:
     assert '{"correct": "Analysis", …}' in refused["reason"]
 
     correction = {"correct": "Analysis", "known_at": KNOWN, "core": other["core"], "reason": "A slip."}
-    assert counts(desk.load(desk.file("two.jsonl", [correction]))) == (1, 0, 0, 0)
-    assert desk.rows("SELECT kind FROM event ORDER BY position") == [("record.Analysis",), ("correct.Analysis",)]
+    assert counts(harness.load(harness.file("two.jsonl", [correction]))) == (1, 0, 0, 0)
+    assert harness.rows("SELECT kind FROM event ORDER BY position") == [("record.Analysis",), ("correct.Analysis",)]
 
 
-def test_what_the_journal_refuses(desk: Desk) -> None:
+def test_what_the_journal_refuses(harness: LoadHarness) -> None:
     """Nothing to correct, a changed reference and a future known_at are refused by field; the rest is loaded."""
     correct = {"correct": "Analysis", "known_at": KNOWN, "reason": "A slip."}
     moved = {**correct, "core": analysis("a", subject_id="company:NVDA")["core"]}
     unknown = {**correct, "core": analysis("nobody")["core"]}
     future = company("NVDA") | {"known_at": "2199-01-01T00:00:00Z"}
-    told = desk.load(desk.file("desk.jsonl", [analysis("a"), moved, unknown, future, company("MU")]))
+    told = harness.load(harness.file("desk.jsonl", [analysis("a"), moved, unknown, future, company("MU")]))
 
     assert counts(told) == (2, 0, 0, 3)
     assert {(one["line"], one["field"]) for one in told["refused"]} == {(2, "core"), (3, "key"), (4, "known_at")}
@@ -96,25 +96,25 @@ BAD = [
 
 
 @pytest.mark.spec("AC-6")
-def test_bad_lines_are_refused_by_field_and_the_others_loaded(desk: Desk) -> None:
+def test_bad_lines_are_refused_by_field_and_the_others_loaded(harness: LoadHarness) -> None:
     """Everything wrong is told by file, line, field and reason; a role in a line is no way to have one."""
-    path = desk.file("bad.jsonl", [company("MU"), *(line for line, _ in BAD), company("NVDA")])
+    path = harness.file("bad.jsonl", [company("MU"), *(line for line, _ in BAD), company("NVDA")])
 
-    told = desk.load(path, "--report", desk.folder / "report.jsonl")
+    told = harness.load(path, "--report", harness.folder / "report.jsonl")
 
     assert counts(told) == (2, 0, 0, len(BAD))
     assert [(one["line"], one["field"]) for one in told["refused"]] == [
         (number, field) for number, (_, field) in enumerate(BAD, 2)
     ]
     assert all(one["reason"] and one["file"] == str(path) for one in told["refused"])
-    report = [json.loads(line) for line in (desk.folder / "report.jsonl").read_text().splitlines()]
+    report = [json.loads(line) for line in (harness.folder / "report.jsonl").read_text().splitlines()]
     assert report == told["refused"]
-    assert desk.count("event") == 2
+    assert harness.count("event") == 2
 
 
-def test_people_are_shown_the_first_refusals(desk: Desk) -> None:
+def test_people_are_shown_the_first_refusals(harness: LoadHarness) -> None:
     """On a terminal's standard error stand file, line, field and reason, at most twenty of them, and the counts."""
-    done = desk.run("load", "--no-wait", desk.file("bad.jsonl", [b"{"] * 30 + [company("MU")]))
+    done = harness.run("load", "--no-wait", harness.file("bad.jsonl", [b"{"] * 30 + [company("MU")]))
 
     assert done.returncode == 1
     assert done.stderr.count("Refused: ") == 21
@@ -123,77 +123,77 @@ def test_people_are_shown_the_first_refusals(desk: Desk) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_folders_gzip_and_standard_input(desk: Desk) -> None:
+def test_folders_gzip_and_standard_input(harness: LoadHarness) -> None:
     """A folder gives its files in order, each its own source; gzip is recognised by content; - reads standard input."""
-    folder = desk.folder / "data"
+    folder = harness.folder / "data"
     folder.mkdir()
-    inside = Desk(desk.settings, folder)
+    inside = LoadHarness(harness.settings, folder)
     inside.file("b.jsonl.gz", [company("B")])
     inside.file("a.jsonl", [company("A")])
     (folder / "notes.txt").write_text("no lines")
 
-    told = desk.load(folder)
-    piped = desk.load("-", "--source", "pipe", stdin=gzip.compress(json.dumps(company("C")).encode()))
+    told = harness.load(folder)
+    piped = harness.load("-", "--source", "pipe", stdin=gzip.compress(json.dumps(company("C")).encode()))
 
     assert counts(told) == (2, 0, 0, 0)
     assert counts(piped) == (1, 0, 0, 0)
-    assert desk.rows("SELECT actor, record_key FROM event ORDER BY position") == [
+    assert harness.rows("SELECT actor, record_key FROM event ORDER BY position") == [
         ("import:a", "A"),
         ("import:b", "B"),
         ("import:pipe", "C"),
     ]
 
 
-def test_blank_lines_and_no_end_of_line(desk: Desk) -> None:
+def test_blank_lines_and_no_end_of_line(harness: LoadHarness) -> None:
     """Blank lines count for the numbers alone, and the last line needs no end."""
-    path = desk.folder / "desk.jsonl"
+    path = harness.folder / "desk.jsonl"
     path.write_bytes(b"\n\n" + json.dumps(company("MU")).encode() + b"\r\n\n{")
 
-    told = desk.load(path)
+    told = harness.load(path)
 
     assert counts(told) == (1, 0, 0, 1)
     assert told["refused"][0]["line"] == 5
 
 
-def test_an_importance_of_next_to_nothing(desk: Desk) -> None:
+def test_an_importance_of_next_to_nothing(harness: LoadHarness) -> None:
     """A number that single precision cannot hold stops no load: it orders writes, and the graph keeps it as it is."""
-    told = desk.load(desk.file("desk.jsonl", [finding("f", importance=5e-324), finding("g", importance=1e-40)]))
+    told = harness.load(harness.file("desk.jsonl", [finding("f", importance=5e-324), finding("g", importance=1e-40)]))
 
     assert counts(told) == (2, 0, 0, 0)
-    assert desk.rows("SELECT importance FROM event WHERE importance <> 0") == []
+    assert harness.rows("SELECT importance FROM event WHERE importance <> 0") == []
 
 
-def test_damaged_gzip_says_how_far(desk: Desk) -> None:
+def test_damaged_gzip_says_how_far(harness: LoadHarness) -> None:
     """A file that breaks off in the middle is said to be damaged, and what came before stands."""
-    path = desk.file("desk.jsonl.gz", [analysis(f"a{number}", summary=f"{number:>500}") for number in range(2000)])
+    path = harness.file("desk.jsonl.gz", [analysis(f"a{number}", summary=f"{number:>500}") for number in range(2000)])
     path.write_bytes(path.read_bytes()[:-2000])
 
-    done = desk.run("load", "--no-wait", path)
+    done = harness.run("load", "--no-wait", path)
 
     assert done.returncode == 1
     assert "is damaged after line" in done.stderr
     assert "Stopped after" in done.stderr
-    assert 0 < desk.count("event") < 2000
+    assert 0 < harness.count("event") < 2000
 
 
 @pytest.mark.parametrize(
     "arguments",
     [("missing.jsonl",), ("empty",), ("desk.jsonl", "--source", "a|b"), ("desk.jsonl", "--source", "x" * 151)],
 )
-def test_wrong_usage(desk: Desk, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage(harness: LoadHarness, arguments: tuple[str, ...]) -> None:
     """A path that is not there, a folder without files and a name that cannot be one are wrong usage: exit code 2."""
-    (desk.folder / "empty").mkdir()
-    desk.file("desk.jsonl", [company("MU")])
+    (harness.folder / "empty").mkdir()
+    harness.file("desk.jsonl", [company("MU")])
 
-    done = desk.run("load", desk.folder / arguments[0], *arguments[1:])
+    done = harness.run("load", harness.folder / arguments[0], *arguments[1:])
 
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 
 
-def test_strict_loads_all_or_nothing(desk: Desk) -> None:
+def test_strict_loads_all_or_nothing(harness: LoadHarness) -> None:
     """With a bad line, one that contradicts the journal, or one that contradicts an earlier line, nothing is loaded."""
-    desk.load(desk.file("before.jsonl", [analysis("a")]))
+    harness.load(harness.file("before.jsonl", [analysis("a")]))
     lines: list[dict[str, Any] | bytes] = [
         analysis("a", kind="macro"),
         *(company(f"T{number}") for number in range(600)),
@@ -203,7 +203,7 @@ def test_strict_loads_all_or_nothing(desk: Desk) -> None:
         {"correct": "Finding", "known_at": KNOWN, "core": finding("g")["core"], "reason": "A slip."},
         b"{",
     ]
-    told = desk.load("--strict", desk.file("strict.jsonl", lines))
+    told = harness.load("--strict", harness.file("strict.jsonl", lines))
 
     assert told["code"] == 1
     assert [(one["line"], one["field"]) for one in told["refused"]] == [
@@ -212,26 +212,26 @@ def test_strict_loads_all_or_nothing(desk: Desk) -> None:
         (605, "key"),
         (606, "line"),
     ]
-    assert desk.count("event") == 1
+    assert harness.count("event") == 1
 
     good = [line for number, line in enumerate(lines, 1) if number not in {1, 603, 605, 606}]
-    assert counts(desk.load("--strict", desk.file("strict.jsonl", good))) == (602, 0, 0, 0)
+    assert counts(harness.load("--strict", harness.file("strict.jsonl", good))) == (602, 0, 0, 0)
 
 
-def test_strict_refuses_what_can_be_read_once(desk: Desk) -> None:
+def test_strict_refuses_what_can_be_read_once(harness: LoadHarness) -> None:
     """A second reading of a pipe would find nothing, and call that a success."""
-    pipe = desk.folder / "pipe.jsonl"
+    pipe = harness.folder / "pipe.jsonl"
     os.mkfifo(pipe)
 
     for once in (pipe, "-"):
-        done = desk.run("load", "--strict", once, stdin=json.dumps(company("MU")).encode())
+        done = harness.run("load", "--strict", once, stdin=json.dumps(company("MU")).encode())
         assert (done.returncode, "everything twice" in done.stderr) == (2, True)
-    assert desk.count("event") == 0
+    assert harness.count("event") == 0
 
 
-def test_the_same_file_twice_is_read_twice(desk: Desk) -> None:
+def test_the_same_file_twice_is_read_twice(harness: LoadHarness) -> None:
     """The second reading adds nothing, and progress goes to the end."""
-    path = desk.file("desk.jsonl", [company("MU"), company("NVDA")])
+    path = harness.file("desk.jsonl", [company("MU"), company("NVDA")])
     view = LoadView(Console(), document=None, report=None, total_bytes=2 * path.stat().st_size)
     shown: list[int] = []
     view._show = lambda what, done, total, note: shown.append(done)  # type: ignore[method-assign] # noqa: ARG005
@@ -239,26 +239,26 @@ def test_the_same_file_twice_is_read_twice(desk: Desk) -> None:
         view.loaded(source, Batch(upto_byte=path.stat().st_size), LoadCounts())
 
     assert shown == [path.stat().st_size, 2 * path.stat().st_size]
-    assert counts(desk.load(path, path)) == (2, 2, 0, 0)
+    assert counts(harness.load(path, path)) == (2, 2, 0, 0)
 
 
-def test_agents_do_not_import(desk: Desk) -> None:
+def test_agents_do_not_import(harness: LoadHarness) -> None:
     """The role comes from the settings: an agent is denied before anything is read, with one row in the audit."""
-    done = desk.as_role(Role.AGENT, "ann", may_import=True).run("load", desk.file("desk.jsonl", [company("MU")]))
+    done = harness.as_role(Role.AGENT, "ann", may_import=True).run("load", harness.file("desk.jsonl", [company("MU")]))
 
     assert done.returncode == 1
     assert "ann (agent) may not import journal." in done.stderr
     assert "Traceback" not in done.stderr
-    assert desk.count("event") == 0
-    assert desk.rows("SELECT actor_id, action, outcome FROM memory_access_audit") == [("ann", "import", "denied")]
+    assert harness.count("event") == 0
+    assert harness.rows("SELECT actor_id, action, outcome FROM memory_access_audit") == [("ann", "import", "denied")]
 
 
-def test_postgres_away(desk: Desk) -> None:
+def test_postgres_away(harness: LoadHarness) -> None:
     """Without Postgres one sentence says so, with exit code 1 and no traceback."""
     from pydantic import SecretStr
 
-    away = desk.having(postgres_url=SecretStr("postgresql://imem:x@127.0.0.1:1/imem"), postgres_curator_url=None)
-    done = away.run("load", desk.file("desk.jsonl", [company("MU")]))
+    away = harness.having(postgres_url=SecretStr("postgresql://imem:x@127.0.0.1:1/imem"), postgres_curator_url=None)
+    done = away.run("load", harness.file("desk.jsonl", [company("MU")]))
 
     assert done.returncode == 1
     assert "Postgres cannot be reached." in done.stderr or "No connection to Postgres" in done.stderr

@@ -40,7 +40,7 @@ from imem.kg.model import (
     Turn,
 )
 from imem.services.stores import Stores
-from tests.imem.ingest.conftest import Desk
+from tests.imem.ingest.conftest import LoadHarness
 from tests.imem.ingest.test_clock_set_back import fast
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -102,7 +102,7 @@ def profile(kind: AgentKind = AgentKind.MODEL) -> Agent.Profile:
     return Agent.Profile(specialization="equities", kind=kind)
 
 
-async def test_every_method_writes_one_event_and_repeats_are_harmless(desk: Desk) -> None:
+async def test_every_method_writes_one_event_and_repeats_are_harmless(harness: LoadHarness) -> None:
     """Each method returns a receipt of a committed event, and the same call again names that very event."""
 
     async def everything(memory: Memory) -> list[Receipt]:
@@ -122,28 +122,28 @@ async def test_every_method_writes_one_event_and_repeats_are_harmless(desk: Desk
             await memory.correct(analysis(summary="Better."), "The summary was cut."),
         ]
 
-    async with Memory.open(desk.settings) as memory:
+    async with Memory.open(harness.settings) as memory:
         first, second = await everything(memory), await everything(memory)
 
     assert {receipt.verdict for receipt in first} == {AppendStatus.NEW}
     assert {receipt.state for receipt in first} == {"durable"}
     assert {receipt.verdict for receipt in second} == {AppendStatus.IDENTICAL}
     assert [receipt.event_id for receipt in first] == [receipt.event_id for receipt in second]
-    assert desk.count("event") == len(first)
-    assert desk.count("debate_turn") == 1
-    assert desk.rows("SELECT DISTINCT actor, actor_role FROM event") == [("local", "human_admin")]
+    assert harness.count("event") == len(first)
+    assert harness.count("debate_turn") == 1
+    assert harness.rows("SELECT DISTINCT actor, actor_role FROM event") == [("local", "human_admin")]
 
 
-def test_the_same_without_await(desk: Desk) -> None:
+def test_the_same_without_await(harness: LoadHarness) -> None:
     """The methods without await write the same, raise the same, and end their thread."""
-    with Memory.sync(desk.settings) as memory:
+    with Memory.sync(harness.settings) as memory:
         assert memory.record_company(Company(ticker="MU")).durable
         assert memory.record_company(Company(ticker="MU")).verdict is AppendStatus.IDENTICAL
         memory.record_analysis(analysis())
         with pytest.raises(CoreConflict, match="Analysis"):
             memory.record_analysis(analysis(confidence=0.5))
 
-    assert desk.count("event") == 2
+    assert harness.count("event") == 2
 
 
 def test_the_twin_has_every_method() -> None:
@@ -153,9 +153,9 @@ def test_the_twin_has_every_method() -> None:
             assert inspect.signature(getattr(SyncMemory, name)) == inspect.signature(method), name
 
 
-async def test_refusals_are_raised_by_field(desk: Desk) -> None:
+async def test_refusals_are_raised_by_field(harness: LoadHarness) -> None:
     """Another core, nothing to correct, a moved claim and a governed kind each name their field; nothing is written."""
-    async with Memory.open(desk.settings) as memory:
+    async with Memory.open(harness.settings) as memory:
         await memory.record_finding(finding())
         with pytest.raises(CoreConflict) as conflict:
             await memory.record_finding(finding(statement="It falls."))
@@ -170,17 +170,17 @@ async def test_refusals_are_raised_by_field(desk: Desk) -> None:
 
     fields = [caught.value.field for caught in (conflict, missing, moved, later, governed)]
     assert fields == ["core", "key", "core", "known_at", "groups.outcome"]
-    assert desk.count("event") == 1
+    assert harness.count("event") == 1
 
 
-async def test_visible_only_when_the_graph_holds_it(desk: Desk, graph: neo4j.Driver) -> None:
+async def test_visible_only_when_the_graph_holds_it(harness: LoadHarness, graph: neo4j.Driver) -> None:
     """Without an applier a write that waits is durable and says that it is not visible; with one it is visible."""
-    async with Memory.open(desk.having(visible_wait_ms=300).settings) as memory:
+    async with Memory.open(harness.having(visible_wait_ms=300).settings) as memory:
         waited = await memory.record_company(Company(ticker="NVDA"), wait_visible=True)
     assert waited.state == "durable_not_visible"
 
-    with desk.applier():
-        async with Memory.open(desk.settings) as memory:
+    with harness.applier():
+        async with Memory.open(harness.settings) as memory:
             for _ in range(20):
                 seen = await memory.record_company(Company(ticker="MU"), wait_visible=True)
                 if seen.visible:
@@ -253,14 +253,14 @@ OWN: list[tuple[str, Call, bool]] = [
 ]
 
 
-async def test_an_agent_states_its_own_alone(desk: Desk) -> None:
+async def test_an_agent_states_its_own_alone(harness: LoadHarness) -> None:
     """What an agent may and may not state, each by a call; every denial leaves one row and no event."""
-    async with Memory.open(desk.settings) as memory:
+    async with Memory.open(harness.settings) as memory:
         await memory.record_decision(decision("ann", key="anns"))
         await memory.record_decision(decision("bob", key="bobs"))
         await memory.record_finding(finding("ann", key="anns"))
     told: dict[str, bool] = {}
-    async with Memory.open(desk.as_role(Role.AGENT, "ann", may_import=True).settings) as memory:
+    async with Memory.open(harness.as_role(Role.AGENT, "ann", may_import=True).settings) as memory:
         for name, call, _ in OWN:
             try:
                 receipt = await call(memory)
@@ -271,16 +271,16 @@ async def test_an_agent_states_its_own_alone(desk: Desk) -> None:
 
     assert told == {name: may for name, _, may in OWN}
     denied = sum(not may for _, _, may in OWN)
-    assert desk.rows("SELECT count(*) FROM memory_access_audit WHERE outcome = 'denied' AND NOT authorized") == [
+    assert harness.rows("SELECT count(*) FROM memory_access_audit WHERE outcome = 'denied' AND NOT authorized") == [
         (denied,)
     ]
-    assert desk.count("event") == 3 + len(OWN) - denied
+    assert harness.count("event") == 3 + len(OWN) - denied
 
 
-async def test_a_person_corrects_without_the_import_right(desk: Desk) -> None:
+async def test_a_person_corrects_without_the_import_right(harness: LoadHarness) -> None:
     """A correction takes the import right or a person: an engine without the right is denied, a person is not."""
-    engine = desk.as_role(Role.LEARNING_ENGINE, "engine")
-    person = desk.as_role(Role.HUMAN_ADMIN, "eve")
+    engine = harness.as_role(Role.LEARNING_ENGINE, "engine")
+    person = harness.as_role(Role.HUMAN_ADMIN, "eve")
     async with Memory.open(engine.settings) as memory:
         await memory.record_analysis(analysis())
         with pytest.raises(PermissionDenied):
@@ -289,9 +289,9 @@ async def test_a_person_corrects_without_the_import_right(desk: Desk) -> None:
         assert (await memory.correct(analysis(summary="Better."), "A slip.")).durable
 
 
-async def test_what_a_person_says_does_not_sleep(desk: Desk) -> None:
+async def test_what_a_person_says_does_not_sleep(harness: LoadHarness) -> None:
     """A regime, an override or a pin of years ahead is refused by its field; a clock that is ahead a little is not."""
-    person, of = desk.as_role(Role.HUMAN_ADMIN, "eve"), {"agent": "ann", "domain": "flu"}
+    person, of = harness.as_role(Role.HUMAN_ADMIN, "eve"), {"agent": "ann", "domain": "flu"}
 
     def said(at: datetime) -> dict[str, Kind]:
         return {
@@ -307,28 +307,28 @@ async def test_what_a_person_says_does_not_sleep(desk: Desk) -> None:
             with pytest.raises(BadInput, match="lies in the future") as refused:
                 await memory.record(model, occurred_at=NOW)
             assert refused.value.field == f"core.{name}"
-        assert desk.count("event") == 0
+        assert harness.count("event") == 0
         for model in said(datetime.now(UTC) + timedelta(seconds=20)).values():
             assert (await memory.record(model)).verdict is AppendStatus.NEW
 
 
-def test_a_deadline_is_kept_by_the_server(desk: Desk) -> None:
+def test_a_deadline_is_kept_by_the_server(harness: LoadHarness) -> None:
     """A write that has no time left is refused as retryable, not left running."""
     from imem.journal.errors import BudgetExceeded, PostgresUnavailable
 
     assert Deadline.after_ms(-1).passed
-    with Memory.sync(desk.settings) as memory, pytest.raises((BudgetExceeded, PostgresUnavailable)) as caught:
+    with Memory.sync(harness.settings) as memory, pytest.raises((BudgetExceeded, PostgresUnavailable)) as caught:
         memory.record_company(Company(ticker="MU"), deadline_ms=1)
     assert caught.value.retryable
 
 
-async def test_a_claim_that_nothing_could_settle_is_refused(desk: Desk) -> None:
+async def test_a_claim_that_nothing_could_settle_is_refused(harness: LoadHarness) -> None:
     """A claim on what is over is refused by field, with known_at and without; repeating an earlier one is harmless."""
 
     def claim(key: str) -> Finding:
         return finding(key=key, metric="up", probability=0.6, target_at=NOW)
 
-    agent = desk.as_role(Role.AGENT, "ann")
+    agent = harness.as_role(Role.AGENT, "ann")
     with fast(agent, "-300 days") as earlier:
         async with Memory.open(earlier.settings) as memory:
             first = await memory.record_finding(claim("good"))
@@ -337,7 +337,7 @@ async def test_a_claim_that_nothing_could_settle_is_refused(desk: Desk) -> None:
         with pytest.raises(BadInput, match="settled by nothing") as caught:
             await memory.record_finding(claim("late"))
         remark = await memory.record_finding(finding(key="remark", target_at=NOW))
-    async with Memory.open(desk.as_role(Role.LEARNING_ENGINE, "import", may_import=True).settings) as memory:
+    async with Memory.open(harness.as_role(Role.LEARNING_ENGINE, "import", may_import=True).settings) as memory:
         with pytest.raises(BadInput, match="settled by nothing"):
             await memory.record_finding(claim("late"), known_at=NOW)
 
@@ -347,17 +347,17 @@ async def test_a_claim_that_nothing_could_settle_is_refused(desk: Desk) -> None:
         AppendStatus.IDENTICAL,
         AppendStatus.NEW,
     )
-    assert desk.rows("SELECT record_key FROM event ORDER BY position") == [("good",), ("remark",)]
+    assert harness.rows("SELECT record_key FROM event ORDER BY position") == [("good",), ("remark",)]
 
 
-async def test_the_journals_clock_says_which_claim_is_late(desk: Desk) -> None:
+async def test_the_journals_clock_says_which_claim_is_late(harness: LoadHarness) -> None:
     """A client that is behind the server cannot know that it is over; what states its known_at goes by that."""
     soon = datetime.now(UTC) + timedelta(minutes=30)
 
     def claim(key: str, **values: Any) -> Finding:
         return finding(key=key, metric="up", probability=0.6, target_at=soon, **values)
 
-    person = desk.as_role(Role.HUMAN_ADMIN, "eve").having(may_import=True)
+    person = harness.as_role(Role.HUMAN_ADMIN, "eve").having(may_import=True)
     async with Memory.open(person.settings) as memory:
         await memory.record_finding(claim("early"))
     with fast(person, "1h") as ahead:
@@ -373,12 +373,12 @@ async def test_the_journals_clock_says_which_claim_is_late(desk: Desk) -> None:
 
     assert late.value.field == "core.target_at"
     assert (again.verdict, imported.verdict) == (AppendStatus.IDENTICAL, AppendStatus.NEW)
-    assert desk.rows("SELECT record_key FROM event ORDER BY position") == [("early",), ("imported",)]
+    assert harness.rows("SELECT record_key FROM event ORDER BY position") == [("early",), ("imported",)]
 
 
-async def test_a_claim_is_late_by_the_clock_that_it_is_recorded_by(desk: Desk) -> None:
+async def test_a_claim_is_late_by_the_clock_that_it_is_recorded_by(harness: LoadHarness) -> None:
     """After the server's clock was set back, what is recorded is still later than everything before; so is a claim."""
-    person = desk.as_role(Role.HUMAN_ADMIN, "eve")
+    person = harness.as_role(Role.HUMAN_ADMIN, "eve")
     with fast(person, "1h") as ahead:
         async with Memory.open(ahead.settings) as memory:
             await memory.record_company(Company(ticker="MU"))
@@ -393,14 +393,14 @@ async def test_a_claim_is_late_by_the_clock_that_it_is_recorded_by(desk: Desk) -
 
     assert receipt.verdict is AppendStatus.NEW
     assert (
-        desk.rows("SELECT record_key FROM event WHERE known_at >= (payload -> 'core' ->> 'target_at')::timestamptz")
+        harness.rows("SELECT record_key FROM event WHERE known_at >= (payload -> 'core' ->> 'target_at')::timestamptz")
         == []
     )
 
 
-async def test_strict_goes_by_the_clock_that_appends(desk: Desk) -> None:
+async def test_strict_goes_by_the_clock_that_appends(harness: LoadHarness) -> None:
     """After the clock was set back, a check refuses no line as future that would be written; then both refuse alike."""
-    with fast(desk.as_role(Role.HUMAN_ADMIN, "eve"), "1h") as ahead:
+    with fast(harness.as_role(Role.HUMAN_ADMIN, "eve"), "1h") as ahead:
         async with Memory.open(ahead.settings) as memory:
             await memory.record_company(Company(ticker="MU"))
     now = datetime.now(UTC)
@@ -409,21 +409,21 @@ async def test_strict_goes_by_the_clock_that_appends(desk: Desk) -> None:
         for minutes, ticker in ((30, "NWT"), (90, "NVDA"))
     )
 
-    good = desk.load("--strict", desk.file("good.jsonl", [past]))
-    bad = desk.load("--strict", desk.file("bad.jsonl", [future]))
+    good = harness.load("--strict", harness.file("good.jsonl", [past]))
+    bad = harness.load("--strict", harness.file("bad.jsonl", [future]))
 
     assert (good["new"], good["refused"]) == (1, [])
     assert (bad["new"], [one["field"] for one in bad["refused"]]) == (0, ["known_at"])
-    assert desk.load(desk.folder / "bad.jsonl")["refused"] == bad["refused"]
+    assert harness.load(harness.folder / "bad.jsonl")["refused"] == bad["refused"]
 
 
-async def test_a_late_claim_harms_none_of_its_batch(desk: Desk) -> None:
+async def test_a_late_claim_harms_none_of_its_batch(harness: LoadHarness) -> None:
     """Lines that are written together have a verdict each."""
     late = finding(key="late", metric="up", probability=0.6, target_at=NOW)
     lines = [prepare(record_of(one)) for one in (finding(key="a"), late, finding(key="b"))]
 
-    async with Stores.open(desk.settings) as stores:
+    async with Stores.open(harness.settings) as stores:
         receipts = await record(stores.gateway, lines, deadline=Deadline.after_ms(5000))
 
     assert [receipt.verdict for receipt in receipts] == [AppendStatus.NEW, AppendStatus.LATE_CLAIM, AppendStatus.NEW]
-    assert desk.rows("SELECT record_key FROM event ORDER BY position") == [("a",), ("b",)]
+    assert harness.rows("SELECT record_key FROM event ORDER BY position") == [("a",), ("b",)]

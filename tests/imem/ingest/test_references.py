@@ -16,7 +16,7 @@ from imem.journal.postgres.connection import Connection
 from imem.kg.kinds.catalog import KINDS, REFERENCES, implied_links
 from imem.services.stores import Stores
 from tests import strategies as given_
-from tests.imem.ingest.conftest import KNOWN, Desk, analysis, company, finding, performed
+from tests.imem.ingest.conftest import KNOWN, LoadHarness, analysis, company, finding, performed
 
 LATE_GROUP = {
     "record": "Market",
@@ -32,7 +32,7 @@ def found(told: dict[str, object]) -> dict[str, tuple[int, list[str]]]:
     return {one["kind"]: (one["count"], one["examples"]) for one in missing}
 
 
-def test_what_is_referred_to_in_vain_is_said(desk: Desk) -> None:
+def test_what_is_referred_to_in_vain_is_said(harness: LoadHarness) -> None:
     """Subjects, agents, analyses, link ends and records with late groups alone: counted by kind; exit code 0."""
     lines = [
         analysis("a"),
@@ -41,9 +41,9 @@ def test_what_is_referred_to_in_vain_is_said(desk: Desk) -> None:
         performed("eve", "a"),
         LATE_GROUP,
     ]
-    path = desk.file("desk.jsonl", lines)
-    told = desk.load(path)
-    said = desk.run("load", "--no-wait", path).stderr
+    path = harness.file("desk.jsonl", lines)
+    told = harness.load(path)
+    said = harness.run("load", "--no-wait", path).stderr
 
     assert told["code"] == 0
     assert found(told) == {
@@ -58,7 +58,7 @@ def test_what_is_referred_to_in_vain_is_said(desk: Desk) -> None:
     )
 
 
-def test_what_turns_of_a_debate_cite_is_looked_for(desk: Desk) -> None:
+def test_what_turns_of_a_debate_cite_is_looked_for(harness: LoadHarness) -> None:
     """So is the analysis that a debate belongs to; a finding that is recorded is not missing."""
     agents = [{"record": "Agent", "known_at": KNOWN, "core": {"name": name}} for name in ("ann", "bob")]
     core = {
@@ -70,21 +70,23 @@ def test_what_turns_of_a_debate_cite_is_looked_for(desk: Desk) -> None:
         {"number": 2, "speaker": "bob", "text": "y", "cites": ["gone"]},
     ]
     debate = {"record": "Debate", "known_at": KNOWN, "core": core, "turns": turns}
-    path = desk.file("desk.jsonl", [company("MU"), *agents, analysis("a"), finding("f", analysis_id="a"), debate])
+    path = harness.file("desk.jsonl", [company("MU"), *agents, analysis("a"), finding("f", analysis_id="a"), debate])
 
     for _ in range(2):  # What is identical refers to it still.
-        assert found(desk.load(path)) == {"Analysis": (1, ["nowhere"]), "Finding": (1, ["gone"])}
+        assert found(harness.load(path)) == {"Analysis": (1, ["nowhere"]), "Finding": (1, ["gone"])}
 
 
-def test_what_another_file_has_is_there(desk: Desk) -> None:
+def test_what_another_file_has_is_there(harness: LoadHarness) -> None:
     """Files of one load, of earlier ones and calls count alike, whatever their order; then nothing is said."""
     agents = [{"record": "Agent", "known_at": KNOWN, "core": {"name": name}} for name in ("ann", "eve")]
-    first = desk.load(desk.file("first.jsonl", [analysis("a"), finding("f", analysis_id="a"), performed("eve", "a")]))
-    second = desk.load(desk.file("second.jsonl", [company("MU"), agents[0]]))
-    again = desk.load(desk.folder / "first.jsonl")
-    desk.load(desk.file("third.jsonl", [agents[1]]))
-    last = desk.load(desk.folder / "first.jsonl")
-    said = desk.run("load", "--no-wait", desk.folder / "first.jsonl").stderr
+    first = harness.load(
+        harness.file("first.jsonl", [analysis("a"), finding("f", analysis_id="a"), performed("eve", "a")])
+    )
+    second = harness.load(harness.file("second.jsonl", [company("MU"), agents[0]]))
+    again = harness.load(harness.folder / "first.jsonl")
+    harness.load(harness.file("third.jsonl", [agents[1]]))
+    last = harness.load(harness.folder / "first.jsonl")
+    said = harness.run("load", "--no-wait", harness.folder / "first.jsonl").stderr
 
     assert found(first).keys() == {"Agent", "Company"}
     assert found(second) == {}
@@ -93,17 +95,17 @@ def test_what_another_file_has_is_there(desk: Desk) -> None:
     assert "Referred to" not in said
 
 
-def test_a_load_of_nothing_refers_to_nothing(desk: Desk) -> None:
+def test_a_load_of_nothing_refers_to_nothing(harness: LoadHarness) -> None:
     """Neither a load that was refused whole nor a strict one that stopped has anything to say."""
-    desk.load(desk.file("before.jsonl", [finding("f")]))
-    bad = desk.file("bad.jsonl", [b"{"])
+    harness.load(harness.file("before.jsonl", [finding("f")]))
+    bad = harness.file("bad.jsonl", [b"{"])
 
-    assert found(desk.load(bad)) == {}
-    assert desk.load("--strict", bad)["missing_references"] is None
+    assert found(harness.load(bad)) == {}
+    assert harness.load("--strict", bad)["missing_references"] is None
 
 
-class Silent:
-    """Who is told how a load goes, and does nothing about it."""
+class NoProgress:
+    """A progress display that shows nothing."""
 
     def refused(self, line: RefusedLine) -> None:
         raise AssertionError(line)
@@ -115,7 +117,7 @@ class Silent:
     def waiting(self, _counts: LoadCounts) -> None: ...
 
 
-async def test_a_long_load_is_looked_at_in_pages(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_load_is_looked_at_in_pages(harness: LoadHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """No statement looks at more than a page; what several pages miss counts once, and a second look begins anew."""
     monkeypatch.setattr(loader, "REFERENCES_PAGE", 3)
     spans = []
@@ -127,15 +129,15 @@ async def test_a_long_load_is_looked_at_in_pages(desk: Desk, monkeypatch: pytest
         return await execute(self, query, parameters, **more)
 
     monkeypatch.setattr(Connection, "execute", noted)
-    path = desk.file(
+    path = harness.file(
         "desk.jsonl", [company("MU"), *(finding(f"f{nth}", analysis_id=f"gone{nth % 5}") for nth in range(9))]
     )
-    async with Stores.open(desk.having(may_import=True).settings) as stores:
-        loading = Loader(stores.gateway, Silent())
+    async with Stores.open(harness.having(may_import=True).settings) as stores:
+        loading = Loader(stores.gateway, NoProgress())
         await loading.load(sources_of([str(path)]))
         await loading.look_for_references()
         first = loading.counts.missing
-        desk.load(desk.file("later.jsonl", [{"record": "Agent", "known_at": KNOWN, "core": {"name": "ann"}}]))
+        harness.load(harness.file("later.jsonl", [{"record": "Agent", "known_at": KNOWN, "core": {"name": "ann"}}]))
         await loading.look_for_references()
 
     assert spans == [(1, 3), (4, 6), (7, 9), (10, 10)] * 2
@@ -145,12 +147,12 @@ async def test_a_long_load_is_looked_at_in_pages(desk: Desk, monkeypatch: pytest
 
 
 async def test_that_nobody_looked_to_the_end_is_said(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    harness: LoadHarness, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Silence would say that all is there: people read why it does not, and so do programs; the load stands."""
     monkeypatch.setattr(loader, "REFERENCES_BUDGET_MS", 0)
-    path = desk.file("desk.jsonl", [finding("f")])
-    settings = desk.having(may_import=True).settings
+    path = harness.file("desk.jsonl", [finding("f")])
+    settings = harness.having(may_import=True).settings
 
     codes = [await run(settings, sources_of([str(path)]), strict=False, wait=False, report=None, as_json=False)]
     said = capsys.readouterr().err

@@ -4,40 +4,40 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.imem.ingest.conftest import Desk
+from tests.imem.ingest.conftest import LoadHarness
 from tests.unit.test_table_maps import block
 
 
-def example(desk: Desk) -> tuple[Path, Path]:
+def example(harness: LoadHarness) -> tuple[Path, Path]:
     """Write the table and the map of the how-to; return both."""
-    table, mapping = desk.folder / "calls.csv", desk.folder / "calls.toml"
+    table, mapping = harness.folder / "calls.csv", harness.folder / "calls.toml"
     table.write_text(block("text"))
     mapping.write_text(block("toml"))
     return table, mapping
 
 
-def test_a_table_is_loaded_once(desk: Desk) -> None:
+def test_a_table_is_loaded_once(harness: LoadHarness) -> None:
     """The example of the docs: its lines are new, then identical; the source is named like the file."""
-    table, mapping = example(desk)
+    table, mapping = example(harness)
 
-    first = desk.load("--map", mapping, table)
-    again = desk.load("--map", mapping, table)
+    first = harness.load("--map", mapping, table)
+    again = harness.load("--map", mapping, table)
 
     assert (first["new"] + first["changed"], first["refused_lines"], first["code"]) == (19, 1, 1)
     assert (again["identical"], again["new"], again["changed"]) == (19, 0, 0)
     assert first["refused"][0]["column"] == "view"
-    assert desk.rows("SELECT DISTINCT actor FROM event") == [("import:calls",)]
+    assert harness.rows("SELECT DISTINCT actor FROM event") == [("import:calls",)]
     assert [one["kind"] for one in first["missing_references"]] == []
-    assert desk.rows("SELECT count(*) FROM record_head WHERE kind = 'Finding' AND grp = 'core'") == [(3,)]
+    assert harness.rows("SELECT count(*) FROM record_head WHERE kind = 'Finding' AND grp = 'core'") == [(3,)]
 
 
-def test_a_strict_load_of_a_table_names_the_row(desk: Desk) -> None:
+def test_a_strict_load_of_a_table_names_the_row(harness: LoadHarness) -> None:
     """What the journal would refuse of one of a row's lines is named by its row, and nothing is loaded."""
-    table, mapping = example(desk)
+    table, mapping = example(harness)
     header, first, *_ = block("text").splitlines()
     table.write_text("\n".join([header, first, first.replace("Orders grow", "Prices grow")]) + "\n")
 
-    told = desk.load("--strict", "--map", mapping, table)
+    told = harness.load("--strict", "--map", mapping, table)
 
     assert [(one["line"], one["field"]) for one in told["refused"]] == [(3, "core")]
-    assert desk.count("event") == 0
+    assert harness.count("event") == 0

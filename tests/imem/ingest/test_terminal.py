@@ -18,7 +18,7 @@ from rich.table import Table
 
 from imem.cli import app
 from imem.terminal import output
-from tests.imem.ingest.conftest import KNOWN, TOP, Desk
+from tests.imem.ingest.conftest import KNOWN, TOP, LoadHarness
 
 EVIL = "pwned\x1b]0;title\x07\x1b[2J\x9b31m\x9d\u202egpj\u2066\x7f\rover\x08"
 """Escape sequences that set the title and clear the screen, the same as C1, other orders of letters, the cursor."""
@@ -161,9 +161,9 @@ def unprintable(text: str) -> set[str]:
     }
 
 
-def run_all(desk: Desk, lines: list[list[str]]) -> list[tuple[str, str]]:
+def run_all(harness: LoadHarness, lines: list[list[str]]) -> list[tuple[str, str]]:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], input=json.dumps(lines), env=desk.environment, cwd=TOP, capture_output=True,
+        [sys.executable, "-c", SCRIPT], input=json.dumps(lines), env=harness.environment, cwd=TOP, capture_output=True,
         text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -177,18 +177,18 @@ def test_every_command_is_looked_at() -> None:
 
 @pytest.mark.longer
 @pytest.mark.usefixtures("graph")
-def test_no_command_prints_what_a_terminal_would_obey(desk: Desk) -> None:
+def test_no_command_prints_what_a_terminal_would_obey(harness: LoadHarness) -> None:
     """Stored text, names, paths, errors and arguments are shown escaped by all of them, and whole in their JSON."""
-    path = desk.file("desk.jsonl", LINES)
-    bad = desk.folder / f"{EVIL}.jsonl"
+    path = harness.file("desk.jsonl", LINES)
+    bad = harness.folder / f"{EVIL}.jsonl"
     bad.write_bytes(
         json.dumps({**LINES[0], EVIL: 1}).encode() + b"\n" + json.dumps({"record": EVIL, "known_at": KNOWN}).encode()
     )
-    with desk.applier():
-        loaded = desk.run("load", path)
+    with harness.applier():
+        loaded = harness.run("load", path)
         assert loaded.returncode == 0, loaded.stderr
-        assert desk.run("remember", EVIL, "--author", EVIL).returncode == 0
-    with psycopg.connect(desk.admin_url) as conn:
+        assert harness.run("remember", EVIL, "--author", EVIL).returncode == 0
+    with psycopg.connect(harness.admin_url) as conn:
         made = "INSERT INTO view_version (name, source_seq) VALUES ('agent_credibility', 1) RETURNING name, version"
         name, version = conn.execute(made).fetchone() or ("", 0)
         conn.execute("INSERT INTO view_row VALUES (%s, %s, %s, %s)", [name, version, EVIL, json.dumps({EVIL: EVIL})])
@@ -200,7 +200,7 @@ def test_no_command_prints_what_a_terminal_would_obey(desk: Desk) -> None:
     echoing = [[*name.split(), *words] for name, words in ECHOING.items()]
 
     # Time enough on a busy machine: what is late is not printed.
-    said = run_all(desk.having(deadline_ms=30_000), plain + as_json + echoing)
+    said = run_all(harness.having(deadline_ms=30_000), plain + as_json + echoing)
 
     for words, streams in zip(plain + as_json + echoing, said, strict=True):
         assert unprintable("".join(streams)) == set(), words
@@ -225,15 +225,17 @@ def texts(document: Any) -> list[str]:
 
 
 @pytest.mark.longer
-def test_raw_text_goes_into_files_alone(desk: Desk) -> None:
+def test_raw_text_goes_into_files_alone(harness: LoadHarness) -> None:
     """``--raw`` prints a body byte for byte into a pipe, and to a terminal never."""
-    desk.load(desk.file("desk.jsonl", LINES))
+    harness.load(harness.file("desk.jsonl", LINES))
     words = ["text", "Analysis", EVIL]
 
-    raw = subprocess.run(desk.command("--raw", *words), env=desk.environment, capture_output=True, check=True).stdout
+    raw = subprocess.run(
+        harness.command("--raw", *words), env=harness.environment, capture_output=True, check=True
+    ).stdout
     terminal = subprocess.run(
         ["script", "-qec", f"{sys.executable} -m imem --raw schema Agent", "/dev/null"],
-        env={**desk.environment, "COLUMNS": "200"}, capture_output=True, check=False,
+        env={**harness.environment, "COLUMNS": "200"}, capture_output=True, check=False,
     )  # fmt: skip
 
     assert raw.decode().rstrip("\n") == EVIL

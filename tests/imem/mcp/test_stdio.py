@@ -23,10 +23,10 @@ from imem.journal.settings import Role, Settings
 from imem.mcp.tools import TOOLS
 from tests import forking
 from tests.recall import facts
-from tests.recall.conftest import Desk, desk, empty, journal, world
+from tests.recall.conftest import RecallHarness, empty, harness, journal, world
 from tests.recall.test_existence import environment
 
-__all__ = ["desk", "empty", "journal", "world"]
+__all__ = ["empty", "harness", "journal", "world"]
 
 IMEM_MCP = [sys.executable, "-W", "error", "-m", "imem", "mcp"]
 
@@ -84,10 +84,10 @@ def text_of(result: CallToolResult) -> str:
     return content.text
 
 
-async def test_the_official_client_lists_and_calls_every_tool(desk: Desk, tmp_path: Path) -> None:
+async def test_the_official_client_lists_and_calls_every_tool(harness: RecallHarness, tmp_path: Path) -> None:
     """In both eras of the protocol; what was written is found, resources are read, and nothing is left on stderr."""
-    await desk.know(KNOWN)
-    env, errors = env_of(desk.settings), tmp_path / "errors"
+    await harness.know(KNOWN)
+    env, errors = env_of(harness.settings), tmp_path / "errors"
     async with client_of(env, errors) as client:
         listed = (await client.list_tools()).tools
         assert [tool.name for tool in listed] == [tool.name for tool in TOOLS] == list(CALLS)
@@ -106,7 +106,7 @@ async def test_the_official_client_lists_and_calls_every_tool(desk: Desk, tmp_pa
         again = await client.call_tool("record_analysis", CALLS["record_analysis"])
         assert "identical" in text_of(again)
 
-        await desk.work()
+        await harness.work()
         assert len((await client.list_resource_templates()).resource_templates) == 3
         for uri, shown in (
             ("imem://company/T0", "2026-01-09 09:00 buy"),
@@ -131,33 +131,33 @@ async def test_the_official_client_lists_and_calls_every_tool(desk: Desk, tmp_pa
     assert errors.read_text() == ""
 
 
-async def test_an_agent_is_shown_what_it_found(desk: Desk, tmp_path: Path) -> None:
+async def test_an_agent_is_shown_what_it_found(harness: RecallHarness, tmp_path: Path) -> None:
     """In the call in which it records its analysis; the next briefing says so, and a search finds it."""
-    await desk.know(KNOWN)
-    async with client_of(env_of(desk.settings, "ann", Role.AGENT), tmp_path / "errors") as client:
+    await harness.know(KNOWN)
+    async with client_of(env_of(harness.settings, "ann", Role.AGENT), tmp_path / "errors") as client:
         for _ in range(2):
             done = await client.call_tool("record_analysis", CALLS["record_analysis"])
             assert not done.is_error, text_of(done)
         brief = await client.call_tool("brief", {"subject": "T0"})
         assert "## What you concluded before" in text_of(brief)
         assert 'YES, confidence 0.70; on "Orders".' in text_of(brief)
-    found = await desk.journal.rows(
+    found = await harness.journal.rows(
         "SELECT record_key, payload -> 'core' ->> 'agent' AS agent, payload -> 'core' ->> 'domain' AS domain"
         " FROM event WHERE kind = 'record.Finding' AND analysis_id = 'mine' ORDER BY record_key"
     )
     assert [tuple(row.values()) for row in found] == [("mine/1", "ann", "note"), ("mine/2", "ann", "note")]
 
 
-async def test_what_a_role_may_not_write_is_not_offered_and_is_denied(desk: Desk, tmp_path: Path) -> None:
+async def test_what_a_role_may_not_write_is_not_offered_and_is_denied(harness: RecallHarness, tmp_path: Path) -> None:
     """A tool that is called all the same is denied with the role's name, and leaves one denial in the audit."""
-    await desk.know(KNOWN)
+    await harness.know(KNOWN)
     hidden = {
         Role.LEARNING_ENGINE: {"store_memory"},
         Role.DEBATE_FACILITATOR: {"record_analysis"},
         Role.AGENT: set(),
     }
     for role, missing in hidden.items():
-        async with client_of(env_of(desk.settings, "ann", role), tmp_path / "errors") as client:
+        async with client_of(env_of(harness.settings, "ann", role), tmp_path / "errors") as client:
             listed = {tool.name for tool in (await client.list_tools()).tools}
             assert CALLS.keys() - listed == missing
             for name in missing:
@@ -171,7 +171,7 @@ async def test_what_a_role_may_not_write_is_not_offered_and_is_denied(desk: Desk
                 assert "ann (agent)" in text_of(other)
                 assert not (await client.call_tool("track_record", {"agent": "ann"})).is_error
                 assert not (await client.call_tool("brief", {"subject": "T0"})).is_error
-    denied = await desk.journal.rows(
+    denied = await harness.journal.rows(
         "SELECT actor_role, resource_type, action FROM memory_access_audit WHERE NOT authorized ORDER BY timestamp, id"
     )
     assert [tuple(row.values()) for row in denied] == [
@@ -181,9 +181,9 @@ async def test_what_a_role_may_not_write_is_not_offered_and_is_denied(desk: Desk
     ]
 
 
-async def test_wrong_hostile_and_huge_arguments_are_named(desk: Desk, tmp_path: Path) -> None:
+async def test_wrong_hostile_and_huge_arguments_are_named(harness: RecallHarness, tmp_path: Path) -> None:
     """Each is an error that names the argument, within the bound; the next call is answered as if nothing had been."""
-    await desk.know(KNOWN)
+    await harness.know(KNOWN)
     deep: Any = "x"
     for _ in range(150):
         deep = [deep]
@@ -216,7 +216,7 @@ async def test_wrong_hostile_and_huge_arguments_are_named(desk: Desk, tmp_path: 
         ),
         ("store_memory", {"text": "x", "memory_type": "vague"}, "memory_type"),
     ]
-    async with client_of(env_of(desk.settings), tmp_path / "errors") as client:
+    async with client_of(env_of(harness.settings), tmp_path / "errors") as client:
         for name, given, argument in wrong:
             result = await client.call_tool(name, given)
             assert result.is_error, (name, argument)
@@ -228,9 +228,9 @@ async def test_wrong_hostile_and_huge_arguments_are_named(desk: Desk, tmp_path: 
         assert not (await client.call_tool("brief", {"subject": "T0"})).is_error
 
 
-async def test_a_store_that_is_away_is_said_so(desk: Desk, tmp_path: Path) -> None:
+async def test_a_store_that_is_away_is_said_so(harness: RecallHarness, tmp_path: Path) -> None:
     """The server runs, and each answer is an error that may be tried again."""
-    env = {**env_of(desk.settings), "IMEM_POSTGRES_URL": "postgresql://a@127.0.0.1:1/a", "IMEM_DEADLINE_MS": "300"}
+    env = {**env_of(harness.settings), "IMEM_POSTGRES_URL": "postgresql://a@127.0.0.1:1/a", "IMEM_DEADLINE_MS": "300"}
     env.pop("IMEM_POSTGRES_CURATOR_URL", None)
     async with client_of(env, tmp_path / "errors") as client:
         result = await client.call_tool("contradictions", {"subject": "T0"})
@@ -261,9 +261,11 @@ HELLO: dict[str, Any] = {
 }  # fmt: skip
 
 
-async def test_it_ends_with_its_client_or_when_told_and_says_nothing_else(desk: Desk, tmp_path: Path) -> None:
+async def test_it_ends_with_its_client_or_when_told_and_says_nothing_else(
+    harness: RecallHarness, tmp_path: Path
+) -> None:
     """Standard output holds the protocol alone; a closed input, SIGTERM and SIGINT end it with 0, in mid call too."""
-    env = {**env_of(desk.settings), "IMEM_LOG_LEVEL": "DEBUG"}
+    env = {**env_of(harness.settings), "IMEM_LOG_LEVEL": "DEBUG"}
     # A signal is for the program itself.
     forked = [str(forking.program(tmp_path)), "mcp"]
 
@@ -303,10 +305,10 @@ async def test_it_ends_with_its_client_or_when_told_and_says_nothing_else(desk: 
             assert b"Institutional Memory" in lines[0]
 
 
-async def test_a_cancelled_call_leaves_the_server_as_it_was(desk: Desk, tmp_path: Path) -> None:
+async def test_a_cancelled_call_leaves_the_server_as_it_was(harness: RecallHarness, tmp_path: Path) -> None:
     """The client gives up, and the next call is answered."""
-    await desk.know(KNOWN)
-    async with client_of(env_of(desk.settings), tmp_path / "errors") as client:
+    await harness.know(KNOWN)
+    async with client_of(env_of(harness.settings), tmp_path / "errors") as client:
         slow = asyncio.create_task(client.call_tool("search_memories", {"query": "scarce"}))
         await asyncio.sleep(0.05)
         slow.cancel()

@@ -17,11 +17,11 @@ from imem.kg.similarity.embedders import Vectors, unit
 from imem.kg.similarity.sentence_models import Purpose
 from imem.memory import Memory
 from imem.recall.memories.pipelines import embed_due
-from tests.imem.memory.conftest import House, house
+from tests.imem.memory.conftest import MemoryHarness, harness
 from tests.kg.similarity.conftest import Directions
 from tests.servers import as_pipelines
 
-__all__ = ["house"]
+__all__ = ["harness"]
 
 NEVER = Deadline.never()
 
@@ -60,20 +60,20 @@ def places(monkeypatch: pytest.MonkeyPatch) -> Places:
 
 
 @asynccontextmanager
-async def memory_of(house: House, actor: str = "ann", role: Role = Role.AGENT) -> AsyncIterator[Memory]:
-    async with Memory.open(house.of(actor, role).model_copy(update={"deadline_ms": 30_000})) as memory:
+async def memory_of(harness: MemoryHarness, actor: str = "ann", role: Role = Role.AGENT) -> AsyncIterator[Memory]:
+    async with Memory.open(harness.of(actor, role).model_copy(update={"deadline_ms": 30_000})) as memory:
         yield memory
 
 
-async def make_vectors(house: House, embedder: Places) -> Any:
+async def make_vectors(harness: MemoryHarness, embedder: Places) -> Any:
     """Run the pipeline once, as the workers do."""
-    return await round_of(house, embed_due, embedder)
+    return await round_of(harness, embed_due, embedder)
 
 
-async def round_of(house: House, step: Callable[..., Awaitable[Any]], *given: Any) -> Any:
+async def round_of(harness: MemoryHarness, step: Callable[..., Awaitable[Any]], *given: Any) -> Any:
     """Run a step of a pipeline once, as the workers do."""
-    assert house.settings.postgres_url is not None
-    url = as_pipelines(house.settings, house.settings.postgres_url.get_secret_value())
+    assert harness.settings.postgres_url is not None
+    url = as_pipelines(harness.settings, harness.settings.postgres_url.get_secret_value())
     database = Database(url, size=2)
     try:
         return await step(database, *given, until=NEVER)

@@ -8,7 +8,7 @@ import pytest
 
 from imem.memory import Memory
 from tests.imem.memories.conftest import memory_of
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 QUESTIONS = [f"question {nth}" for nth in range(10)]
 MOST = 10
@@ -22,9 +22,11 @@ async def nearest(memory: Memory, monkeypatch: pytest.MonkeyPatch, exact: int, a
 
 @pytest.mark.spec("RC-19")
 @pytest.mark.usefixtures("places")
-async def test_the_index_finds_what_a_comparison_of_all_finds(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_index_finds_what_a_comparison_of_all_finds(
+    harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of 300, of which a filter leaves one in twenty."""
-    async with memory_of(house, "ann") as ann, memory_of(house, "bob") as bob:
+    async with memory_of(harness, "ann") as ann, memory_of(harness, "bob") as bob:
         for memory, count in ((ann, 285), (bob, 15)):
             for start in range(0, count, 15):
                 texts = (f"{memory._actor.id} {nth} said" for nth in range(start, start + 15))

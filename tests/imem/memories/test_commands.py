@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 from imem.cli import app
 from imem.journal.settings import Role, Settings
 from tests.imem.memories.conftest import Places
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 
-def test_on_the_command_line(house: House, places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_the_command_line(harness: MemoryHarness, places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text for people, JSON for programs; 0 done, 2 wrong usage, 3 in part, with the reason beside the answer."""
-    monkeypatch.setattr(Settings, "read", lambda *_, **__: house.of("kate", Role.HUMAN_ADMIN))
+    monkeypatch.setattr(Settings, "read", lambda *_, **__: harness.of("kate", Role.HUMAN_ADMIN))
     places.cosines = {"Margins rise.": 1.0, "Do margins rise?": 1.0}
     runner = CliRunner()
 

@@ -21,7 +21,7 @@ from imem.recall.answers import Quality
 from imem.recall.memories.pipelines import PAGE
 from tests.http_server import Answer, Asked, serving
 from tests.imem.memories.conftest import Places, make_vectors, memory_of
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 BUDGET_MS = 500
 
@@ -34,9 +34,9 @@ def vectors(asked: Asked, dimension: int = 8) -> Answer:
 
 
 @pytest.fixture
-def endpoint(house: House) -> Settings:
+def endpoint(harness: MemoryHarness) -> Settings:
     more = {"embedding_url": SecretStr("http://127.0.0.1:1"), "embedding_model": "m", "embedding_dimension": 8}
-    return house.of().model_copy(update=more)
+    return harness.of().model_copy(update=more)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,9 @@ def endpoint(house: House) -> Settings:
     ],
     ids=["wrong dimension", "silent", "dripping", "refusing", "broken"],
 )
-async def test_an_endpoint_that_misbehaves(house: House, endpoint: Settings, answer: object, reason: str) -> None:
+async def test_an_endpoint_that_misbehaves(
+    harness: MemoryHarness, endpoint: Settings, answer: object, reason: str
+) -> None:
     """Within its time a text is stored without a vector and found by its words, and the answer says why."""
     with serving(answer) as server:  # type: ignore[arg-type]
         asking = endpoint.model_copy(update={"embedding_url": SecretStr(server.url)})
@@ -62,7 +64,7 @@ async def test_an_endpoint_that_misbehaves(house: House, endpoint: Settings, ans
         assert [item.content for item in found.items] == ["Margins rise."]
         assert found.quality is Quality.PARTIAL
         assert reason in str(found.reason)
-    assert house.rows("SELECT model, vector FROM recall.memory") == [{"model": None, "vector": None}]
+    assert harness.rows("SELECT model, vector FROM recall.memory") == [{"model": None, "vector": None}]
 
 
 async def test_an_endpoint_that_answers(endpoint: Settings) -> None:
@@ -75,21 +77,21 @@ async def test_an_endpoint_that_answers(endpoint: Settings) -> None:
 
 
 @pytest_asyncio.fixture
-async def ann(house: House, places: Places) -> AsyncIterator[Memory]:
+async def ann(harness: MemoryHarness, places: Places) -> AsyncIterator[Memory]:
     del places
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         yield memory
 
 
 async def test_a_model_changes_while_it_is_written(
-    house: House, ann: Memory, places: Places, monkeypatch: pytest.MonkeyPatch
+    harness: MemoryHarness, ann: Memory, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Vectors of two models are never compared; at the end all are of the new one, those of a late writer too."""
     changed = Places(model_id="another", dimension=32)
     for number in range(20):
         await ann.remember(f"old words {number}, of topic {number * 7919}")
     monkeypatch.setattr("imem.services.embedders.embedder_of", lambda _: changed)
-    async with memory_of(house, "bob") as bob:
+    async with memory_of(harness, "bob") as bob:
 
         async def write(memory: Memory, who: str) -> None:
             for number in range(20):
@@ -99,20 +101,22 @@ async def test_a_model_changes_while_it_is_written(
             for _ in range(10):
                 found = await memory.memories.search("topic words", limit=50, deadline_ms=10_000)
                 assert found.items
-                of = {row["id"]: row["model_id"] for row in house.rows(MODELS)}
+                of = {row["id"]: row["model_id"] for row in harness.rows(MODELS)}
                 mine = "directions" if memory is ann else "another"
                 for item in found.items:
                     # One may have been made anew after it was found.
                     assert item.similarity is None or of[item.id] in {mine, "another"}
 
-        await asyncio.gather(write(ann, "late"), write(bob, "new"), read(ann), read(bob), make_vectors(house, changed))
-        await make_vectors(house, changed)
-        assert {row["model_id"] for row in house.rows(MODELS)} == {"another"}
+        await asyncio.gather(
+            write(ann, "late"), write(bob, "new"), read(ann), read(bob), make_vectors(harness, changed)
+        )
+        await make_vectors(harness, changed)
+        assert {row["model_id"] for row in harness.rows(MODELS)} == {"another"}
         found = await bob.memories.search("topic words", namespace="symbol/*", limit=50, deadline_ms=10_000)
         assert (found.quality, found.total) == (Quality.EXACT, 40)
-    [model] = house.rows("SELECT model FROM embedding_model WHERE model_id = 'another'")
+    [model] = harness.rows("SELECT model FROM embedding_model WHERE model_id = 'another'")
     named = "SELECT indexname FROM pg_indexes WHERE schemaname = 'recall' AND indexname ~ '_hnsw_' ORDER BY 1"
-    assert [row["indexname"] for row in house.rows(named)] == [
+    assert [row["indexname"] for row in harness.rows(named)] == [
         f"{column}_hnsw_{model['model']}"
         for column in (
             "memory_context_vector", "memory_part_vector", "memory_vector",
@@ -122,17 +126,19 @@ async def test_a_model_changes_while_it_is_written(
     del places
 
 
-async def test_a_new_model_searches_before_it_wrote(house: House, ann: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_model_searches_before_it_wrote(
+    harness: MemoryHarness, ann: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is of it yet: all is found by its words, and the answer says that it is not whole."""
     await ann.remember("old words of a topic", namespace="symbol/MU")
     monkeypatch.setattr("imem.services.embedders.embedder_of", lambda _: Places(model_id="another", dimension=32))
-    async with memory_of(house, "bob") as bob:
+    async with memory_of(harness, "bob") as bob:
         found = await bob.memories.search("topic words")
     assert [(item.content, item.similarity) for item in found.items] == [("old words of a topic", None)]
     assert found.quality is Quality.PARTIAL
 
 
-async def test_a_new_model_refuses_a_text(house: House, ann: Memory, places: Places) -> None:
+async def test_a_new_model_refuses_a_text(harness: MemoryHarness, ann: Memory, places: Places) -> None:
     """It has no vector then, neither of the new model nor of the old; all others are made, and the round ends."""
     for number in range(PAGE + 3):
         await ann.remember(f"refused {number}" if number < PAGE else f"accepted {number}")
@@ -144,8 +150,8 @@ async def test_a_new_model_refuses_a_text(house: House, ann: Memory, places: Pla
             return await super().embed(texts, deadline=deadline, purpose=purpose)
 
     async with asyncio.timeout(60):
-        assert await make_vectors(house, Refusing(model_id="another")) == {"vectors": 3, "more": False}
-    assert {row["model_id"] for row in house.rows(MODELS)} == {"another"}
+        assert await make_vectors(harness, Refusing(model_id="another")) == {"vectors": 3, "more": False}
+    assert {row["model_id"] for row in harness.rows(MODELS)} == {"another"}
     del places
 
 

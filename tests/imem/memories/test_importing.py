@@ -17,7 +17,7 @@ from imem.journal.settings import Role, Settings
 from imem.langgraph import MemoryStore
 from imem.memory import Memory
 from tests.imem.memories.conftest import Places
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 Run = Callable[..., str]
 
@@ -60,13 +60,13 @@ ZEP_THREAD: dict[str, Any] = {
 
 
 @pytest.fixture
-def run(house: House, places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(harness: MemoryHarness, places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Return what writes a file and imports it as somebody."""
     del places
     runner = CliRunner()
 
     def imported(content: Any, source: str, *words: str, code: int = 0, who: Settings | None = None) -> str:
-        monkeypatch.setattr(Settings, "read", lambda *_, **__: who or house.of("kate", Role.HUMAN_ADMIN))
+        monkeypatch.setattr(Settings, "read", lambda *_, **__: who or harness.of("kate", Role.HUMAN_ADMIN))
         file = tmp_path / "export.json"
         file.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
         done = runner.invoke(app, ["memories", "import", str(file), "--from", source, *words])
@@ -76,17 +76,17 @@ def run(house: House, places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path:
     return imported
 
 
-def stored(house: House) -> list[dict[str, Any]]:
-    return house.rows(
+def stored(harness: MemoryHarness) -> list[dict[str, Any]]:
+    return harness.rows(
         "SELECT namespace, content, metadata, memory_type, user_id, author, conversation_id, ordinal, "
         "created_at::date::text FROM recall.memory WHERE superseded_at IS NULL ORDER BY namespace, ordinal, content"
     )
 
 
-def test_mem0(house: House, run: Run) -> None:
+def test_mem0(harness: MemoryHarness, run: Run) -> None:
     """Whose they are says where they go; the time of the source is kept; what else is there stays in the metadata."""
     assert run(MEM0, "mem0") == "2 new\n"
-    desk, ann = stored(house)
+    desk, ann = stored(harness)
     assert (desk["namespace"], desk["content"]) == ("agent/desk", "The desk trades in Boise.")
     assert desk["metadata"] == {"mem0": {"id": "a2", "agent_id": "desk", "run_id": "r"}}
     assert (ann["namespace"], ann["user_id"], ann["created_at"]) == ("user/ann.40.x.2e.org", "ann@x.org", "2025-03-01")
@@ -96,20 +96,20 @@ def test_mem0(house: House, run: Run) -> None:
     assert run(MEM0, "mem0", "--namespace", "symbol/X") == "2 new\n"
 
 
-def test_users_of_mem0_in_one_namespace(house: House, run: Run) -> None:
+def test_users_of_mem0_in_one_namespace(harness: MemoryHarness, run: Run) -> None:
     """What two of them say alike stays two memories."""
     said = [{"id": user, "memory": "Likes tea.", "user_id": user} for user in ("ann", "bob")]
     assert run(said, "mem0", "--namespace", "symbol/X") == "2 new\n"
-    assert sorted(row["user_id"] for row in stored(house)) == ["ann", "bob"]
+    assert sorted(row["user_id"] for row in stored(harness)) == ["ann", "bob"]
     assert run(said, "mem0", "--namespace", "symbol/X") == "2 identical\n"
 
 
-def test_zep(house: House, run: Run) -> None:
+def test_zep(harness: MemoryHarness, run: Run) -> None:
     """Facts with when they were valid, messages in their thread in order."""
     assert run(ZEP_FACTS, "zep", "--namespace", "user/bob") == "2 new\n"
     assert run(ZEP_MESSAGES, "zep", "--namespace", "user/talk") == "2 new\n"
     lived, lives, first, second = sorted(
-        stored(house), key=lambda row: (row["namespace"], row["ordinal"] or 0, row["created_at"])
+        stored(harness), key=lambda row: (row["namespace"], row["ordinal"] or 0, row["created_at"])
     )
     assert (lives["content"], lives["created_at"], lives["memory_type"]) == (
         "Bob lives in Lisbon.",
@@ -126,12 +126,12 @@ def test_zep(house: House, run: Run) -> None:
     assert run(same, "zep", "--namespace", "user/talk") == "2 new\n", "each message has its place"
 
 
-def test_a_thread_of_zep(house: House, run: Run) -> None:
+def test_a_thread_of_zep(harness: MemoryHarness, run: Run) -> None:
     """The list says whose it is and may say its thread, else the option does; what a message says comes first."""
     assert run(ZEP_THREAD, "zep", "--conversation", "t") == "3 new\n"
     assert [
         (row["namespace"], row["user_id"], row["conversation_id"], row["ordinal"], row["author"], row["content"])
-        for row in stored(house)
+        for row in stored(harness)
     ] == [
         ("user/ann", "ann", "t", 1, "user", "Sell?"),
         ("user/ann", "ann", "t", 2, "assistant", "Yes."),
@@ -142,30 +142,30 @@ def test_a_thread_of_zep(house: House, run: Run) -> None:
     own = [{**first, "session_id": "own", "user_id": "bob"}, second, {**third, "thread_id": ""}]
     assert run({"messages": own, "thread_id": "all", "user_id": "eve"}, "zep", "--conversation", "t") == "3 new\n"
     assert {
-        (row["user_id"], row["conversation_id"], row["ordinal"]) for row in stored(house) if row["user_id"] != "ann"
+        (row["user_id"], row["conversation_id"], row["ordinal"]) for row in stored(harness) if row["user_id"] != "ann"
     } == {("bob", "own", 1), ("eve", "all", 1), ("eve", "all", 2)}
 
 
-def test_lines_of_one_conversation(house: House, run: Run) -> None:
+def test_lines_of_one_conversation(harness: MemoryHarness, run: Run) -> None:
     """The option says it of our own lines, too: the same ones of another conversation are others."""
     lines = [{"content": "Yes."}, {"content": "Yes."}]
     for conversation in ("c", "d"):
         assert run(lines, "jsonl", "--dry-run", "--conversation", conversation) == "2 read\n"
         assert run(lines, "jsonl", "--conversation", conversation) == "2 new\n"
         assert run(lines, "jsonl", "--conversation", conversation) == "2 identical\n"
-    assert sorted((row["conversation_id"], row["ordinal"]) for row in stored(house)) == [
+    assert sorted((row["conversation_id"], row["ordinal"]) for row in stored(harness)) == [
         ("c", 1), ("c", 2), ("d", 1), ("d", 2)
     ]  # fmt: skip
 
 
-def test_a_store_of_langgraphs(house: House, run: Run) -> None:
+def test_a_store_of_langgraphs(harness: MemoryHarness, run: Run) -> None:
     """What its items say of themselves becomes items of ours; what is there already stays."""
     before = InMemoryStore()
     before.put(("docs", "ü b"), "k", {"text": "oil", "n": [1, None]})
     before.put(("docs",), "", {})
     items = [item.dict() for item in before.search(())]
     assert run(items, "langgraph") == "2 new\n"
-    with MemoryStore.open(house.of("kate", Role.HUMAN_ADMIN)) as store:
+    with MemoryStore.open(harness.of("kate", Role.HUMAN_ADMIN)) as store:
         assert store.get(("docs", "ü b"), "k").dict()["value"] == {"text": "oil", "n": [1, None]}  # type: ignore[union-attr]
         assert store.get(("docs",), "").created_at == before.get(("docs",), "").created_at  # type: ignore[union-attr]
         store.put(("docs",), "", {"new": 1})
@@ -176,7 +176,7 @@ def test_a_store_of_langgraphs(house: House, run: Run) -> None:
         assert store.get(("docs",), "") is None
 
 
-def test_our_own_lines(house: House, run: Run) -> None:
+def test_our_own_lines(harness: MemoryHarness, run: Run) -> None:
     """With and without an id; equal texts are one memory, whose own metadata come first; twice is once, ever after."""
     lines = [
         {"content": "Oil is scarce.", "metadata": {"a": 1}, "importance": 0.9, "namespace": "symbol/OIL"},
@@ -185,19 +185,19 @@ def test_our_own_lines(house: House, run: Run) -> None:
     ]
     text = "".join(f"{json.dumps(line)}\n\n" for line in lines)
     assert run(text, "jsonl") == "2 new, 1 updated\n"
-    gas, oil = stored(house)
+    gas, oil = stored(harness)
     assert (gas["namespace"], gas["created_at"], gas["author"]) == ("agent/kate", "2023-11-14", "Ann")
     assert oil["metadata"] == {"a": 1, "b": 2}
-    versions = house.rows("SELECT count(*) FROM recall.memory")
+    versions = harness.rows("SELECT count(*) FROM recall.memory")
     assert run(text, "jsonl") == "3 identical\n"
-    assert house.rows("SELECT count(*) FROM recall.memory") == versions
-    with Memory.sync(house.of("kate", Role.HUMAN_ADMIN)) as memory:
+    assert harness.rows("SELECT count(*) FROM recall.memory") == versions
+    with Memory.sync(harness.of("kate", Role.HUMAN_ADMIN)) as memory:
         [known] = memory.memories.search("gas", namespace="agent/kate").items
         memory.memories.supersede(known.id, "Gas is scarce, too.", reason="It is.")
     assert run(text, "jsonl") == "3 identical\n"
 
 
-def test_messages_without_an_id(house: House, run: Run) -> None:
+def test_messages_without_an_id(harness: MemoryHarness, run: Run) -> None:
     """Who said it, in which conversation and how often tell equal texts apart; twice is once, and one more is new."""
     lines: list[dict[str, Any]] = [
         {"content": "Sell?", "author": "Ann", "conversation_id": "c"},
@@ -209,11 +209,11 @@ def test_messages_without_an_id(house: House, run: Run) -> None:
         {"content": "Yes.", "metadata": {"b": 2}},
     ]
     assert run(lines, "jsonl") == "6 new, 1 updated\n"
-    [plain] = [row for row in stored(house) if row["conversation_id"] is None]
+    [plain] = [row for row in stored(harness) if row["conversation_id"] is None]
     assert plain["metadata"] == {"a": 1, "b": 2}
 
     def said(conversation: str) -> list[tuple[str, str]]:
-        return [(row["author"], row["content"]) for row in stored(house) if row["conversation_id"] == conversation]
+        return [(row["author"], row["content"]) for row in stored(harness) if row["conversation_id"] == conversation]
 
     assert said("c") == [("Ann", "Sell?"), ("Bob", "Yes."), ("Ann", "Yes."), ("Bob", "Yes.")]
     assert said("d") == [("Bob", "Yes.")]
@@ -224,14 +224,14 @@ def test_messages_without_an_id(house: House, run: Run) -> None:
     assert len(said("c")) == 5
 
 
-def test_without_the_import_right(house: House, run: Run) -> None:
+def test_without_the_import_right(harness: MemoryHarness, run: Run) -> None:
     """The time of the source is in the metadata, and not the memory's own."""
-    who = house.of("ann").model_copy(update={"may_import": False})
+    who = harness.of("ann").model_copy(update={"may_import": False})
     run({"content": "Gas is not.", "created_at": "2024-01-01"}, "jsonl", who=who)
-    [row] = stored(house)
+    [row] = stored(harness)
     assert row["metadata"] == {"created_at": "2024-01-01T00:00:00+00:00"}
     assert row["created_at"] > "2024-01-01"
-    assert house.rows("SELECT count(*) FROM recall.memory WHERE recorded_at - created_at < '1 s'") == [{"count": 1}]
+    assert harness.rows("SELECT count(*) FROM recall.memory WHERE recorded_at - created_at < '1 s'") == [{"count": 1}]
 
 
 WRONG = """[
@@ -247,10 +247,10 @@ WRONG = """[
 ]"""
 
 
-def test_refusals(house: House, run: Run) -> None:
+def test_refusals(harness: MemoryHarness, run: Run) -> None:
     """Each says line, field and reason; the others are imported, and a dry run says the same and stores nothing."""
     told = run(WRONG, "mem0", "--dry-run", code=1)
-    assert house.rows("SELECT count(*) FROM recall.memory") == [{"count": 0}]
+    assert harness.rows("SELECT count(*) FROM recall.memory") == [{"count": 0}]
     assert told.endswith("2 read\n")
     shown = json.loads(run(WRONG, "mem0", "--json", code=1))
     assert shown["counts"] == {"new": 2}
@@ -278,7 +278,7 @@ def test_refusals(house: House, run: Run) -> None:
     assert "is no JSON" in run("[" * 200_000, "jsonl", code=1)
 
 
-def test_wrong_usage(run: Run, house: House, tmp_path: Path) -> None:
+def test_wrong_usage(run: Run, harness: MemoryHarness, tmp_path: Path) -> None:
     run([], "notion", code=2)
     run([{"content": "x"}], "jsonl", "--namespace", "a%", code=1)
     for source, conversation in (("mem0", "c"), ("langgraph", "c"), ("zep", "")):
@@ -287,7 +287,7 @@ def test_wrong_usage(run: Run, house: House, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["memories", "import", str(tmp_path / "none.json")])
     assert "cannot be read" in str(done.exception)
     with pytest.raises(BadInput):
-        MemoryStore.open(house.of("import:x")).__enter__()
+        MemoryStore.open(harness.of("import:x")).__enter__()
 
 
 def test_a_query_needs_no_command(run: Run) -> None:

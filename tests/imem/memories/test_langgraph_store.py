@@ -34,7 +34,7 @@ from imem.memory import Memory
 from imem.recall.memories.model import StoreStatus
 from imem.recall.memories.namespaces import label_of, segment_of
 from tests.imem.memories.conftest import Places, make_vectors
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 Stores = dict[str, BaseStore]
 
@@ -42,19 +42,19 @@ PLACED = {"oil": 1.0, "oil prices": 0.9, "gas": 0.8, "wheat": 0.3, "crude": 0.95
 
 
 @pytest.fixture
-def store(house: House, places: Places) -> Iterator[MemoryStore]:
+def store(harness: MemoryHarness, places: Places) -> Iterator[MemoryStore]:
     places.cosines = dict(PLACED)
-    with MemoryStore.open(house.of(), fields=["text"]) as opened:
+    with MemoryStore.open(harness.of(), fields=["text"]) as opened:
         yield opened
 
 
 @pytest.fixture
-def stores(house: House, places: Places, store: MemoryStore) -> Iterator[Stores]:
+def stores(harness: MemoryHarness, places: Places, store: MemoryStore) -> Iterator[Stores]:
     def embed(texts: Any) -> list[list[float]]:
         return [[float(one) for one in places._vector(text)] for text in texts]
 
     index: Any = {"dims": 64, "embed": embed, "fields": ["text"]}
-    with PostgresStore.from_conn_string(house.admin_url, index=index) as peer:
+    with PostgresStore.from_conn_string(harness.admin_url, index=index) as peer:
         peer.setup()
         yield {"memory": InMemoryStore(index=index), "postgres": peer, "ours": store}
 
@@ -303,9 +303,9 @@ def test_any_label_is_a_namespace(store: MemoryStore, items: dict[tuple[str, str
     assert store.list_namespaces() == []
 
 
-def test_items_are_memories_of_their_own(house: House, store: MemoryStore) -> None:
+def test_items_are_memories_of_their_own(harness: MemoryHarness, store: MemoryStore) -> None:
     """Equal texts are two items, and no memory is merged with one; a search of memories finds them; history stays."""
-    with Memory.sync(house.of()) as memory:
+    with Memory.sync(harness.of()) as memory:
         memory.remember("oil", namespace="agent/ann/docs")
         store.put(("docs",), "1", {"text": "oil", "n": 1})
         store.put(("docs",), "2", {"text": "oil", "n": 2})
@@ -316,7 +316,7 @@ def test_items_are_memories_of_their_own(house: House, store: MemoryStore) -> No
             ("1", 1),
             ("2", 2),
         ]
-        assert house.rows("SELECT memories FROM recall.memory_namespace") == [{"memories": 3}]
+        assert harness.rows("SELECT memories FROM recall.memory_namespace") == [{"memories": 3}]
         store.put(("other",), "1", {"text": "wheat"})
         assert memory.remember("wheat", namespace="agent/ann/other").status is StoreStatus.NEW
         [item] = [item for item in found if item.item_key == "1"]
@@ -331,15 +331,15 @@ def test_items_are_memories_of_their_own(house: House, store: MemoryStore) -> No
         assert len(memory.memories.search("oil", namespace="agent/ann/docs").items) == 2
         old = memory.memories.search("oil", namespace="agent/ann/docs", as_of=before).items
         assert len(old) == 3
-    assert house.rows("SELECT memories FROM recall.memory_namespace ORDER BY namespace") == [
+    assert harness.rows("SELECT memories FROM recall.memory_namespace ORDER BY namespace") == [
         {"memories": 2},
         {"memories": 2},
     ]
 
 
-async def test_without_the_encoder(house: House, places: Places) -> None:
+async def test_without_the_encoder(harness: MemoryHarness, places: Places) -> None:
     """Items are kept, and found by their words; a worker makes the vectors; what is not indexed waits for none."""
-    async with Memory.open(house.of()) as memory:
+    async with Memory.open(harness.of()) as memory:
         store = MemoryStore(memory)
         places.away = True
         await store.aput(("docs",), "1", {"title": "Margins rise", "n": 4})
@@ -347,25 +347,25 @@ async def test_without_the_encoder(house: House, places: Places) -> None:
         [item] = await store.asearch(("docs",), query="Do margins rise?")
         assert (item.key, item.score) == ("1", None)
         places.away = False
-        assert await make_vectors(house, places) == {"vectors": 1, "more": False}
+        assert await make_vectors(harness, places) == {"vectors": 1, "more": False}
         [item] = await store.asearch(("docs",), query="Do margins rise?")
         assert item.score is not None
         with pytest.raises(asyncio.InvalidStateError, match="awaited"):
             store.get(("docs",), "1")
         assert (await asyncio.to_thread(store.get, ("docs",), "1")).value["n"] == 4  # type: ignore[union-attr]
-    assert house.rows("SELECT content FROM recall.memory WHERE item_key = '1'") == [{"content": "Margins rise\n4"}]
+    assert harness.rows("SELECT content FROM recall.memory WHERE item_key = '1'") == [{"content": "Margins rise\n4"}]
 
 
-def test_time_to_live(house: House, store: MemoryStore) -> None:
+def test_time_to_live(harness: MemoryHarness, store: MemoryStore) -> None:
     """A read puts it off, unless it is told not to; what has expired is gone for readers, and may be put anew."""
 
     def expires() -> datetime:
-        [row] = house.rows("SELECT expires_at FROM recall.memory WHERE item_key = 'k' AND superseded_at IS NULL")
+        [row] = harness.rows("SELECT expires_at FROM recall.memory WHERE item_key = 'k' AND superseded_at IS NULL")
         found: datetime = row["expires_at"]
         return found
 
     def later(minutes: float) -> None:
-        house.rows("UPDATE recall.memory SET expires_at = expires_at - %s", timedelta(minutes=minutes))
+        harness.rows("UPDATE recall.memory SET expires_at = expires_at - %s", timedelta(minutes=minutes))
 
     store.put(("a",), "k", {"text": "oil"}, ttl=60)
     later(50)
@@ -383,7 +383,7 @@ def test_time_to_live(house: House, store: MemoryStore) -> None:
     assert store.search(()) == store.search((), query="oil") == store.list_namespaces() == []
     store.put(("a",), "k", {"text": "oil"})
     assert store.get(("a",), "k").created_at > at - timedelta(minutes=60)  # type: ignore[union-attr]
-    assert [row["reason"] for row in house.rows("SELECT reason FROM recall.memory ORDER BY version")] == [
+    assert [row["reason"] for row in harness.rows("SELECT reason FROM recall.memory ORDER BY version")] == [
         "Expired.",
         None,
     ]
@@ -392,25 +392,25 @@ def test_time_to_live(house: House, store: MemoryStore) -> None:
             store.put(("a",), "k", {}, ttl=wrong)
 
 
-def test_who_may(house: House, store: MemoryStore) -> None:
+def test_who_may(harness: MemoryHarness, store: MemoryStore) -> None:
     """An agent's items are its own; shared ones are below a root that it names; nothing of a refused batch is there."""
     store.put(("docs",), "1", {"text": "oil"})
-    with MemoryStore.open(house.of("bob")) as bob, MemoryStore.open(house.of("bob"), root="user/kim") as shared:
+    with MemoryStore.open(harness.of("bob")) as bob, MemoryStore.open(harness.of("bob"), root="user/kim") as shared:
         assert bob.search(()) == bob.list_namespaces() == []
         shared.put(("docs",), "1", {"text": "gas"})
-    with MemoryStore.open(house.of("ann"), root="user/kim") as shared:
+    with MemoryStore.open(harness.of("ann"), root="user/kim") as shared:
         assert shared.list_namespaces() == [("docs",)]
         shared.put(("docs",), "1", {"text": "oil"})
     for root in ("agent/ann", "global/x"):
-        with MemoryStore.open(house.of("bob"), root=root) as other, pytest.raises(PermissionDenied):
+        with MemoryStore.open(harness.of("bob"), root=root) as other, pytest.raises(PermissionDenied):
             other.batch([PutOp(("docs",), "1", {})])
-    with MemoryStore.open(house.of("bob"), root="agent/ann") as other:
+    with MemoryStore.open(harness.of("bob"), root="agent/ann") as other:
         for op in (GetOp(("docs",), "1"), SearchOp(()), ListNamespacesOp()):
             with pytest.raises(PermissionDenied):
                 other.batch([op])
-    with MemoryStore.open(house.of("kate", Role.HUMAN_ADMIN), root="agent/ann") as reader:
+    with MemoryStore.open(harness.of("kate", Role.HUMAN_ADMIN), root="agent/ann") as reader:
         assert keys(reader.search(())) == [(("docs",), "1")]
-    with pytest.raises(BadInput, match="namespace"), MemoryStore.open(house.of("import:x")):
+    with pytest.raises(BadInput, match="namespace"), MemoryStore.open(harness.of("import:x")):
         pass
 
 
@@ -474,7 +474,7 @@ class State(TypedDict, total=False):
 
 
 @pytest.mark.usefixtures("places")
-async def test_in_a_graph(house: House) -> None:
+async def test_in_a_graph(harness: MemoryHarness) -> None:
     """A node is handed the store, with invoke and with ainvoke, in whichever loop."""
 
     def look(state: State, *, store: BaseStore) -> State:
@@ -492,10 +492,10 @@ async def test_in_a_graph(house: House) -> None:
         builder.add_edge("look", END)
         return builder.compile(store=store)
 
-    with MemoryStore.open(house.of()) as store:
+    with MemoryStore.open(harness.of()) as store:
         assert (await asyncio.to_thread(graph(look, store).invoke, {"subject": "MU"}))["known"] == ["MU"]
         assert (await graph(alook, store).ainvoke({"subject": "AMD"}))["known"] == ["AMD", "MU"]
-    async with MemoryStore.open(house.of()) as store:
+    async with MemoryStore.open(harness.of()) as store:
         assert (await graph(alook, store).ainvoke({"subject": "TSM"}))["known"] == ["TSM", "AMD", "MU"]
         # A node without await runs in a thread.
         assert "INTC" in (await graph(look, store).ainvoke({"subject": "INTC"}))["known"]

@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 from tests.recall.test_existence import environment
 
 DISTRIBUTION: Final = "langgraph-checkpoint-postgres"
@@ -80,7 +80,7 @@ def test_what_is_left_out_is_there(theirs: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_langgraphs_tests_pass(house: House, theirs: Path, name: str, tmp_path: Path) -> None:
+def test_langgraphs_tests_pass(harness: MemoryHarness, theirs: Path, name: str, tmp_path: Path) -> None:
     """All of them, called with and without await, but those that are named above."""
     report = tmp_path / "report.xml"
     options = (
@@ -93,8 +93,8 @@ def test_langgraphs_tests_pass(house: House, theirs: Path, name: str, tmp_path: 
         cwd=theirs,
         env={
             **{variable: value for variable, value in os.environ.items() if not variable.startswith("IMEM_")},
-            **environment(house.of()),
-            "ADMIN_URL": house.admin_url,
+            **environment(harness.of()),
+            "ADMIN_URL": harness.admin_url,
             "PYTHONPATH": str(theirs),
             "THEIRS": f"tests.{name}",
         },

@@ -15,7 +15,7 @@ from imem.recall.memories.model import CONTENT_CHARS, MemoriesSection, MemoryMat
 from imem.recall.memories.parts import APART, PART_CHARS, SEPARATOR, split
 from imem.recall.memories.pipelines import PAGE
 from tests.imem.memories.conftest import Places, make_vectors, memory_of
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 from tests.waiting import until
 
 PADDING: Final = (
@@ -45,10 +45,10 @@ def best(found: MemoriesSection) -> tuple[str, str | None, float]:
     return item.content, item.excerpt, round(item.similarity or 0.0, 2)
 
 
-async def test_the_end_of_a_long_text_is_found(house: House) -> None:
+async def test_the_end_of_a_long_text_is_found(harness: MemoryHarness) -> None:
     """By the default encoder, which reads the first 256 tokens of a text: of a note of ten thousand characters too."""
     text = f"{PADDING * 8}"[: CONTENT_CHARS - len(WHEAT) - 1] + f" {WHEAT}"
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         await memory.remember(text, deadline_ms=MS)
         for nth in range(5):
             await memory.remember(f"Harbour {nth} reports its cargo of steel and timber.", deadline_ms=MS)
@@ -59,9 +59,9 @@ async def test_the_end_of_a_long_text_is_found(house: House) -> None:
         assert MemoryMatch.MEANING in found.found_by
 
 
-async def test_each_answer_shows_the_part_that_was_found(house: House, wheat: Places) -> None:
+async def test_each_answer_shows_the_part_that_was_found(harness: MemoryHarness, wheat: Places) -> None:
     """The similarity is the best part's; a search over everything, a section of a prompt and a listing quote that."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         await memory.remember(LONG)
         await memory.remember("Bakers raise prices.")
         found = await memory.memories.search(QUERY, deadline_ms=MS)
@@ -76,10 +76,12 @@ async def test_each_answer_shows_the_part_that_was_found(house: House, wheat: Pl
 
 @pytest.mark.usefixtures("wheat")
 @pytest.mark.parametrize("exact", [5_000, 0])
-async def test_parts_belong_to_their_version(house: House, monkeypatch: pytest.MonkeyPatch, exact: int) -> None:
+async def test_parts_belong_to_their_version(
+    harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch, exact: int
+) -> None:
     """Compared one by one and by the index: a version of the same text keeps them, one of another does not."""
     monkeypatch.setattr("imem.recall.memories.store.EXACT", exact)
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         stored = await memory.remember(LONG)
         again = await memory.remember(LONG, metadata={"page": 1})
         assert (again.id, again.version, again.status) == (stored.id, 2, StoreStatus.UPDATED)
@@ -94,13 +96,13 @@ async def test_parts_belong_to_their_version(house: House, monkeypatch: pytest.M
         assert all(item.content != LONG for item in (await memory.memories.search(QUERY, deadline_ms=MS)).items)
         assert best(await memory.memories.search(QUERY, deadline_ms=MS, as_of=before)) == (LONG, WHEAT, 0.95)
     current = "SELECT count(*) FROM recall.memory_part WHERE superseded_at IS NULL"
-    assert house.rows(current) == [{"count": 0}]
+    assert harness.rows(current) == [{"count": 0}]
 
 
 @pytest.mark.usefixtures("wheat")
-async def test_what_begins_or_reads_alike_is_not_merged(house: House) -> None:
+async def test_what_begins_or_reads_alike_is_not_merged(harness: MemoryHarness) -> None:
     """A part that says what a short memory says makes neither the other."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         long = await memory.remember(LONG)
         short = await memory.remember(WHEAT)
         other = await memory.remember(LONG.replace("halve", "double"))
@@ -109,21 +111,21 @@ async def test_what_begins_or_reads_alike_is_not_merged(house: House) -> None:
         assert (await memory.remember(LONG)).status is StoreStatus.IDENTICAL
 
 
-async def test_parts_are_made_later(house: House, wheat: Places) -> None:
+async def test_parts_are_made_later(harness: MemoryHarness, wheat: Places) -> None:
     """Without the encoder, and by another model: batch by batch, all parts of a text at once."""
     many = PAGE // PARTS + 2
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         wheat.away = True
         for nth in range(many):
             assert (await memory.remember(f"{nth}. {LONG}")).waits
         wheat.away = False
-        assert await make_vectors(house, wheat) == {"vectors": many, "more": False}
+        assert await make_vectors(harness, wheat) == {"vectors": many, "more": False}
         assert best(await memory.memories.search(QUERY, deadline_ms=MS))[1:] == (WHEAT, 0.95)
-        assert house.rows("SELECT count(*) FROM due_row WHERE queue = 'memories'") == [{"count": 0}]
+        assert harness.rows("SELECT count(*) FROM due_row WHERE queue = 'memories'") == [{"count": 0}]
 
     newer = Places(model_id="newer", cosines=wheat.cosines)
-    assert (await make_vectors(house, newer))["vectors"] == many
-    rows = house.rows(
+    assert (await make_vectors(harness, newer))["vectors"] == many
+    rows = harness.rows(
         "SELECT e.model_id, count(*) FROM recall.memory_part AS p JOIN embedding_model AS e USING (model) GROUP BY 1"
     )
     assert rows == [{"model_id": "newer", "count": many * (PARTS - 1)}]
@@ -134,9 +136,9 @@ WAITING = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datna
 
 @pytest.mark.parametrize("kept", ["memory", "item"])
 @pytest.mark.usefixtures("wheat")
-async def test_a_text_is_stored_again_while_its_vectors_are_made_anew(house: House, kept: str) -> None:
+async def test_a_text_is_stored_again_while_its_vectors_are_made_anew(harness: MemoryHarness, kept: str) -> None:
     """The new version has the vectors of the new model, all of them, although the old one was read before."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         store = MemoryStore(memory, deadline_ms=MS)
 
         async def put(title: str) -> None:
@@ -146,9 +148,9 @@ async def test_a_text_is_stored_again_while_its_vectors_are_made_anew(house: Hou
                 await store.aput(("notes",), "plains", {"title": title, "text": LONG}, index=["text"])
 
         await put("Minutes")
-        [row] = house.rows("SELECT id FROM recall.memory")
+        [row] = harness.rows("SELECT id FROM recall.memory")
         vector = f"[{','.join(['1'] + ['0'] * 15)}]"
-        async with await psycopg.AsyncConnection.connect(house.admin_url) as rival:
+        async with await psycopg.AsyncConnection.connect(harness.admin_url) as rival:
             [(model,)] = await (await rival.execute("SELECT recall.text_model_v1('newer', 16, 0)")).fetchall()
             await rival.commit()
             made = [model, [row["id"]], [1], [vector], [f"[{','.join([vector] * (PARTS - 1))}]"], [None]]
@@ -159,12 +161,12 @@ async def test_a_text_is_stored_again_while_its_vectors_are_made_anew(house: Hou
             putting = asyncio.create_task(put("Report"))
 
             async def waits() -> bool:
-                return bool(house.rows(WAITING))
+                return bool(harness.rows(WAITING))
 
             await until(waits)
             await rival.commit()
         await putting
-    rows = house.rows(
+    rows = harness.rows(
         "SELECT m.version, m.model, vector_dims(m.vector) AS first, array_agg(vector_dims(p.vector)) AS others, "
         "array_agg(DISTINCT p.model) AS models "
         "FROM recall.memory AS m JOIN recall.memory_part AS p USING (id, version) GROUP BY 1, 2, 3 ORDER BY 1"
@@ -176,9 +178,9 @@ async def test_a_text_is_stored_again_while_its_vectors_are_made_anew(house: Hou
 
 
 @pytest.mark.usefixtures("wheat")
-def test_items_of_a_store_have_parts(house: House) -> None:
+def test_items_of_a_store_have_parts(harness: MemoryHarness) -> None:
     """All that is indexed of a value is found, whichever field holds it, and gone with it."""
-    with Memory.sync(house.of()) as memory:
+    with Memory.sync(harness.of()) as memory:
         store = MemoryStore(memory, deadline_ms=MS)
         store.put(("notes",), "plains", {"title": "Minutes", "text": LONG})
         store.put(("notes",), "bakers", {"text": "Bakers raise prices."})
@@ -192,19 +194,19 @@ def test_items_of_a_store_have_parts(house: House) -> None:
         assert store.search(("notes",), query=QUERY)[0].key == "bakers"
 
 
-async def test_each_indexed_text_of_an_item_has_vectors_of_its_own(house: House, wheat: Places) -> None:
+async def test_each_indexed_text_of_an_item_has_vectors_of_its_own(harness: MemoryHarness, wheat: Places) -> None:
     """Of the fields the most similar one counts, and is the excerpt; made by a worker, the vectors are the same."""
     value = {
         "title": "Bakers raise prices.",
         "notes": [{"text": f"Note {nth}."} for nth in range(9)] + [{"text": WHEAT}],
     }
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         store = MemoryStore(memory, fields=["title", "notes[*].text"], deadline_ms=MS)
         for key in ("now", "later"):
             wheat.away = key == "later"
             await store.aput(("notes",), key, value)
         wheat.away = False
-        assert await make_vectors(house, wheat) == {"vectors": 1, "more": False}
+        assert await make_vectors(harness, wheat) == {"vectors": 1, "more": False}
         found = await store.asearch(("notes",), query=QUERY)
         assert {(item.key, round(item.score or 0.0, 2)) for item in found} == {("now", 0.95), ("later", 0.95)}
         assert best(await memory.memories.search(QUERY, deadline_ms=MS))[1:] == (WHEAT, 0.95)

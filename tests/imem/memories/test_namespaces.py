@@ -19,7 +19,7 @@ from imem.recall.memories.namespaces import (
     scopes,
 )
 from tests.imem.memories.conftest import memory_of
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 SEGMENTS = some.lists(some.sampled_from(["agent", "news", "newsroom", "x.y", "-", "_"]), min_size=1, max_size=3)
 NAMESPACES = SEGMENTS.map(lambda found: ("agent", *found))
@@ -54,23 +54,23 @@ def test_an_intersection_is_what_both_cover(
 
 @pytest.mark.spec("RC-18")
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_what_is_no_namespace_is_refused(house: House, text: str) -> None:
+async def test_what_is_no_namespace_is_refused(harness: MemoryHarness, text: str) -> None:
     """By everything that takes one, before it is looked up."""
     with pytest.raises(BadInput):
         parse_namespace(text)
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         with pytest.raises(BadInput, match="namespace"):
             await memory.remember("Margins rise.", namespace=text)
         with pytest.raises(BadInput, match="namespace"):
             await memory.memories.search("margins", namespace=text)
-    assert house.rows("SELECT count(*) FROM recall.memory_namespace") == [{"count": 0}]
+    assert harness.rows("SELECT count(*) FROM recall.memory_namespace") == [{"count": 0}]
 
 
 @pytest.mark.spec("RC-18")
-async def test_a_subtree_ends_at_segments(house: House) -> None:
+async def test_a_subtree_ends_at_segments(harness: MemoryHarness) -> None:
     """``agent/news/*`` is not ``agent/newsroom``, and what looks like a pattern in a query is a text."""
     spaces = ("agent/news", "agent/news/us", "agent/newsroom", "agent/n_ws", "agent/news-us", "symbol/news", "global")
-    async with memory_of(house, "kate", Role.HUMAN_ADMIN) as memory:
+    async with memory_of(harness, "kate", Role.HUMAN_ADMIN) as memory:
         for space in spaces:
             await memory.remember(f"A story of {space}.", namespace=space)
 
@@ -101,7 +101,7 @@ async def test_a_subtree_ends_at_segments(house: House) -> None:
             assert words == [["meaning"]], "nothing of it is a word of the text"
 
 
-async def test_who_reads_and_writes_where(house: House) -> None:
+async def test_who_reads_and_writes_where(harness: MemoryHarness) -> None:
     """An agent its own, symbols, users and, reading, what is global; others' subtrees neither; a denial row each."""
     spaces = ("global/a", "agent/ann/x", "agent/bob", "agent/annabel", "symbol/MU", "user/u")
     allowed = {
@@ -114,13 +114,13 @@ async def test_who_reads_and_writes_where(house: House) -> None:
         Role.HUMAN_ADMIN: (set(spaces), set(spaces)),
         Role.LEARNING_ENGINE: (set(spaces), set()),
     }
-    async with memory_of(house, "kate", Role.HUMAN_ADMIN) as memory:
+    async with memory_of(harness, "kate", Role.HUMAN_ADMIN) as memory:
         ids = {space: (await memory.remember("A story.", namespace=space)).id for space in spaces}
     for role, (reads, writes) in allowed.items():
-        async with memory_of(house, "ann", role) as memory:
+        async with memory_of(harness, "ann", role) as memory:
             assert {item.namespace for item in (await memory.memories.search("story")).items} == reads
             for space in spaces:
-                before = len(house.audited(authorized=False))
+                before = len(harness.audited(authorized=False))
                 calls = (
                     (space in reads, lambda: memory.memories.search("story", namespace=f"{space}/*")),  # noqa: B023 - awaited at once
                     (space in reads, lambda: memory.memories.history(ids[space])),  # noqa: B023 - as above
@@ -132,7 +132,7 @@ async def test_who_reads_and_writes_where(house: House) -> None:
                     else:
                         with pytest.raises(PermissionDenied):
                             await call()
-                denied = house.audited(authorized=False)[before:]
+                denied = harness.audited(authorized=False)[before:]
                 assert len(denied) == sum(not may for may, _ in calls)
                 if space not in writes:
                     with pytest.raises(PermissionDenied):
@@ -141,42 +141,42 @@ async def test_who_reads_and_writes_where(house: House) -> None:
                         await memory.memories.retire(ids[space], reason="No.")
 
 
-async def test_what_others_stored_in_a_shared_namespace_stays(house: House) -> None:
+async def test_what_others_stored_in_a_shared_namespace_stays(harness: MemoryHarness) -> None:
     """An agent ends its own memories there alone, whatever it says to Postgres; a person ends any."""
-    async with memory_of(house, "bob") as bob, memory_of(house, "ann") as ann:
+    async with memory_of(harness, "bob") as bob, memory_of(harness, "ann") as ann:
         stored = (await bob.remember("Margins rise.", namespace="symbol/MU")).id
         # Who says the same has a version of it, and no more.
         again = await ann.remember("Margins rise.", namespace="symbol/MU", importance=0.9)
         assert (again.id, again.version) == (stored, 2)
-        before = len(house.audited(authorized=False))
+        before = len(harness.audited(authorized=False))
         with pytest.raises(PermissionDenied):
             await ann.memories.supersede(stored, "Margins fall.", reason="I say so.")
         with pytest.raises(PermissionDenied):
             await ann.memories.retire(stored, reason="I say so.")
-        assert len(house.audited(authorized=False)) == before + 2
+        assert len(harness.audited(authorized=False)) == before + 2
         for text in ("x", None):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                house.rows(
+                harness.rows(
                     "SELECT * FROM recall.supersede_memory_v1('ann', 'agent', %s, gen_random_uuid(), %s, '{}', 0.5,"
                     " NULL, NULL, NULL, 'No.')",
                     stored,
                     text,
                 )
         newer = await bob.memories.supersede(stored, "Margins fell.", reason="The report says so.")
-    async with memory_of(house, "kate", Role.HUMAN_ADMIN) as kate:
+    async with memory_of(harness, "kate", Role.HUMAN_ADMIN) as kate:
         last = await kate.memories.supersede(newer.id, "Margins fell by 4 %.", reason="The figure was missing.")
         await kate.memories.retire(last.id, reason="It was another company.")
 
 
-async def test_postgres_checks_writers_too(house: House) -> None:
+async def test_postgres_checks_writers_too(harness: MemoryHarness) -> None:
     """Whatever a process says to the gateway: the function refuses, and nothing is written directly."""
 
-    assert house.settings.postgres_url is not None
+    assert harness.settings.postgres_url is not None
     call = (
         "SELECT * FROM recall.store_memory_v1('ann', 'agent', gen_random_uuid(), %s, 'semantic', 'x', '{}', 0.5, NULL,"
         " NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0.95, 10, false, NULL, 10)"
     )
-    with psycopg.connect(house.settings.postgres_url.get_secret_value(), autocommit=True) as conn:
+    with psycopg.connect(harness.settings.postgres_url.get_secret_value(), autocommit=True) as conn:
         for space in ("global", "agent/bob", "agent/annabel/x"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 conn.execute(call, (space,))

@@ -16,7 +16,7 @@ from imem.recall.answers import Quality
 from imem.recall.memories.lessons import LEAST_CHARS, TITLE, outcome_memories, prompt_section
 from imem.recall.memories.model import FoundMemory, MemoryType, StoreStatus
 from tests.imem.memories.conftest import Places, memory_of
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 AT = datetime(2026, 3, 1, 15, tzinfo=UTC)
 
@@ -26,12 +26,12 @@ def decision(number: str = "d-1", **more: object) -> Decision:
     return Decision.model_validate({**named, "decided_at": AT, **more})
 
 
-async def test_of_what_answers_as_well_the_important_come_first(house: House, places: Places) -> None:
+async def test_of_what_answers_as_well_the_important_come_first(harness: MemoryHarness, places: Places) -> None:
     """Also where not all are shown."""
     text = "Memory is scarce."
     places.cosines = {text: 0.9, "Is memory scarce?": 1.0}
     stated = {"symbol/A": 0.2, "symbol/B": 0.9, "symbol/C": 0.5, "symbol/D": 0.7}
-    async with memory_of(house) as ann:
+    async with memory_of(harness) as ann:
         for namespace, importance in stated.items():
             await ann.remember(text, namespace=namespace, importance=importance)
         found = await ann.memories.search("Is memory scarce?")
@@ -40,7 +40,7 @@ async def test_of_what_answers_as_well_the_important_come_first(house: House, pl
         assert (await ann.memories.search("Is memory scarce?", limit=2)).items == found.items[:2]
 
 
-async def test_what_is_relevant(house: House, places: Places) -> None:
+async def test_what_is_relevant(harness: MemoryHarness, places: Places) -> None:
     """Of an agent's own at most five above 0.30, of global ones three above 0.35; of others none; nothing, if so."""
     places.cosines = {
         "Is memory scarce?": 1.0,
@@ -51,13 +51,13 @@ async def test_what_is_relevant(house: House, places: Places) -> None:
     }
     places.cosines |= {f"own {n}": 0.5 + n / 100 for n in range(1, 7)}
     places.cosines |= {f"common {n}": 0.5 + n / 100 for n in range(1, 5)} | {"of bob": 1.0, "shared": 1.0}
-    async with memory_of(house, "kate", Role.HUMAN_ADMIN) as kate:
+    async with memory_of(harness, "kate", Role.HUMAN_ADMIN) as kate:
         for text in places.cosines:
             if text.startswith("common"):
                 await kate.remember(text, namespace="global/market")
-    async with memory_of(house, "bob") as bob:
+    async with memory_of(harness, "bob") as bob:
         await bob.remember("of bob")
-    async with memory_of(house) as ann:
+    async with memory_of(harness) as ann:
         assert await ann.memories.prompt_section("What is the weather like?") == ""
         await ann.remember("own 0", namespace="agent/ann/notes")
         await ann.remember("own below")
@@ -78,15 +78,15 @@ async def test_what_is_relevant(house: House, places: Places) -> None:
         found = await ann.memories.relevant("Where is own 3?")
         assert (found.items[0].content, found.quality) == ("own 3", Quality.PARTIAL)
         assert "[partial: searched by words alone" in await ann.memories.prompt_section("Where is own 3?")
-    async with memory_of(house, "kate", Role.HUMAN_ADMIN) as kate:
+    async with memory_of(harness, "kate", Role.HUMAN_ADMIN) as kate:
         places.away = False
         found = await kate.memories.relevant("Is memory scarce?", agent="bob")
         assert found.items[0].content == "of bob"
 
 
-async def test_the_shipped_thresholds_divide(house: House) -> None:
+async def test_the_shipped_thresholds_divide(harness: MemoryHarness) -> None:
     """With the default encoder, what answers a question is relevant to it and what has nothing to do with it is not."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         await memory.remember("High-bandwidth memory is sold out until 2027.")
         await memory.remember("Ann prefers tea to coffee.")
         section = await memory.memories.prompt_section("Is there enough HBM supply for AI chips?", deadline_ms=10_000)
@@ -96,9 +96,9 @@ async def test_the_shipped_thresholds_divide(house: House) -> None:
 
 
 @pytest.mark.usefixtures("places")
-async def test_decisions_and_their_outcomes(house: House) -> None:
+async def test_decisions_and_their_outcomes(harness: MemoryHarness) -> None:
     """0.6 when made, 0.7 or 0.8 when known, and beyond a loss of 5 % a lesson at 0.9; twice is once."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         for _ in range(2):
             made = await memory.memories.record_decision(
                 decision(action="buy", stance=Stance.LONG, confidence=0.7, size_usd=250_000), reasoning="HBM is scarce."
@@ -110,7 +110,7 @@ async def test_decisions_and_their_outcomes(house: House) -> None:
         assert len(await memory.memories.record_outcome(decision(action="buy"), -5.1, lesson="Watch inventories.")) == 2
         again = await memory.memories.record_outcome(decision(action="buy"), -5.1, lesson="Watch inventories.")
         assert {one.status for one in again} == {StoreStatus.IDENTICAL}
-    rows = house.rows(
+    rows = harness.rows(
         "SELECT memory_type, importance, namespace, content FROM recall.memory ORDER BY importance, content"
     )
     episodes = [("episodic", importance) for importance in (0.6, 0.6, 0.7, 0.8, 0.8)]
@@ -124,14 +124,14 @@ async def test_decisions_and_their_outcomes(house: House) -> None:
     )
 
 
-async def test_decisions_alike_are_two(house: House, places: Places) -> None:
+async def test_decisions_alike_are_two(harness: MemoryHarness, places: Places) -> None:
     """However alike their texts are: which decision it was is part of what it says."""
     texts = [f"Decision {name} of 2026-03-01 on company:MU: portfolio." for name in ("a", "b")]
     places.cosines = dict.fromkeys(texts, 1.0)
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         for name in ("a", "b"):
             await memory.memories.record_decision(decision(name))
-    assert [row["content"] for row in house.rows("SELECT content FROM recall.memory ORDER BY content")] == texts
+    assert [row["content"] for row in harness.rows("SELECT content FROM recall.memory ORDER BY content")] == texts
 
 
 def test_a_break_even_is_no_success() -> None:

@@ -21,13 +21,13 @@ from imem.recall.memories.model import MemoriesSection, MemoryMatch, StoreStatus
 from imem.recall.memories.store import EXACT
 from imem.recall.memories.upkeep import UpkeepRules, consolidate
 from tests.imem.memories.conftest import Places, make_vectors, memory_of, round_of
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 
 @contextmanager
-def locked(house: House) -> Iterator[None]:
+def locked(harness: MemoryHarness) -> Iterator[None]:
     """Hold the counts, as a writer that does not end."""
-    with psycopg.connect(house.admin_url) as conn:
+    with psycopg.connect(harness.admin_url) as conn:
         conn.execute("SELECT FROM recall.memory_use FOR UPDATE")
         yield
         conn.rollback()
@@ -37,9 +37,9 @@ def texts(found: MemoriesSection) -> list[str]:
     return [item.content for item in found.items]
 
 
-async def test_what_is_remembered_is_found(house: House) -> None:
+async def test_what_is_remembered_is_found(harness: MemoryHarness) -> None:
     """By its words and by its meaning, with the encoder that is the default; who asks has not named where."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         stored = await memory.remember("High-bandwidth memory is sold out until 2027.", metadata={"source": "call"})
         await memory.remember("The court postponed the hearing about the river's dam.", namespace="symbol/DAM")
         await memory.remember("Ann prefers short answers.", namespace="user/ann", memory_type="procedural")
@@ -61,9 +61,9 @@ async def test_what_is_remembered_is_found(house: House) -> None:
 
 
 @pytest.mark.usefixtures("places")
-def test_without_await(house: House) -> None:
+def test_without_await(harness: MemoryHarness) -> None:
     """The same methods, and a memory lent to another agent sees its own."""
-    with Memory.sync(house.of()) as memory:
+    with Memory.sync(harness.of()) as memory:
         stored = memory.remember("Margins rise.")
         assert texts(memory.memories.search("margins")) == ["Margins rise."]
         assert [one.version for one in memory.memories.history(stored.id)] == [1]
@@ -72,10 +72,10 @@ def test_without_await(house: House) -> None:
 
 
 @pytest.mark.spec("RC-17")
-async def test_a_near_duplicate_updates(house: House, places: Places) -> None:
+async def test_a_near_duplicate_updates(harness: MemoryHarness, places: Places) -> None:
     """Above 0.95 with the same figures it is one memory, with what both knew; below, or with others, it is another."""
     places.cosines = {"It rises 4 %.": 1.0, "Up 4 %.": 0.951, "Growth 4 %.": 0.949, "Up 11 %.": 0.99}
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         first = await memory.remember("It rises 4 %.", metadata={"a": 1, "b": 1}, importance=0.7)
         again = await memory.remember("Up 4 %.", metadata={"b": 2}, importance=0.2)
         assert (first.status, again.status) == (StoreStatus.NEW, StoreStatus.UPDATED)
@@ -93,13 +93,13 @@ async def test_a_near_duplicate_updates(house: House, places: Places) -> None:
 @pytest.mark.parametrize("conversation", [None, "c"])
 @pytest.mark.parametrize("away", [False, True], ids=["with vectors", "without"])
 async def test_the_same_of_another_user_or_type_is_another(
-    house: House, places: Places, conversation: str | None, *, away: bool
+    harness: MemoryHarness, places: Places, conversation: str | None, *, away: bool
 ) -> None:
     """Word by word or nearly: each is stored and found; again, each is identical; the daily round keeps all."""
     places.away = away
     places.cosines = {"Prefers green tea.": 1.0, "Likes green tea.": 0.99}
     kinds: list[dict[str, Any]] = [{"user_id": "ann"}, {"user_id": "bob"}, {}, {"memory_type": "procedural"}]
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         given: dict[str, Any] = {"namespace": "symbol/MU", "conversation_id": conversation}
         stored = [await memory.remember("Prefers green tea.", **given, **kind) for kind in kinds]
         assert {one.status for one in stored} == {StoreStatus.NEW}
@@ -116,10 +116,10 @@ async def test_the_same_of_another_user_or_type_is_another(
                 await memory.memories.supersede(stored[2].id, "Likes green tea.", reason="No.")
             assert newer.status is StoreStatus.SUPERSEDED
     places.away = False
-    await make_vectors(house, places)
-    assert (await round_of(house, consolidate, places, UpkeepRules()))["merged"] == 0
+    await make_vectors(harness, places)
+    assert (await round_of(harness, consolidate, places, UpkeepRules()))["merged"] == 0
     current = "SELECT user_id, memory_type FROM recall.memory WHERE superseded_at IS NULL ORDER BY 1, 2"
-    assert [tuple(row.values()) for row in house.rows(current)] == [
+    assert [tuple(row.values()) for row in harness.rows(current)] == [
         ("ann", "semantic"),
         ("bob", "semantic"),
         (None, "procedural"),
@@ -127,10 +127,10 @@ async def test_the_same_of_another_user_or_type_is_another(
     ]
 
 
-async def test_what_another_agent_stored_stays_its_own(house: House, places: Places) -> None:
+async def test_what_another_agent_stored_stays_its_own(harness: MemoryHarness, places: Places) -> None:
     """Below a shared namespace its text, author and metadata come first, and it is still found as its owner's."""
     places.cosines = {"Margins rose 4 %.": 1.0, "Margins went up 4 %.": 0.99}
-    async with memory_of(house, "ann") as ann, memory_of(house, "bob") as bob:
+    async with memory_of(harness, "ann") as ann, memory_of(harness, "bob") as bob:
         given: dict[str, Any] = {"namespace": "symbol/MU"}
         first = await ann.remember("Margins rose 4 %.", metadata={"source": "10-K"}, author="Ann", **given)
         for text in ("Margins rose 4 %.", "Margins went up 4 %."):
@@ -145,14 +145,14 @@ async def test_what_another_agent_stored_stays_its_own(house: House, places: Pla
         assert [one.reason for one in await ann.memories.history(first.id)] == ["Stored again by bob.", None]
         own = await ann.remember("Margins went up 4 %.", metadata={"source": "10-Q"}, **given)
         assert (own.status, own.version) == (StoreStatus.UPDATED, 3)
-    async with memory_of(house, "kate", Role.HUMAN_ADMIN) as kate:
+    async with memory_of(harness, "kate", Role.HUMAN_ADMIN) as kate:
         assert (await kate.remember("Margins rose 4 %.", **given)).version == 4
 
 
 @pytest.mark.spec("RC-17")
 @pytest.mark.parametrize("exact", [EXACT, 0])
 async def test_nothing_nearer_hides_a_near_duplicate(
-    house: House, places: Places, monkeypatch: pytest.MonkeyPatch, exact: int
+    harness: MemoryHarness, places: Places, monkeypatch: pytest.MonkeyPatch, exact: int
 ) -> None:
     """Neither messages, nor other types, nor other figures; compared one by one, or by the index."""
     monkeypatch.setattr("imem.recall.memories.store.EXACT", exact)
@@ -161,7 +161,7 @@ async def test_nothing_nearer_hides_a_near_duplicate(
     for nth in range(60):
         nearer += [(f"Up, {nth}", {"conversation_id": "a"}), (f"Up; {nth}", {"memory_type": "procedural"})]
     places.cosines |= {text: 0.99 for text, _ in nearer}
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         first = await memory.remember("It rises 4 %.")
         for text, given in nearer:
             await memory.remember(text, **given)
@@ -169,10 +169,10 @@ async def test_nothing_nearer_hides_a_near_duplicate(
         assert (again.status, again.id) == (StoreStatus.UPDATED, first.id)
 
 
-async def test_messages_stay_as_they_were_said(house: House, places: Places) -> None:
+async def test_messages_stay_as_they_were_said(harness: MemoryHarness, places: Places) -> None:
     """A short answer is one message in each conversation and of each author; what is similar replaces none of them."""
     places.cosines = {"Yes.": 1.0, "Yes, it is.": 0.99}
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         first = await memory.remember("Yes.", conversation_id="a", author="Ann")
         for conversation, author in (("a", "Bob"), ("b", "Ann"), (None, None)):
             said = await memory.remember("Yes.", conversation_id=conversation, author=author)
@@ -183,7 +183,7 @@ async def test_messages_stay_as_they_were_said(house: House, places: Places) -> 
         assert (again.status, again.id) == (StoreStatus.IDENTICAL, first.id), "a repeated call is safe"
         assert (await memory.remember("Yes, it is.")).status is StoreStatus.UPDATED
     current = "SELECT conversation_id, ordinal, author, content FROM recall.memory WHERE superseded_at IS NULL"
-    assert [tuple(row.values()) for row in house.rows(f"{current} ORDER BY 1, 2")] == [
+    assert [tuple(row.values()) for row in harness.rows(f"{current} ORDER BY 1, 2")] == [
         ("a", 1, "Ann", "Yes."),
         ("a", 2, "Bob", "Yes."),
         ("a", 3, None, "Yes, it is."),
@@ -193,10 +193,10 @@ async def test_messages_stay_as_they_were_said(house: House, places: Places) -> 
     ]
 
 
-async def test_texts_that_begin_alike_are_two(house: House) -> None:
+async def test_texts_that_begin_alike_are_two(harness: MemoryHarness) -> None:
     """Their vectors are the same, as the encoder reads the beginning: what they end with is not lost."""
     beginning = "The board met on Monday and heard the report of the committee. " * 30
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         for end in ("It sells the plant.", "It keeps the plant."):
             assert (await memory.remember(beginning + end)).status is StoreStatus.NEW
 
@@ -223,12 +223,12 @@ async def test_texts_that_begin_alike_are_two(house: House) -> None:
         ("株を買う", "株を売る"),
     ],
 )
-async def test_what_vectors_do_not_tell_apart(house: House, places: Places, one: str, other: str) -> None:
+async def test_what_vectors_do_not_tell_apart(harness: MemoryHarness, places: Places, one: str, other: str) -> None:
     """A sign, an order, a negation, a script that the encoder cannot read: neither takes the place of the other."""
     places.cosines = {one: 1.0, other: 1.0}
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         assert [(await memory.remember(text)).status for text in (one, other)] == [StoreStatus.NEW] * 2
-    assert (await round_of(house, consolidate, places, UpkeepRules()))["merged"] == 0
+    assert (await round_of(harness, consolidate, places, UpkeepRules()))["merged"] == 0
 
 
 @pytest.mark.parametrize(
@@ -241,10 +241,10 @@ async def test_what_vectors_do_not_tell_apart(house: House, places: Places, one:
         ["The net result is flat.", "The result is flat."],
     ],
 )
-async def test_the_same_in_other_words(house: House, places: Places, said: list[str]) -> None:
+async def test_the_same_in_other_words(harness: MemoryHarness, places: Places, said: list[str]) -> None:
     """Neither a contraction nor another word of the same direction makes another memory of it."""
     places.cosines = dict.fromkeys(said, 1.0)
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         assert len({(await memory.remember(text)).id for text in said}) == 1
 
 
@@ -267,7 +267,7 @@ OPPOSITES = """
 """
 
 
-def test_opposites_are_literals(house: House) -> None:
+def test_opposites_are_literals(harness: MemoryHarness) -> None:
     """Of every listed pair neither word is taken for the other, in whatever case."""
     pairs = [pair.split("/") for pair in OPPOSITES.split()]
     query = "SELECT recall.may_say_the_same_v1(%s, %s) AS same"
@@ -275,27 +275,27 @@ def test_opposites_are_literals(house: House) -> None:
         (one, other)
         for one, other in pairs
         for first, second in ((f"It is {one} there.", f"It is {other} there."), (one.upper(), other.capitalize()))
-        if house.rows(query, first, second)[0]["same"]
+        if harness.rows(query, first, second)[0]["same"]
     ]
     assert same == []
 
 
-async def test_metadata_that_are_too_large_together(house: House, places: Places) -> None:
+async def test_metadata_that_are_too_large_together(harness: MemoryHarness, places: Places) -> None:
     """The call says so, and nothing is written; the daily round leaves such memories as they are."""
     places.cosines = {"Up 4 %.": 1.0, "Growth 4 %.": 0.92}
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         await memory.remember("Up 4 %.", metadata={"a": "x" * 40_000})
         with pytest.raises(TooLarge, match="64 KiB"):
             await memory.remember("Up 4 %.", metadata={"b": "x" * 40_000})
         await memory.remember("Growth 4 %.", metadata={"b": "x" * 40_000})
-    assert await round_of(house, consolidate, places, UpkeepRules()) == {"merged": 0, "more": False}
-    assert house.rows("SELECT count(*) FROM recall.memory") == [{"count": 2}]
+    assert await round_of(harness, consolidate, places, UpkeepRules()) == {"merged": 0, "more": False}
+    assert harness.rows("SELECT count(*) FROM recall.memory") == [{"count": 2}]
 
 
 @pytest.mark.usefixtures("places")
-async def test_a_full_namespace_refuses_what_is_new(house: House) -> None:
+async def test_a_full_namespace_refuses_what_is_new(harness: MemoryHarness) -> None:
     """With an error that names it, and nothing written; what is there is updated and superseded all the same."""
-    async with Memory.open(house.of().model_copy(update={"memory_namespace_limit": 2})) as memory:
+    async with Memory.open(harness.of().model_copy(update={"memory_namespace_limit": 2})) as memory:
         first = await memory.remember("Margins rise.")
         await memory.remember("Yes.", conversation_id="c")
         for conversation in (None, "c"):
@@ -306,7 +306,7 @@ async def test_a_full_namespace_refuses_what_is_new(house: House) -> None:
         assert (await memory.remember("The plant opens.", namespace="symbol/MU")).status is StoreStatus.NEW
         await memory.memories.supersede(first.id, "Margins fall.", reason="They do.")
         assert len((await memory.memories.search("margins", deadline_ms=30_000)).items) == 3
-    assert house.rows("SELECT memories FROM recall.memory_namespace ORDER BY namespace") == [
+    assert harness.rows("SELECT memories FROM recall.memory_namespace ORDER BY namespace") == [
         {"memories": 2},
         {"memories": 1},
     ]
@@ -314,22 +314,22 @@ async def test_a_full_namespace_refuses_what_is_new(house: House) -> None:
 
 @pytest.mark.spec("RC-17")
 @pytest.mark.parametrize("away", [False, True], ids=["with vectors", "without"])
-async def test_two_at_once_leave_one(house: House, places: Places, away: bool) -> None:  # noqa: FBT001 - a case
+async def test_two_at_once_leave_one(harness: MemoryHarness, places: Places, away: bool) -> None:  # noqa: FBT001 - a case
     """Whether or not the encoder is there: the namespace holds the text once."""
     places.away = away
-    async with memory_of(house, "ann") as ann, memory_of(house, "bob") as bob:
+    async with memory_of(harness, "ann") as ann, memory_of(harness, "bob") as bob:
         stored = await asyncio.gather(
             *(one.remember("Margins rise.", namespace="symbol/MU") for one in (ann, bob) for _ in range(5))
         )
     assert len({one.id for one in stored}) == 1
     assert sorted(one.status for one in stored) == [StoreStatus.IDENTICAL] * 9 + [StoreStatus.NEW]
-    assert house.rows("SELECT count(*) FROM recall.memory") == [{"count": 1}]
+    assert harness.rows("SELECT count(*) FROM recall.memory") == [{"count": 1}]
 
 
 @pytest.mark.usefixtures("places")
-async def test_superseded_on_purpose(house: House) -> None:
+async def test_superseded_on_purpose(harness: MemoryHarness) -> None:
     """What contradicts takes the place of what was; both stay in the history, with the reason."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         old = await memory.remember("The plant opens in May.", importance=0.8)
         new = await memory.memories.supersede(old.id, "The plant opens in July.", reason="The company said so.")
         assert new.status is StoreStatus.SUPERSEDED
@@ -352,9 +352,9 @@ async def test_superseded_on_purpose(house: House) -> None:
 
 
 @pytest.mark.usefixtures("places")
-async def test_retired_on_purpose(house: House) -> None:
+async def test_retired_on_purpose(harness: MemoryHarness) -> None:
     """It is found as of earlier moments alone, and its history has the reason; the text may be stored anew."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         old = await memory.remember("The plant opens in May.")
         await memory.remember("Margins rise.")
         then = datetime.now(UTC)
@@ -370,7 +370,7 @@ async def test_retired_on_purpose(house: House) -> None:
             None,
             "The plant was sold.",
         )
-        assert house.rows("SELECT memories FROM recall.memory_namespace") == [{"memories": 1}]
+        assert harness.rows("SELECT memories FROM recall.memory_namespace") == [{"memories": 1}]
 
         assert (await memory.memories.retire(old.id, reason="Again.")).status is StoreStatus.IDENTICAL
         with pytest.raises(BadInput, match="was retired already"):
@@ -387,9 +387,9 @@ async def test_retired_on_purpose(house: House) -> None:
 
 
 @pytest.mark.usefixtures("places")
-async def test_as_of_a_moment(house: House) -> None:
+async def test_as_of_a_moment(harness: MemoryHarness) -> None:
     """The versions that were current then, with the same scores; nothing that was stored later changes the answer."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         await memory.remember("The plant opens in May.", conversation_id="c", author="Ann")
         second = await memory.remember("It makes memory chips.", conversation_id="c", author="Bob")
         then = await memory.memories.search("plant of Bob", as_of=datetime.now(UTC))
@@ -403,11 +403,11 @@ async def test_as_of_a_moment(house: House) -> None:
         assert (await memory.memories.search("plant", as_of=datetime(2020, 1, 1, tzinfo=UTC))).items == []
 
 
-async def test_conversations_help_to_find(house: House, places: Places) -> None:
+async def test_conversations_help_to_find(harness: MemoryHarness, places: Places) -> None:
     """The message beside the one that is found is a candidate too, and an author who is named is preferred."""
     # By its context Lisbon is what was asked; by itself it is far.
     places.cosines = {"Where did you go in spring?\nTo Lisbon.": 1.0, "Which town did Bob see in spring?": 1.0}
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         said = [("Ann", "Where did you go in spring?"), ("Bob", "To Lisbon."), ("Ann", "Was it warm?")]
         for author, text in said:
             await memory.remember(text, conversation_id="c", author=author)
@@ -419,9 +419,9 @@ async def test_conversations_help_to_find(house: House, places: Places) -> None:
         assert MemoryMatch.WORDS in kinds["Where did you go in spring?"]
 
 
-async def test_without_the_encoder(house: House, places: Places) -> None:
+async def test_without_the_encoder(harness: MemoryHarness, places: Places) -> None:
     """It is stored and found by words, the answer says so; a worker makes the vectors, and then it is found by all."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         places.away = True
         first = await memory.remember("Margins rise.", conversation_id="c")
         await memory.remember("So do prices.", conversation_id="c")
@@ -433,42 +433,44 @@ async def test_without_the_encoder(house: House, places: Places) -> None:
         places.away = False
         assert "no vector yet" in str((await memory.memories.search("Do margins rise?")).reason)
 
-        assert await make_vectors(house, places) == {"vectors": 2, "more": False}
+        assert await make_vectors(harness, places) == {"vectors": 2, "more": False}
         assert (await memory.memories.search("Do margins rise?")).quality is Quality.EXACT
-        assert house.rows("SELECT count(*) FROM due_row") == [{"count": 0}]
-        assert house.rows("SELECT count(*) FROM recall.memory WHERE context_vector IS NOT NULL") == [{"count": 1}]
+        assert harness.rows("SELECT count(*) FROM due_row") == [{"count": 0}]
+        assert harness.rows("SELECT count(*) FROM recall.memory WHERE context_vector IS NOT NULL") == [{"count": 1}]
         # Of another model they are made anew.
         places.model_id = "another"
-        assert await make_vectors(house, places) == {"vectors": 2, "more": False}
+        assert await make_vectors(harness, places) == {"vectors": 2, "more": False}
         assert (await memory.memories.search("Do margins rise?")).quality is Quality.EXACT
 
 
 @pytest.mark.spec("RC-22")
 @pytest.mark.usefixtures("places")
-async def test_accesses_are_counted_without_a_write_on_a_read(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_accesses_are_counted_without_a_write_on_a_read(
+    harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While the counts are locked a read answers; two readers' counts are all there at the end."""
     assert accesses.FLUSH_S < 60, "they are written within a minute"
     monkeypatch.setattr("imem.recall.memories.accesses.FLUSH_S", 0.01)
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         stored = await memory.remember("Margins rise.")
         await memory.memories.search("margins")
     counted = "SELECT access_count FROM recall.memory_use WHERE id = %s"
-    assert house.rows(counted, stored.id) == [{"access_count": 1}], "written when it closes"
-    async with memory_of(house) as memory:
-        with locked(house):
+    assert harness.rows(counted, stored.id) == [{"access_count": 1}], "written when it closes"
+    async with memory_of(harness) as memory:
+        with locked(harness):
             for _ in range(20):
                 await memory.memories.search("margins", deadline_ms=5_000)
                 await asyncio.sleep(0.01)  # So that a batch is under way.
-            assert house.rows(counted, stored.id) == [{"access_count": 1}]
-    assert house.rows(counted, stored.id) == [{"access_count": 21}]
-    async with memory_of(house) as ann, memory_of(house) as bob:
+            assert harness.rows(counted, stored.id) == [{"access_count": 1}]
+    assert harness.rows(counted, stored.id) == [{"access_count": 21}]
+    async with memory_of(harness) as ann, memory_of(harness) as bob:
 
         async def read(memory: Memory) -> None:
             for _ in range(50):
                 await memory.memories.search("margins", deadline_ms=5_000)
 
         await asyncio.gather(read(ann), read(bob))
-    assert house.rows(counted, stored.id) == [{"access_count": 121}]
-    async with memory_of(house) as memory:
+    assert harness.rows(counted, stored.id) == [{"access_count": 121}]
+    async with memory_of(harness) as memory:
         [item] = (await memory.memories.search("margins")).items
         assert item.access_count == 121

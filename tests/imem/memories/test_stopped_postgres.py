@@ -20,7 +20,7 @@ from imem.langgraph import MemoryStore
 from imem.memory import Memory
 from imem.recall.memories.model import RememberedMemory, StoreStatus
 from tests.imem.memories.conftest import Places
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 from tests.proxy import SlowProxy, slowly, through
 from tests.punctual import Punctual
 
@@ -110,12 +110,12 @@ class Stopping:
 
 
 @asynccontextmanager
-async def stopping(house: House, places: Places, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stopping]:
+async def stopping(harness: MemoryHarness, places: Places, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stopping]:
     """Open an agent's memory with three memories and an item, whose Postgres is behind a proxy; connections stand."""
-    assert house.settings.postgres_url is not None
-    url = house.settings.postgres_url.get_secret_value()
+    assert harness.settings.postgres_url is not None
+    url = harness.settings.postgres_url.get_secret_value()
     async with slowly(url) as proxy:
-        settings = house.of().model_copy(update={"postgres_url": SecretStr(through(url, proxy))})
+        settings = harness.of().model_copy(update={"postgres_url": SecretStr(through(url, proxy))})
         async with Memory.open(settings) as memory:
             for text in (FIRST, SECOND, THIRD):
                 await memory.remember(text, deadline_ms=ENOUGH_MS)
@@ -124,8 +124,8 @@ async def stopping(house: House, places: Places, monkeypatch: pytest.MonkeyPatch
             yield Stopping(memory, store, proxy, places, monkeypatch)
 
 
-def one(house: House, text: str) -> UUID:
-    [row] = house.rows("SELECT id FROM recall.memory WHERE content = %s AND superseded_at IS NULL", text)
+def one(harness: MemoryHarness, text: str) -> UUID:
+    [row] = harness.rows("SELECT id FROM recall.memory WHERE content = %s AND superseded_at IS NULL", text)
     found = row["id"]
     assert isinstance(found, UUID)
     return found
@@ -141,19 +141,19 @@ async def answered(call: Callable[[], Awaitable[T]]) -> T:
                 await asyncio.sleep(0.01)  # So that it is no busy loop.
 
 
-def whole(house: House) -> None:
+def whole(harness: MemoryHarness) -> None:
     """Assert that counts are those of the rows, that versions end and begin together, and that vectors are there."""
-    assert not house.rows(
+    assert not harness.rows(
         "SELECT FROM recall.memory_namespace AS s CROSS JOIN LATERAL ("
         "  SELECT count(*) AS memories, coalesce(sum(m.lexemes), 0) AS lexemes FROM recall.memory AS m"
         "  WHERE m.namespace = s.namespace AND m.superseded_at IS NULL) AS c"
         " WHERE (s.memories, s.lexemes) <> (c.memories, c.lexemes)"
     )
-    assert not house.rows(
+    assert not harness.rows(
         "SELECT FROM recall.memory AS m WHERE m.superseded_by IS NOT NULL AND NOT EXISTS ("
         "  SELECT FROM recall.memory AS o WHERE o.id = m.superseded_by AND o.recorded_at = m.superseded_at)"
     )
-    assert not house.rows(
+    assert not harness.rows(
         "SELECT FROM recall.memory AS m WHERE m.vector IS NULL AND m.superseded_at IS NULL AND NOT EXISTS ("
         "  SELECT FROM due_row AS d WHERE d.queue = 'memories' AND d.key = m.id::text)"
     )
@@ -179,14 +179,14 @@ WRITES: Final[dict[str, tuple[str, Write, StoreStatus]]] = {
 
 @pytest.mark.parametrize("how", AWAY)
 async def test_a_write_ends_and_leaves_nothing_half(
-    house: House, places: Places, monkeypatch: pytest.MonkeyPatch, how: str
+    harness: MemoryHarness, places: Places, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """What says that nothing was written is right; of what is unknown, the same call again leaves one."""
-    async with stopping(house, places, monkeypatch) as given:
+    async with stopping(harness, places, monkeypatch) as given:
         for name, (text, write, done) in WRITES.items():
             if name == "retire" and how.endswith("midway"):
                 continue  # It needs no vector, so that there is no midst.
-            known = one(house, text)
+            known = one(harness, text)
             raised = await given.ends_in_time(how, UNKNOWN, lambda: write(given.memory, known, BUDGET_MS))  # noqa: B023 - awaited at once
             if how == "refused":
                 assert raised.type is PostgresUnavailable, name
@@ -195,19 +195,19 @@ async def test_a_write_ends_and_leaves_nothing_half(
                 assert status is done, f"{name}: {raised.value!r} says that nothing was written"
             assert status in {done, StoreStatus.IDENTICAL}
             assert (await write(given.memory, known, ENOUGH_MS)).status is StoreStatus.IDENTICAL
-            whole(house)
-    current = house.rows("SELECT content FROM recall.memory WHERE superseded_at IS NULL AND item_key IS NULL")
+            whole(harness)
+    current = harness.rows("SELECT content FROM recall.memory WHERE superseded_at IS NULL AND item_key IS NULL")
     left = {FIRST, "Prices fall.", AUSTIN} | ({THIRD} if how.endswith("midway") else set())
     assert sorted(row["content"] for row in current) == sorted(left)
 
 
 @pytest.mark.parametrize("how", AWAY)
 async def test_a_store_ends_and_leaves_nothing_half(
-    house: House, places: Places, monkeypatch: pytest.MonkeyPatch, how: str
+    harness: MemoryHarness, places: Places, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """LangGraph's, whose batch of two puts is written as a whole or not at all."""
     docs = ("docs",)
-    async with stopping(house, places, monkeypatch) as given:
+    async with stopping(harness, places, monkeypatch) as given:
         reads: dict[str, Callable[[], Awaitable[object]]] = {
             "get": lambda: given.store.aget(docs, "old"),
             "list": given.store.alist_namespaces,
@@ -225,8 +225,8 @@ async def test_a_store_ends_and_leaves_nothing_half(
         there = await answered(lambda: patient.abatch([GetOp(docs, str(number)) for number in range(2)]))
         assert (there[0] is None) == (there[1] is None)
         await patient.abatch(puts)
-        whole(house)
-    assert house.rows("SELECT item_key, version FROM recall.memory WHERE item_key <> 'old' ORDER BY 1") == [
+        whole(harness)
+    assert harness.rows("SELECT item_key, version FROM recall.memory WHERE item_key <> 'old' ORDER BY 1") == [
         {"item_key": "0", "version": 1},
         {"item_key": "1", "version": 1},
     ]
@@ -234,10 +234,10 @@ async def test_a_store_ends_and_leaves_nothing_half(
 
 @pytest.mark.parametrize("how", AWAY)
 async def test_a_search_says_that_it_could_not_be_asked(
-    house: House, places: Places, monkeypatch: pytest.MonkeyPatch, how: str
+    harness: MemoryHarness, places: Places, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """An empty answer would mean that nothing is remembered: it is an error, in time."""
-    async with stopping(house, places, monkeypatch) as given:
+    async with stopping(harness, places, monkeypatch) as given:
         memories = given.memory.memories
         reads: dict[str, Callable[[], Awaitable[object]]] = {
             "search": lambda: memories.search("margins", deadline_ms=BUDGET_MS),
@@ -245,7 +245,7 @@ async def test_a_search_says_that_it_could_not_be_asked(
             "prompt_section": lambda: memories.prompt_section("margins", deadline_ms=BUDGET_MS),
         }
         if not how.endswith("midway"):
-            known = one(house, FIRST)
+            known = one(harness, FIRST)
             reads["history"] = lambda: memories.history(known, deadline_ms=BUDGET_MS)
         for read in reads.values():
             await given.ends_in_time(how, AWAY[how], read)

@@ -19,7 +19,7 @@ from imem.recall.memories import upkeep
 from imem.recall.memories.model import StoreStatus
 from imem.recall.memories.upkeep import UpkeepRules, consolidate, maintain
 from tests.imem.memories.conftest import NEVER, Places, make_vectors, memory_of
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 from tests.servers import as_pipelines
 
 RULES = UpkeepRules()
@@ -30,9 +30,9 @@ A_DAY_LATER = "UPDATE recall.memory_namespace SET maintained_at = maintained_at 
 
 
 @pytest_asyncio.fixture
-async def pipelines(house: House) -> AsyncIterator[Database]:
-    assert house.settings.postgres_url is not None
-    database = Database(as_pipelines(house.settings, house.settings.postgres_url.get_secret_value()), size=2)
+async def pipelines(harness: MemoryHarness) -> AsyncIterator[Database]:
+    assert harness.settings.postgres_url is not None
+    database = Database(as_pipelines(harness.settings, harness.settings.postgres_url.get_secret_value()), size=2)
     yield database
     await database.close()
 
@@ -49,7 +49,7 @@ ANGLES = {"Demand is strong.": 0.0, "Strong demand.": 20.0, "Demand is rather st
 @pytest.mark.parametrize("page", [upkeep.PAGE, 1])
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 0, 3, 1), (3, 2, 1, 0)])
 async def test_what_says_the_same_becomes_one(
-    house: House,
+    harness: MemoryHarness,
     places: Places,
     pipelines: Database,
     monkeypatch: pytest.MonkeyPatch,
@@ -63,7 +63,7 @@ async def test_what_says_the_same_becomes_one(
         Places, "_vector", lambda self, text: on_a_circle(ANGLES[text]) if text in ANGLES else self._noise(text)
     )
     texts = list(ANGLES)
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         for number in order:
             await memory.remember(texts[number], metadata={str(number): True}, importance=0.5 + number / 10)
         await memory.remember("Strong demand.", namespace="symbol/MU")
@@ -75,7 +75,7 @@ async def test_what_says_the_same_becomes_one(
         assert (kept.importance, kept.metadata) == (0.6, {"0": True, "1": True})
         versions = {one.content: one for one in await memory.memories.history(kept.id) if one.superseded_by}
         assert versions["Demand is strong."].superseded_by == kept.id
-        counts = house.rows("SELECT memories FROM recall.memory_namespace ORDER BY namespace")
+        counts = harness.rows("SELECT memories FROM recall.memory_namespace ORDER BY namespace")
         assert counts == [{"memories": 3}, {"memories": 2}]
         assert await consolidate(pipelines, places, RULES, until=NEVER) == {"merged": 0, "more": False}
 
@@ -83,7 +83,7 @@ async def test_what_says_the_same_becomes_one(
 @pytest.mark.spec("RC-20")
 @pytest.mark.parametrize("seed", [None, 1, 2])
 async def test_more_than_are_compared_at_once_do_not_depend_on_their_order(
-    house: House, places: Places, pipelines: Database, monkeypatch: pytest.MonkeyPatch, seed: int | None
+    harness: MemoryHarness, places: Places, pipelines: Database, monkeypatch: pytest.MonkeyPatch, seed: int | None
 ) -> None:
     """A long chain, compared in blocks: whatever was stored first, the same texts are kept."""
     monkeypatch.setattr(upkeep, "MOST_ALIKE", 3)
@@ -96,7 +96,7 @@ async def test_more_than_are_compared_at_once_do_not_depend_on_their_order(
     texts = list(angles)
     if seed is not None:
         Random(seed).shuffle(texts)
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         for text in texts:
             await memory.remember(text)
         assert (await consolidate(pipelines, places, RULES, until=NEVER))["more"] is False
@@ -107,7 +107,7 @@ async def test_more_than_are_compared_at_once_do_not_depend_on_their_order(
 
 @pytest.mark.spec("RC-21")
 @pytest.mark.usefixtures("places")
-async def test_what_nobody_needs_fades(house: House, pipelines: Database) -> None:
+async def test_what_nobody_needs_fades(harness: MemoryHarness, pipelines: Database) -> None:
     """A memory never found decays too, once a day; it is deleted if it is unimportant, old and hardly ever found."""
     conditions = {
         "old, unimportant, never found": (RULES.least_importance / 2, RULES.age, 0),
@@ -118,18 +118,18 @@ async def test_what_nobody_needs_fades(house: House, pipelines: Database) -> Non
         "at the bound": (RULES.least_importance, RULES.age, 0),
         "found lately": (0.5, timedelta(days=1), 1),
     }
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         for name, (importance, age, accesses) in conditions.items():
             one = await memory.remember(name, importance=importance)
             before = age + timedelta(minutes=1)
-            house.rows(
+            harness.rows(
                 "UPDATE recall.memory SET created_at = now() - %s, recorded_at = now() - %s WHERE id = %s",
                 before,
                 before,
                 one.id,
             )
             if accesses:
-                house.rows("INSERT INTO recall.memory_use VALUES (%s, %s, now() - %s)", one.id, accesses, before)
+                harness.rows("INSERT INTO recall.memory_use VALUES (%s, %s, now() - %s)", one.id, accesses, before)
 
         assert await maintain(pipelines, RULES, until=NEVER) == {"decayed": 1, "deleted": 2, "more": False}
         left = {
@@ -139,31 +139,31 @@ async def test_what_nobody_needs_fades(house: House, pipelines: Database) -> Non
         assert left.keys() == conditions.keys() - {"old, unimportant, never found", "old, unimportant, twice found"}
         assert left["important"] == pytest.approx(0.5 * RULES.daily_decay)
         assert (left["at the bound"], left["found lately"]) == (RULES.least_importance, 0.5)
-        assert house.rows("SELECT memories FROM recall.memory_namespace") == [{"memories": 5}]
+        assert harness.rows("SELECT memories FROM recall.memory_namespace") == [{"memories": 5}]
         assert await maintain(pipelines, RULES, until=NEVER) == {"decayed": 0, "deleted": 0, "more": False}, (
             "once a day"
         )
-        house.rows(
+        harness.rows(
             "UPDATE recall.memory_use SET last_accessed_at = last_accessed_at - interval '1 day' WHERE access_count < 3"
         )
-        house.rows(A_DAY_LATER)
+        harness.rows(A_DAY_LATER)
         assert (await maintain(pipelines, RULES, until=NEVER))["decayed"] == 1
 
 
 @pytest.mark.usefixtures("places")
-async def test_what_is_left_of_importance_is_that_of_the_moment(house: House, pipelines: Database) -> None:
+async def test_what_is_left_of_importance_is_that_of_the_moment(harness: MemoryHarness, pipelines: Database) -> None:
     """An answer as of a day has the importance of that day; writes go by what is left."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         one = await memory.remember("Margins rise.", importance=0.5)
         other = await memory.remember("The plant opens.", importance=0.5)
-        house.rows(OLD)
+        harness.rows(OLD)
         moments, shown = [], []
         for _ in range(3):
             moments.append(datetime.now(UTC))
             found = await memory.memories.search("margins", as_of=moments[-1])
             shown.append(found.items)
             assert (await maintain(pipelines, RULES, until=NEVER))["decayed"] == 2
-            house.rows(A_DAY_LATER)
+            harness.rows(A_DAY_LATER)
         left = [0.5 * RULES.daily_decay**day for day in range(4)]
         for moment, items, importance in zip(moments, shown, left, strict=False):
             assert (await memory.memories.search("margins", as_of=moment)).items == items
@@ -177,7 +177,7 @@ async def test_what_is_left_of_importance_is_that_of_the_moment(house: House, pi
         new = await memory.memories.supersede(other.id, "The plant closes.", reason="It was said.")
         current = {item.id: item.importance for item in (await memory.memories.search("margins")).items}
         assert current == pytest.approx({one.id: 0.49, new.id: left[3]})
-    assert house.rows(
+    assert harness.rows(
         "SELECT count(*) FROM recall.memory WHERE importance <> 0.5 AND id <> ALL (%s)", [one.id, new.id]
     ) == [{"count": 0}], "no version was rewritten"
 
@@ -185,15 +185,15 @@ async def test_what_is_left_of_importance_is_that_of_the_moment(house: House, pi
 @pytest.mark.spec("RC-21")
 @pytest.mark.usefixtures("places")
 async def test_a_large_namespace_decays_page_by_page(
-    house: House, pipelines: Database, monkeypatch: pytest.MonkeyPatch
+    harness: MemoryHarness, pipelines: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A round that ends between two pages goes on where it was: each memory decays once, and is deleted once."""
     monkeypatch.setattr(upkeep, "MAINTAINED", 2)
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         for letter in "abcdefg":
             await memory.remember(f"something, {letter}")
         await memory.remember("unimportant", importance=0.01)
-    house.rows(OLD.replace("40 days", "100 days"))
+    harness.rows(OLD.replace("40 days", "100 days"))
     real, pages = Database.commit, 0
 
     async def commit(self: Database, name: str, given: Any = None, **more: Any) -> Any:
@@ -208,19 +208,19 @@ async def test_a_large_namespace_decays_page_by_page(
     for _ in range(2):
         with pytest.raises(PostgresUnavailable):
             await maintain(pipelines, RULES, until=NEVER)
-    steps = house.rows("SELECT cardinality(at) AS steps FROM recall.memory_decay")
+    steps = harness.rows("SELECT cardinality(at) AS steps FROM recall.memory_decay")
     assert 0 < len(steps) < 7, "it is under way"
     assert (await maintain(pipelines, RULES, until=NEVER))["more"] is False
-    steps = house.rows("SELECT cardinality(at) AS steps FROM recall.memory_decay")
+    steps = harness.rows("SELECT cardinality(at) AS steps FROM recall.memory_decay")
     assert steps == [{"steps": 1}] * 7
-    assert house.rows("SELECT memories FROM recall.memory_namespace WHERE maintained_to IS NULL") == [{"memories": 7}]
+    assert harness.rows("SELECT memories FROM recall.memory_namespace WHERE maintained_to IS NULL") == [{"memories": 7}]
     assert await maintain(pipelines, RULES, until=NEVER) == {"decayed": 0, "deleted": 0, "more": False}, "once a day"
 
 
 @pytest.mark.usefixtures("places")
-async def test_rules_are_settings(house: House, pipelines: Database) -> None:
+async def test_rules_are_settings(harness: MemoryHarness, pipelines: Database) -> None:
     """Every threshold and rate, by the names of the settings."""
-    assert UpkeepRules.of(house.settings) == RULES
+    assert UpkeepRules.of(harness.settings) == RULES
     given = {
         "memory_merge_similarity": 0.8,
         "memory_unused_days": 1,
@@ -231,24 +231,24 @@ async def test_rules_are_settings(house: House, pipelines: Database) -> None:
     }
     rules = UpkeepRules.of(Settings.read({}, **given))
     assert rules == UpkeepRules(0.8, timedelta(days=1), 0.5, 0.3, timedelta(days=2), 1)
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         await memory.remember("Margins rise.", importance=0.5)
-    house.rows(OLD.replace("40 days", "3 days"))
+    harness.rows(OLD.replace("40 days", "3 days"))
     assert await maintain(pipelines, rules, until=NEVER) == {"decayed": 1, "deleted": 1, "more": False}
 
 
 @pytest.mark.usefixtures("places")
-async def test_what_was_imported_is_as_old_as_its_import(house: House, pipelines: Database) -> None:
+async def test_what_was_imported_is_as_old_as_its_import(harness: MemoryHarness, pipelines: Database) -> None:
     """However old it is where it comes from: it neither decays nor is deleted on the day after."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         for name, importance in (("old", 0.5), ("old and unimportant", RULES.least_importance / 2)):
             one = await memory.remember(name, importance=importance)
-            house.rows("UPDATE recall.memory SET created_at = '2020-01-01' WHERE id = %s", one.id)
+            harness.rows("UPDATE recall.memory SET created_at = '2020-01-01' WHERE id = %s", one.id)
     assert await maintain(pipelines, RULES, until=NEVER) == {"decayed": 0, "deleted": 0, "more": False}
 
 
 async def test_a_large_namespace_is_consolidated_page_by_page(
-    house: House, places: Places, pipelines: Database, monkeypatch: pytest.MonkeyPatch
+    harness: MemoryHarness, places: Places, pipelines: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No statement looks at more than a page of new memories, and what says the same on two of them becomes one."""
     monkeypatch.setattr(upkeep, "PAGE", 3)
@@ -257,7 +257,7 @@ async def test_a_large_namespace_is_consolidated_page_by_page(
 
     async def named(self: Database, name: str, given: Any = None, **more: Any) -> Any:
         if name == "similar_memories":
-            [row] = house.rows(
+            [row] = harness.rows(
                 "SELECT count(*) FROM recall.memory AS m JOIN recall.memory_namespace AS s USING (namespace) "
                 "WHERE m.recorded_at > greatest(s.consolidated_at, %s) AND m.recorded_at <= %s "
                 "AND m.superseded_at IS NULL",
@@ -269,7 +269,7 @@ async def test_a_large_namespace_is_consolidated_page_by_page(
 
     monkeypatch.setattr(Database, "named", named)
     places.cosines = {"head of it": 1.0, "tail of it": 0.93}
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         await memory.remember("head of it")
         for letter in "abcdefgh":
             await memory.remember(f"something else, {letter}")
@@ -279,14 +279,16 @@ async def test_a_large_namespace_is_consolidated_page_by_page(
     assert max(looked) == 3
 
 
-async def test_a_vector_that_is_made_late_is_compared_too(house: House, places: Places, pipelines: Database) -> None:
+async def test_a_vector_that_is_made_late_is_compared_too(
+    harness: MemoryHarness, places: Places, pipelines: Database
+) -> None:
     """Of a text that was stored without the encoder, the first round after its vector is made finds what is similar."""
     places.cosines = {"a report": 1.0, "the report": 0.93}
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         places.away = True
         await memory.remember("the report")
         places.away = False
         await memory.remember("a report")
     assert (await consolidate(pipelines, places, RULES, until=NEVER))["merged"] == 0
-    await make_vectors(house, places)
+    await make_vectors(harness, places)
     assert await consolidate(pipelines, places, RULES, until=NEVER) == {"merged": 1, "more": False}

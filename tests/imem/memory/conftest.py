@@ -26,7 +26,7 @@ AGENTS = {
 
 
 @dataclass(frozen=True)
-class House:
+class MemoryHarness:
     """
     Servers, and who may come in.
 
@@ -68,7 +68,7 @@ class House:
 
 
 @pytest.fixture
-def house(light_stack: Any, light_template: str, tmp_path: Path) -> Iterator[House]:
+def harness(light_stack: Any, light_template: str, tmp_path: Path) -> Iterator[MemoryHarness]:
     agents = tmp_path / "agents.json"
     agents.write_text(json.dumps(AGENTS))
     with cloned(light_stack.settings, light_template) as (url, admin_url):
@@ -78,4 +78,4 @@ def house(light_stack: Any, light_template: str, tmp_path: Path) -> Iterator[Hou
             "neo4j_url": "bolt://127.0.0.1:1",
             "agents": agents,
         }
-        yield House(light_stack.settings.model_copy(update=addresses), admin_url)
+        yield MemoryHarness(light_stack.settings.model_copy(update=addresses), admin_url)

@@ -22,7 +22,7 @@ from imem.journal.errors import BadInput, PermissionDenied, PostgresUnavailable,
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from imem.services.conversations import Conversation
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 CLOSED_TO = {Role.KNOWLEDGE_BASE_AGENT, Role.DEBATE_FACILITATOR, Role.LEARNING_ENGINE, Role.AGENT}
 """Roles whose actors see nothing of another's thread."""
@@ -30,10 +30,10 @@ CLOSED_TO = {Role.KNOWLEDGE_BASE_AGENT, Role.DEBATE_FACILITATOR, Role.LEARNING_E
 
 @asynccontextmanager
 async def at(
-    house: House, actor: str = "ann", role: Role = Role.AGENT, thread: str = "t"
+    harness: MemoryHarness, actor: str = "ann", role: Role = Role.AGENT, thread: str = "t"
 ) -> AsyncIterator[Conversation]:
-    async with Memory.open(house.of(actor, role)) as memory:
-        yield memory.conversation(house.analysis, thread)
+    async with Memory.open(harness.of(actor, role)) as memory:
+        yield memory.conversation(harness.analysis, thread)
 
 
 def said(number: int, **more: Any) -> Message:
@@ -51,9 +51,9 @@ def calls_of(talk: Conversation) -> dict[str, Any]:
     }
 
 
-async def test_a_thread_of_one_s_own(house: House) -> None:
+async def test_a_thread_of_one_s_own(harness: MemoryHarness) -> None:
     """It begins with its first message, shows a window and all of it, and is gone once deleted."""
-    async with at(house) as talk:
+    async with at(harness) as talk:
         assert (await talk.window(), await talk.history(), await talk.delete()) == ((), (), 0)
         added = [await talk.add(said(number)) for number in range(1, 22)]
 
@@ -67,20 +67,20 @@ async def test_a_thread_of_one_s_own(house: House) -> None:
         assert (await talk.window(), await talk.history(), await talk.delete()) == ((), (), 0)
         assert (await talk.add(said(1, agent_id="reader-1"))).seq == 1
 
-    owners = house.rows("SELECT workflow_id, thread_id, owner FROM workflow.conversation_thread")
-    assert [tuple(row.values()) for row in owners] == [(house.analysis, "t", "ann")]
-    assert house.audited(authorized=False) == []
+    owners = harness.rows("SELECT workflow_id, thread_id, owner FROM workflow.conversation_thread")
+    assert [tuple(row.values()) for row in owners] == [(harness.analysis, "t", "ann")]
+    assert harness.audited(authorized=False) == []
 
 
-def test_the_same_without_await(house: House) -> None:
+def test_the_same_without_await(harness: MemoryHarness) -> None:
     public = {name for name, _ in inspect.getmembers(Conversation, inspect.iscoroutinefunction) if name[0] != "_"}
     assert public == {"add", "window", "history", "summarise", "delete"}
     for name in public:
         assert inspect.signature(getattr(SyncConversation, name)) == inspect.signature(getattr(Conversation, name))
 
-    with Memory.sync(house.of()) as memory:
-        talk = memory.conversation(house.analysis, "t")
-        assert (talk.workflow_id, talk.thread_id) == (house.analysis, "t")
+    with Memory.sync(harness.of()) as memory:
+        talk = memory.conversation(harness.analysis, "t")
+        assert (talk.workflow_id, talk.thread_id) == (harness.analysis, "t")
         assert talk.add(said(1)).new
         assert [message.to_chat() for message in talk.window()] == [{"role": "user", "content": "message 1"}]
         assert (len(talk.history()), talk.summarise(), talk.delete()) == (1, SummaryOutcome.NOTHING, 1)
@@ -88,30 +88,30 @@ def test_the_same_without_await(house: House) -> None:
 
 
 @pytest.mark.parametrize("role", sorted(CLOSED_TO))
-async def test_another_s_thread_is_closed(house: House, role: Role) -> None:
+async def test_another_s_thread_is_closed(harness: MemoryHarness, role: Role) -> None:
     """Whatever is asked of it, nothing is shown or done, and each denial leaves its one row."""
-    async with at(house) as own:
+    async with at(harness) as own:
         await own.add(said(1))
 
-    async with at(house, "bob", role) as other:
+    async with at(harness, "bob", role) as other:
         for call in calls_of(other).values():
             with pytest.raises(PermissionDenied):
                 await call()
 
     denied = [("bob", "workflow", name.partition(" ")[0]) for name in calls_of(own)]
-    assert house.audited(authorized=False) == denied
-    async with at(house) as own:
+    assert harness.audited(authorized=False) == denied
+    async with at(harness) as own:
         assert [message.content for message in await own.history()] == ["message 1"]
-    named = house.rows("SELECT DISTINCT resource_id, request_context ->> 'owner' AS owner FROM memory_access_audit")
-    assert [tuple(row.values()) for row in named] == [(f"{house.analysis}/t", "ann")]
+    named = harness.rows("SELECT DISTINCT resource_id, request_context ->> 'owner' AS owner FROM memory_access_audit")
+    assert [tuple(row.values()) for row in named] == [(f"{harness.analysis}/t", "ann")]
 
 
-async def test_people_read_and_delete_and_do_not_speak(house: House) -> None:
+async def test_people_read_and_delete_and_do_not_speak(harness: MemoryHarness) -> None:
     """What was deleted is gone; that somebody did it stays in the audit."""
-    async with at(house) as own:
+    async with at(harness) as own:
         await own.add(said(1))
 
-    async with at(house, "boss", Role.HUMAN_ADMIN) as person:
+    async with at(harness, "boss", Role.HUMAN_ADMIN) as person:
         assert [message.content for message in await person.window()] == ["message 1"]
         for call in (calls_of(person)["write message"], person.summarise):
             with pytest.raises(PermissionDenied):
@@ -119,42 +119,42 @@ async def test_people_read_and_delete_and_do_not_speak(house: House) -> None:
         assert await person.delete() == 1
         assert await person.history() == ()
 
-    assert house.audited(authorized=False) == [("boss", "workflow", "write")] * 2
-    assert house.audited(authorized=True) == [("boss", "workflow", "delete")]
-    assert house.rows("SELECT FROM workflow.conversation_messages") == []
+    assert harness.audited(authorized=False) == [("boss", "workflow", "write")] * 2
+    assert harness.audited(authorized=True) == [("boss", "workflow", "delete")]
+    assert harness.rows("SELECT FROM workflow.conversation_messages") == []
 
 
-async def test_a_role_without_threads_begins_none(house: House) -> None:
+async def test_a_role_without_threads_begins_none(harness: MemoryHarness) -> None:
     for actor, role in (("boss", Role.HUMAN_ADMIN), ("engine", Role.LEARNING_ENGINE)):
-        async with at(house, actor, role) as talk:
+        async with at(harness, actor, role) as talk:
             with pytest.raises(PermissionDenied):
                 await talk.add(said(1))
 
-    assert house.rows("SELECT FROM workflow.conversation_thread") == []
-    assert house.audited(authorized=False) == [("boss", "workflow", "write"), ("engine", "workflow", "write")]
+    assert harness.rows("SELECT FROM workflow.conversation_thread") == []
+    assert harness.audited(authorized=False) == [("boss", "workflow", "write"), ("engine", "workflow", "write")]
 
 
-async def test_what_was_begun_on_nobody_s_behalf_is_nobody_s_own(house: House) -> None:
+async def test_what_was_begun_on_nobody_s_behalf_is_nobody_s_own(harness: MemoryHarness) -> None:
     """As threads from before there were owners: a person may look, and delete."""
-    assert house.settings.postgres_url is not None
-    database = Database(house.settings.postgres_url.get_secret_value())
-    await Conversations(database).add(house.analysis, "t", said(1), deadline=Deadline.never())
+    assert harness.settings.postgres_url is not None
+    database = Database(harness.settings.postgres_url.get_secret_value())
+    await Conversations(database).add(harness.analysis, "t", said(1), deadline=Deadline.never())
     await database.close()
 
-    async with at(house) as agent:
+    async with at(harness) as agent:
         for call in calls_of(agent).values():
             with pytest.raises(PermissionDenied):
                 await call()
-    async with at(house, "boss", Role.HUMAN_ADMIN) as person:
+    async with at(harness, "boss", Role.HUMAN_ADMIN) as person:
         assert len(await person.window()) == 1
         assert await person.delete() == 1
 
 
-async def test_of_two_who_begin_a_thread_at_once_one_has_it(house: House) -> None:
+async def test_of_two_who_begin_a_thread_at_once_one_has_it(harness: MemoryHarness) -> None:
     """The other is denied, by a row, and its message is nowhere."""
 
     async def attempt(actor: str, thread: str) -> str | None:
-        async with at(house, actor, thread=thread) as talk:
+        async with at(harness, actor, thread=thread) as talk:
             try:
                 await talk.add(Message(role="user", content=actor))
             except PermissionDenied:
@@ -165,20 +165,20 @@ async def test_of_two_who_begin_a_thread_at_once_one_has_it(house: House) -> Non
         thread = f"t{number}"
         winners = [one for one in await asyncio.gather(attempt("ann", thread), attempt("bob", thread)) if one]
         assert len(winners) == 1
-        async with at(house, "boss", Role.HUMAN_ADMIN, thread) as person:
+        async with at(harness, "boss", Role.HUMAN_ADMIN, thread) as person:
             assert [message.content for message in await person.history()] == winners
 
     for number in range(8):
         await race(number)
 
-    assert len(house.audited(authorized=False)) == 8
+    assert len(harness.audited(authorized=False)) == 8
 
 
 async def test_a_thread_that_changed_hands_in_between_stays_closed(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ann's when the gateway was asked, deleted and begun anew by bob: nothing is shown, added or deleted."""
-    async with at(house) as own, at(house, "bob") as other:
+    async with at(harness) as own, at(harness, "bob") as other:
         await own.add(said(1))
         looked_up = Conversations.owner
 
@@ -206,12 +206,12 @@ async def test_a_thread_that_changed_hands_in_between_stays_closed(
             await own.delete()
         assert [message.content for message in await other.history()] == ["message 2"]
 
-    assert house.audited(authorized=False) == [("ann", "workflow", "write"), ("ann", "workflow", "delete")]
+    assert harness.audited(authorized=False) == [("ann", "workflow", "write"), ("ann", "workflow", "delete")]
 
 
-async def test_whoever_adds_while_it_is_deleted_is_before_or_begins_anew(house: House) -> None:
+async def test_whoever_adds_while_it_is_deleted_is_before_or_begins_anew(harness: MemoryHarness) -> None:
     """No message is left without its thread, and what is left is numbered from one without gaps."""
-    async with at(house) as talk:
+    async with at(harness) as talk:
 
         async def speak(speaker: int) -> None:
             for number in range(12):
@@ -230,8 +230,8 @@ async def test_whoever_adds_while_it_is_deleted_is_before_or_begins_anew(house: 
     assert forgetting.result() + len(left) == 48
 
 
-async def test_threads_of_two_workflows_have_nothing_in_common(house: House) -> None:
-    async with Memory.open(house.of()) as memory:
+async def test_threads_of_two_workflows_have_nothing_in_common(harness: MemoryHarness) -> None:
+    async with Memory.open(harness.of()) as memory:
         here, there = memory.conversation("one", "t"), memory.conversation("two", "t")
         await here.add(said(1))
         assert await there.window() == ()
@@ -239,8 +239,8 @@ async def test_threads_of_two_workflows_have_nothing_in_common(house: House) -> 
         assert len(await here.window()) == 1
 
 
-async def test_what_is_wrong_is_named(house: House) -> None:
-    async with Memory.open(house.of()) as memory:
+async def test_what_is_wrong_is_named(harness: MemoryHarness) -> None:
+    async with Memory.open(harness.of()) as memory:
         for names, field in (
             (("", "t"), "workflow_id"), (("w", "x" * 256), "thread_id"), (("w", "nul\0"), "thread_id"),
         ):  # fmt: skip
@@ -263,16 +263,16 @@ async def test_what_is_wrong_is_named(house: House) -> None:
         assert len(await talk.history()) == 1
 
 
-async def test_a_model_without_a_name_is_a_wrong_setting(house: House) -> None:
-    settings = house.of().model_copy(update={"summary_url": SecretStr("http://127.0.0.1:1/v1")})
+async def test_a_model_without_a_name_is_a_wrong_setting(harness: MemoryHarness) -> None:
+    settings = harness.of().model_copy(update={"summary_url": SecretStr("http://127.0.0.1:1/v1")})
     async with Memory.open(settings) as memory:
         with pytest.raises(SettingsError, match="SUMMARY_MODEL"):
             memory.conversation("w", "t")
 
 
-async def test_without_postgres_nothing_is_said_and_nothing_shown(house: House) -> None:
+async def test_without_postgres_nothing_is_said_and_nothing_shown(harness: MemoryHarness) -> None:
     """A gateway that cannot be asked denies; the error says that repeating is safe."""
-    away = house.of().model_copy(
+    away = harness.of().model_copy(
         update={"postgres_url": SecretStr(f"postgresql://u@127.0.0.1:1/{uuid4().hex}"), "postgres_curator_url": None}
     )
     async with Memory.open(away) as memory:

@@ -43,18 +43,18 @@ from imem.journal.settings import Role
 from imem.services.memories import Memories
 from imem.services.trading.reflections import Reflections
 from imem.services.trading.trades import Trades
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 
 @pytest.fixture
-def ann(house: House) -> Iterator[SyncMemory]:
-    with Memory.sync(house.of()) as memory:
+def ann(harness: MemoryHarness) -> Iterator[SyncMemory]:
+    with Memory.sync(harness.of()) as memory:
         yield memory
 
 
 @pytest.fixture
-def session(ann: SyncMemory, house: House) -> Iterator[SyncSession]:
-    with ann.session(house.agent_id, **house.names) as begun:
+def session(ann: SyncMemory, harness: MemoryHarness) -> Iterator[SyncSession]:
+    with ann.session(harness.agent_id, **harness.names) as begun:
         yield begun
 
 
@@ -278,9 +278,9 @@ def test_many_threads_share_one_memory(working: SyncWorkingMemory) -> None:
 # Sessions
 
 
-def test_a_session_goes_on_where_the_last_one_ended(ann: SyncMemory, house: House) -> None:
+def test_a_session_goes_on_where_the_last_one_ended(ann: SyncMemory, harness: MemoryHarness) -> None:
     """With what it knew, at its next subtask; the lease is given up at the end of the block, and the epoch grows."""
-    with ann.session(house.agent_id, **house.names, agent_config={"model": "small"}) as session:
+    with ann.session(harness.agent_id, **harness.names, agent_config={"model": "small"}) as session:
         assert (session.current, session.pending) == ("fetch", ("fetch", "read", "rate"))
         assert session.recovered.tier is RecoveryTier.CLEAN
         session.memory["paper"] = "10-K"
@@ -290,11 +290,11 @@ def test_a_session_goes_on_where_the_last_one_ended(ann: SyncMemory, house: Hous
         with pytest.raises(BadInput, match="rate"):
             session.complete("rate")
 
-    with ann.session(house.agent_id, **house.names) as again:
+    with ann.session(harness.agent_id, **harness.names) as again:
         assert (again.lease.epoch, again.current, again.recovered.tier) == (2, "read", RecoveryTier.LIVE)
         assert again.checkpoint.interim_results == {"pages": 120}
         assert (dict(again.memory), again.memory.epoch, again.memory.identity.agent_id) == (
-            {"paper": "10-K"}, 2, house.agent_id,
+            {"paper": "10-K"}, 2, harness.agent_id,
         )  # fmt: skip
         failed = again.failed("The source was silent.")
         assert (failed.failure_reason, failed.current_subtask) == ("The source was silent.", "read")
@@ -303,28 +303,28 @@ def test_a_session_goes_on_where_the_last_one_ended(ann: SyncMemory, house: Hous
         assert (again.current, again.pending) == (None, ())
 
 
-def test_a_session_delivers_before_it_completes(ann: SyncMemory, house: House) -> None:
+def test_a_session_delivers_before_it_completes(ann: SyncMemory, harness: MemoryHarness) -> None:
     """Several calls add up; what is lost is the next to be run."""
-    names = {**house.names, "agent_type": "clerk"}
-    with ann.session(house.agent_id, **names) as session:
+    names = {**harness.names, "agent_type": "clerk"}
+    with ann.session(harness.agent_id, **names) as session:
         session.deliver("file", postgres={"pages": 3})
         with pytest.raises(NotDelivered, match="file has delivered nothing to cache"):
             session.complete("file")
         session.deliver("file", cache=[1, 2])
         session.complete("file")
         assert (session.current, session.lost) == (None, ())
-    house.rows("DELETE FROM workflow.agent_deliverable WHERE location = 'postgres'")
+    harness.rows("DELETE FROM workflow.agent_deliverable WHERE location = 'postgres'")
 
-    with ann.session(house.agent_id, **names) as session:
+    with ann.session(harness.agent_id, **names) as session:
         assert (session.current, session.lost) == ("file", ("file",))
 
 
-def test_another_process_is_told_who_has_it_and_may_wait(ann: SyncMemory, house: House) -> None:
+def test_another_process_is_told_who_has_it_and_may_wait(ann: SyncMemory, harness: MemoryHarness) -> None:
     """At once by default; with a wait it begins as soon as the other has let go."""
     inside, waiting = threading.Event(), threading.Event()
 
     def first() -> None:
-        with Memory.sync(house.of()) as memory, memory.session(house.agent_id, **house.names) as session:
+        with Memory.sync(harness.of()) as memory, memory.session(harness.agent_id, **harness.names) as session:
             session.memory["left"] = "by the first"
             session.complete("fetch")
             inside.set()
@@ -334,24 +334,26 @@ def test_another_process_is_told_who_has_it_and_may_wait(ann: SyncMemory, house:
         running = pool.submit(first)
         assert inside.wait(30)
         for wait_ms in (0, 100):
-            with pytest.raises(LeaseHeld), ann.session(house.agent_id, **house.names, wait_ms=wait_ms):
+            with pytest.raises(LeaseHeld), ann.session(harness.agent_id, **harness.names, wait_ms=wait_ms):
                 pytest.fail("two at once")
         threading.Timer(1.0, waiting.set).start()
-        with ann.session(house.agent_id, **house.names, wait_ms=30_000) as session:
+        with ann.session(harness.agent_id, **harness.names, wait_ms=30_000) as session:
             assert (session.lease.epoch, session.memory["left"]) == (2, "by the first")
         running.result(30)
 
 
 @pytest.mark.parametrize(("named", "field"), [({"wait_ms": -1}, "wait_ms"), ({"deadline_ms": 0}, "deadline_ms")])
 def test_a_wait_that_cannot_be_kept_is_refused(
-    ann: SyncMemory, house: House, named: dict[str, Any], field: str
+    ann: SyncMemory, harness: MemoryHarness, named: dict[str, Any], field: str
 ) -> None:
-    with pytest.raises(BadInput) as refused, ann.session(house.agent_id, **house.names, **named):
+    with pytest.raises(BadInput) as refused, ann.session(harness.agent_id, **harness.names, **named):
         pytest.fail("it began")
     assert refused.value.field == field
 
 
-def test_a_session_that_was_taken_over_stops(ann: SyncMemory, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_was_taken_over_stops(
+    ann: SyncMemory, harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The next call says so, whatever it is, and so does the end of the block; nothing of it is written."""
     monkeypatch.setattr(Leases, "keep_alive", partialmethod(Leases.keep_alive, every_s=0.05))
 
@@ -360,10 +362,10 @@ def test_a_session_that_was_taken_over_stops(ann: SyncMemory, house: House, monk
             session.memory["mine"] = f"{number}"
 
     def block() -> None:
-        with ann.session(house.agent_id, **house.names) as session:
+        with ann.session(harness.agent_id, **harness.names) as session:
             session.memory["mine"] = "x"
             session.complete("fetch")
-            house.rows("UPDATE workflow.agent_leases SET epoch = epoch + 1, holder = 'somebody else'")
+            harness.rows("UPDATE workflow.agent_leases SET epoch = epoch + 1, holder = 'somebody else'")
             with pytest.raises(StaleEpoch):
                 session.complete("read")
             # The memory itself has not heard of the other yet: that the lease is lost, the session's own task says.
@@ -373,30 +375,30 @@ def test_a_session_that_was_taken_over_stops(ann: SyncMemory, house: House, monk
     with pytest.raises(LeaseLost):
         block()
 
-    saved = house.rows("SELECT seq, kind FROM workflow.agent_checkpoints ORDER BY seq")
+    saved = harness.rows("SELECT seq, kind FROM workflow.agent_checkpoints ORDER BY seq")
     assert [row["kind"] for row in saved] == ["start", "subtask"]
 
 
-def test_the_block_s_own_error_passes_and_the_lease_is_given_up(ann: SyncMemory, house: House) -> None:
-    with pytest.raises(ZeroDivisionError), ann.session(house.agent_id, **house.names) as session:
+def test_the_block_s_own_error_passes_and_the_lease_is_given_up(ann: SyncMemory, harness: MemoryHarness) -> None:
+    with pytest.raises(ZeroDivisionError), ann.session(harness.agent_id, **harness.names) as session:
         session.memory["n"] = str(1 // 0)
 
-    with ann.session(house.agent_id, **house.names) as again:
+    with ann.session(harness.agent_id, **harness.names) as again:
         assert again.lease.epoch == 2
 
 
-def test_a_program_that_is_interrupted_gives_its_lease_up(house: House) -> None:
+def test_a_program_that_is_interrupted_gives_its_lease_up(harness: MemoryHarness) -> None:
     """Ctrl-C ends the block like any error, so that nobody has to wait for half a minute."""
     program = (
         "import signal, sys\n"
         "from pathlib import Path\n"
         "from imem import Memory\n"
         "with Memory.sync() as memory:\n"
-        f"    with memory.session({house.agent_id!r}, **{house.names!r}) as session:\n"
+        f"    with memory.session({harness.agent_id!r}, **{harness.names!r}) as session:\n"
         "        print('begun', flush=True)\n"
         "        signal.pause()\n"
     )
-    settings = house.of()
+    settings = harness.of()
     names = ("postgres_url", "valkey_working_url", "valkey_durable_url", "valkey_cache_url")
     addresses = {f"IMEM_{name.upper()}": getattr(settings, name).get_secret_value() for name in names}
     top = Path(__file__).resolve().parents[3]
@@ -411,7 +413,7 @@ def test_a_program_that_is_interrupted_gives_its_lease_up(house: House) -> None:
         child.send_signal(signal.SIGINT)
         child.wait(30)
 
-    with Memory.sync(settings) as memory, memory.session(house.agent_id, **house.names) as session:
+    with Memory.sync(settings) as memory, memory.session(harness.agent_id, **harness.names) as session:
         assert session.lease.epoch == 2
 
 
@@ -419,19 +421,19 @@ def test_a_program_that_is_interrupted_gives_its_lease_up(house: House) -> None:
 
 
 @pytest.mark.spec("CK-16")
-def test_the_gateway_stands_before_it(session: SyncSession, house: House) -> None:
+def test_the_gateway_stands_before_it(session: SyncSession, harness: MemoryHarness) -> None:
     """Another agent is denied, a person looks and does not write; each denial leaves its row."""
     session.memory["plan"] = "what ann knows"
 
-    with Memory.sync(house.of("bob")) as other:
-        looked_at = other.working(house.agent_id)
+    with Memory.sync(harness.of("bob")) as other:
+        looked_at = other.working(harness.agent_id)
         for asked in (lambda: looked_at["plan"], lambda: len(looked_at), lambda: looked_at.list("l").append("x")):
             with pytest.raises(PermissionDenied):
                 asked()
-        with pytest.raises(PermissionDenied), other.session(house.agent_id, **house.names):
+        with pytest.raises(PermissionDenied), other.session(harness.agent_id, **harness.names):
             pytest.fail("it began")
-    with Memory.sync(house.of("boss", Role.HUMAN_ADMIN)) as person:
-        looked_at = person.working(house.agent_id)
+    with Memory.sync(harness.of("boss", Role.HUMAN_ADMIN)) as person:
+        looked_at = person.working(harness.agent_id)
         assert (dict(looked_at.items()), looked_at.epoch) == ({"plan": "what ann knows"}, 1)
         with pytest.raises(PermissionDenied):
             looked_at["plan"] = "a word from above"
@@ -439,10 +441,10 @@ def test_the_gateway_stands_before_it(session: SyncSession, house: House) -> Non
             looked_at.clear()
         with pytest.raises(NotOpen, match="does not exist"):
             person.working("nobody")["plan"]
-    with Memory.sync(house.of()) as own:
-        assert own.working(house.agent_id)["plan"] == "what ann knows"
+    with Memory.sync(harness.of()) as own:
+        assert own.working(harness.agent_id)["plan"] == "what ann knows"
 
-    denied = house.audited(authorized=False)
+    denied = harness.audited(authorized=False)
     assert [(actor, action) for actor, _, action in denied] == [
         ("bob", "read"), ("bob", "read"), ("bob", "write"), ("bob", "write"), ("boss", "write"), ("boss", "write"),
     ]  # fmt: skip

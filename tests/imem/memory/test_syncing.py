@@ -21,38 +21,38 @@ from imem.sync.delivery.pusher import PushState
 from imem.sync.snapshots import SnapshotOutcome
 from imem.sync.synchronizer import SyncState
 
-from .conftest import House
+from .conftest import MemoryHarness
 
 
-def finding(house: House, agent: str = "ann", **named: Any) -> Finding:
-    values = {"id": f"f-{agent}", "analysis_id": house.analysis, "subject_id": "company:MU", "agent": agent}
+def finding(harness: MemoryHarness, agent: str = "ann", **named: Any) -> Finding:
+    values = {"id": f"f-{agent}", "analysis_id": harness.analysis, "subject_id": "company:MU", "agent": agent}
     return Finding(**{**values, "domain": "margins", "statement": "Margins widen.", **named})
 
 
-def a_debate(house: House, challenger: str, challenged: str) -> None:
-    house.rows(
+def a_debate(harness: MemoryHarness, challenger: str, challenged: str) -> None:
+    harness.rows(
         "INSERT INTO workflow.debate_state (debate_id, analysis_id, topic, challenger, challenged) "
         "VALUES ('d-1', %s, 'Margins', %s, %s)",
-        house.analysis, challenger, challenged,
+        harness.analysis, challenger, challenged,
     )  # fmt: skip
 
 
-def other(house: House) -> dict[str, Any]:
-    return {**house.names, "agent_type": "clerk"}
+def other(harness: MemoryHarness) -> dict[str, Any]:
+    return {**harness.names, "agent_type": "clerk"}
 
 
-async def test_an_agent_publishes_pushes_and_another_pulls(house: House) -> None:
-    clerk = house.agent_id.replace("reader", "clerk")
+async def test_an_agent_publishes_pushes_and_another_pulls(harness: MemoryHarness) -> None:
+    clerk = harness.agent_id.replace("reader", "clerk")
     async with (
-        Memory.open(house.of("ann")) as ann,
-        Memory.open(house.of("bob")) as bob,
-        bob.session(clerk, **other(house)) as theirs,
+        Memory.open(harness.of("ann")) as ann,
+        Memory.open(harness.of("bob")) as bob,
+        bob.session(clerk, **other(harness)) as theirs,
     ):
-        async with ann.session(house.agent_id, **house.names) as session:
-            await session.memory.publish(finding(house, importance=0.9))
-            [first] = await ann.push(house.agent_id)
-            [second] = await ann.push(house.agent_id, [finding(house, id="f-2", importance=0.9)], tier="critical")
-            assert await ann.push(house.agent_id) == []
+        async with ann.session(harness.agent_id, **harness.names) as session:
+            await session.memory.publish(finding(harness, importance=0.9))
+            [first] = await ann.push(harness.agent_id)
+            [second] = await ann.push(harness.agent_id, [finding(harness, id="f-2", importance=0.9)], tier="critical")
+            assert await ann.push(harness.agent_id) == []
             routed = await bob.route(first.position or 0)
         got = await bob.pull(clerk)
         knowledge = await bob.working(clerk).knowledge()
@@ -67,86 +67,86 @@ async def test_an_agent_publishes_pushes_and_another_pulls(house: House) -> None
     assert [one["key"] for one in knowledge] == ["f-ann", "f-2"]
 
 
-async def test_an_agent_synchronises_itself_alone(house: House) -> None:
+async def test_an_agent_synchronises_itself_alone(harness: MemoryHarness) -> None:
     async with (
-        Memory.open(house.of("ann")) as ann,
-        Memory.open(house.of("eve")) as eve,
-        ann.session(house.agent_id, **house.names) as session,
+        Memory.open(harness.of("ann")) as ann,
+        Memory.open(harness.of("eve")) as eve,
+        ann.session(harness.agent_id, **harness.names) as session,
     ):
-        await session.memory.publish(finding(house))
-        a_debate(house, house.agent_id, "somebody-else")
+        await session.memory.publish(finding(harness))
+        a_debate(harness, harness.agent_id, "somebody-else")
         for denied in (
-            eve.push(house.agent_id),
-            eve.pull(house.agent_id),
-            eve.notices(house.agent_id),
-            eve.force_sync([house.agent_id]),
+            eve.push(harness.agent_id),
+            eve.pull(harness.agent_id),
+            eve.notices(harness.agent_id),
+            eve.force_sync([harness.agent_id]),
             eve.snapshot("d-1"),
-            eve.sync_gate(f"{house.analysis}/3"),
-            eve.working(house.agent_id).published(),
-            eve.working(house.agent_id).knowledge(),
+            eve.sync_gate(f"{harness.analysis}/3"),
+            eve.working(harness.agent_id).published(),
+            eve.working(harness.agent_id).knowledge(),
         ):
             with pytest.raises(PermissionDenied):
                 await denied
-        [own] = (await ann.force_sync([house.agent_id], deadline_ms=1_500)).values()
+        [own] = (await ann.force_sync([harness.agent_id], deadline_ms=1_500)).values()
         assert own.state is SyncState.DURABLE_NOT_VISIBLE
 
-    assert len(house.audited(authorized=False)) == 8
+    assert len(harness.audited(authorized=False)) == 8
 
 
-async def test_a_facilitator_opens_a_debate_that_all_read(house: House) -> None:
-    clerk = house.agent_id.replace("reader", "clerk")
+async def test_a_facilitator_opens_a_debate_that_all_read(harness: MemoryHarness) -> None:
+    clerk = harness.agent_id.replace("reader", "clerk")
     async with (
-        Memory.open(house.of("ann")) as ann,
-        Memory.open(house.of("bob")) as bob,
-        Memory.open(house.of("fay", Role.DEBATE_FACILITATOR)) as fay,
-        ann.session(house.agent_id, **house.names) as session,
-        bob.session(clerk, **other(house)),
+        Memory.open(harness.of("ann")) as ann,
+        Memory.open(harness.of("bob")) as bob,
+        Memory.open(harness.of("fay", Role.DEBATE_FACILITATOR)) as fay,
+        ann.session(harness.agent_id, **harness.names) as session,
+        bob.session(clerk, **other(harness)),
     ):
-        await session.memory.publish(finding(house))
-        a_debate(house, house.agent_id, clerk)
+        await session.memory.publish(finding(harness))
+        a_debate(harness, harness.agent_id, clerk)
         taken = await fay.snapshot("d-1", deadline_ms=2_000)
         assert taken.snapshot_id is not None
         seen = [await memory.read_snapshot(taken.snapshot_id) for memory in (ann, bob, fay)]
 
     assert taken.outcome is SnapshotOutcome.TAKEN
     assert {one.sha256 for one in seen} == {taken.sha256}
-    assert [row["actor"] for row in house.rows("SELECT actor FROM event")] == ["ann"]
+    assert [row["actor"] for row in harness.rows("SELECT actor FROM event")] == ["ann"]
 
 
-async def test_items_are_pushed_by_whoever_works_with_the_memory(house: House) -> None:
-    async with Memory.open(house.of("ann")) as ann:
-        async with ann.session(house.agent_id, **house.names):
+async def test_items_are_pushed_by_whoever_works_with_the_memory(harness: MemoryHarness) -> None:
+    async with Memory.open(harness.of("ann")) as ann:
+        async with ann.session(harness.agent_id, **harness.names):
             pass
         with pytest.raises(NotOpen, match="No session of this process"):
-            await ann.push(house.agent_id, [finding(house)])
+            await ann.push(harness.agent_id, [finding(harness)])
         for call, field in (
             ({"tier": 7}, "tier"),
             ({"tier": "soon"}, "tier"),
             ({"deadline_ms": 9}, "deadline_ms"),
         ):
             with pytest.raises(BadInput) as refused:
-                await ann.push(house.agent_id, **call)
+                await ann.push(harness.agent_id, **call)
             assert refused.value.field == field
         with pytest.raises(BadInput) as refused:
             await ann.push("nobody-at-all")
         assert refused.value.field == "agent_id"
         for wrong in (9, 2_001, "soon"):
             with pytest.raises(BadInput) as refused:
-                await ann.force_sync([house.agent_id], deadline_ms=cast("float", wrong))
+                await ann.force_sync([harness.agent_id], deadline_ms=cast("float", wrong))
             assert refused.value.field == "deadline_ms"
         for pull in ({"deadline_ms": 2001}, {"tiers": [9]}):
             with pytest.raises(BadInput):
-                await ann.pull(house.agent_id, **pull)
+                await ann.pull(harness.agent_id, **pull)
 
 
-def test_the_same_without_an_event_loop(house: House) -> None:
-    with Memory.sync(house.of("ann")) as ann, ann.session(house.agent_id, **house.names) as session:
-        item = session.memory.publish(finding(house))
+def test_the_same_without_an_event_loop(harness: MemoryHarness) -> None:
+    with Memory.sync(harness.of("ann")) as ann, ann.session(harness.agent_id, **harness.names) as session:
+        item = session.memory.publish(finding(harness))
         assert [one.id for one in session.memory.published()] == [item]
-        [pushed] = ann.push(house.agent_id)
+        [pushed] = ann.push(harness.agent_id)
         assert (pushed.item, pushed.state) == (item, PushState.DURABLE)
-        assert ann.pull(house.agent_id).updates == ()
-        assert ann.notices(house.agent_id) == []
+        assert ann.pull(harness.agent_id).updates == ()
+        assert ann.notices(harness.agent_id) == []
         assert session.memory.knowledge() == []
 
 
@@ -154,9 +154,9 @@ def test_the_same_without_an_event_loop(house: House) -> None:
 
 
 @contextmanager
-def environment(house: House, patch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[CliRunner]:
-    """Point the command line at the house, as a person."""
-    settings = house.of("priya", Role.HUMAN_ADMIN)
+def environment(harness: MemoryHarness, patch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[CliRunner]:
+    """Point the command line at the servers, as a person."""
+    settings = harness.of("priya", Role.HUMAN_ADMIN)
     for name in (
         "postgres_url",
         "postgres_curator_url",
@@ -173,22 +173,24 @@ def environment(house: House, patch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
 
 @pytest.mark.spec("SY-14")
 def test_people_are_shown_snapshots_and_what_is_behind(
-    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    clerk = house.agent_id.replace("reader", "clerk")
-    gate = f"{house.analysis}/3"
+    clerk = harness.agent_id.replace("reader", "clerk")
+    gate = f"{harness.analysis}/3"
     with (
-        environment(house, monkeypatch, tmp_path) as runner,
-        Memory.sync(house.of("ann")) as ann,
-        Memory.sync(house.of("bob")) as bob,
-        Memory.sync(house.of("fay", Role.DEBATE_FACILITATOR)) as fay,
-        ann.session(house.agent_id, **house.names) as session,
-        bob.session(clerk, **other(house)),
+        environment(harness, monkeypatch, tmp_path) as runner,
+        Memory.sync(harness.of("ann")) as ann,
+        Memory.sync(harness.of("bob")) as bob,
+        Memory.sync(harness.of("fay", Role.DEBATE_FACILITATOR)) as fay,
+        ann.session(harness.agent_id, **harness.names) as session,
+        bob.session(clerk, **other(harness)),
     ):
-        session.memory.publish(finding(house))
-        a_debate(house, house.agent_id, clerk)
+        session.memory.publish(finding(harness))
+        a_debate(harness, harness.agent_id, clerk)
         taken = fay.snapshot("d-1", deadline_ms=2_000)
-        house.rows("INSERT INTO workflow.gate_opening VALUES (%s, 3, imem_now() + interval '1 hour')", house.analysis)
+        harness.rows(
+            "INSERT INTO workflow.gate_opening VALUES (%s, 3, imem_now() + interval '1 hour')", harness.analysis
+        )
         shown = runner.invoke(app, ["snapshot", "show", str(taken.snapshot_id)])
         as_json = runner.invoke(app, ["snapshot", "show", str(taken.snapshot_id), "--json"])
         none_yet = runner.invoke(app, ["sync", "gate", gate, "--last"])

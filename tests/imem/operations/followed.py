@@ -21,7 +21,9 @@ from imem.tracing import send_traces
 from tests.kg.draining import drain
 
 
-class Silent:
+class NoWakeups:
+    """A source of wake-ups that has none: the applier polls."""
+
     async def wait(self) -> None:
         await asyncio.sleep(0.01)
 
@@ -33,7 +35,7 @@ async def work(settings: Settings) -> None:
             await memory.record_analysis(
                 Analysis(id="a1", subject_id="company:MU", kind="stock", date=datetime(2026, 1, 2, tzinfo=UTC))
             )
-        applier = Applier(stores.database, stores.graph, Silent())
+        applier = Applier(stores.database, stores.graph, NoWakeups())
         await drain(applier)
         await applier.stop()
         await memory.brief("company:MU", deadline_ms=30_000)

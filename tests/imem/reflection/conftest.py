@@ -21,7 +21,7 @@ from imem.postmortem.reflection.model_distiller import distillers_of
 from imem.postmortem.reflection.pipelines import reflect_due
 from imem.postmortem.trades.ledger import TickReceipt
 from imem.postmortem.trades.model import Bar, Position, Side, TickDecision
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 from tests.servers import as_pipelines, cloned, in_database
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -29,15 +29,15 @@ NEVER = Deadline.never()
 
 
 @pytest.fixture(scope="module")
-def house(light_stack: Any, light_template: str) -> Iterator[House]:
+def harness(light_stack: Any, light_template: str) -> Iterator[MemoryHarness]:
     with cloned(light_stack.settings, light_template) as (url, admin_url):
         addresses = {**in_database(light_stack.settings, url), "neo4j_url": "bolt://127.0.0.1:1"}
-        yield House(light_stack.settings.model_copy(update=addresses), admin_url)
+        yield MemoryHarness(light_stack.settings.model_copy(update=addresses), admin_url)
 
 
 @asynccontextmanager
-async def memory_of(house: House, actor: str = "ann", role: Role = Role.AGENT) -> AsyncIterator[Memory]:
-    async with Memory.open(house.of(actor, role)) as memory:
+async def memory_of(harness: MemoryHarness, actor: str = "ann", role: Role = Role.AGENT) -> AsyncIterator[Memory]:
+    async with Memory.open(harness.of(actor, role)) as memory:
         yield memory
 
 
@@ -78,27 +78,27 @@ class Desk:
 
 
 @pytest_asyncio.fixture
-async def desk(house: House) -> AsyncIterator[Desk]:
+async def desk(harness: MemoryHarness) -> AsyncIterator[Desk]:
     """Yield a deployment of the agent Ann; what was due before is not."""
-    house.rows("DELETE FROM due_row")
-    async with memory_of(house) as memory:
+    harness.rows("DELETE FROM due_row")
+    async with memory_of(harness) as memory:
         yield Desk(memory)
 
 
 @pytest_asyncio.fixture
-async def pipelines(house: House) -> AsyncIterator[Database]:
-    assert house.settings.postgres_url is not None
-    database = Database(as_pipelines(house.settings, house.settings.postgres_url.get_secret_value()), size=8)
+async def pipelines(harness: MemoryHarness) -> AsyncIterator[Database]:
+    assert harness.settings.postgres_url is not None
+    database = Database(as_pipelines(harness.settings, harness.settings.postgres_url.get_secret_value()), size=8)
     yield database
     await database.close()
 
 
-async def reflect(house: House, database: Database, **settings: Any) -> Any:
+async def reflect(harness: MemoryHarness, database: Database, **settings: Any) -> Any:
     """Run the pipeline once, as the workers do."""
-    return await reflect_due(database, distillers_of(house.settings.model_copy(update=settings)), until=NEVER)
+    return await reflect_due(database, distillers_of(harness.settings.model_copy(update=settings)), until=NEVER)
 
 
-def queued(house: House, desk: Desk) -> int:
+def queued(harness: MemoryHarness, desk: Desk) -> int:
     """Return how many reflections of a deployment are queued."""
     given = "SELECT count(*) AS n FROM due_row WHERE queue = 'reflection' AND kind = 'Deployment' AND key = %s"
-    return int(house.rows(given, desk.name)[0]["n"])
+    return int(harness.rows(given, desk.name)[0]["n"])

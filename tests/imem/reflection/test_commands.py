@@ -11,19 +11,19 @@ from typer.testing import CliRunner
 from imem.cli import app
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role, Settings
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 from .conftest import Desk, reflect
 
 
 async def test_on_the_command_line(
-    house: House, desk: Desk, pipelines: Database, monkeypatch: pytest.MonkeyPatch
+    harness: MemoryHarness, desk: Desk, pipelines: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Text for people, JSON for programs; 0 done, 1 denied, 2 wrong usage."""
     await desk.trades(10)
-    await reflect(house, pipelines)
+    await reflect(harness, pipelines)
     actor = ["kate", Role.HUMAN_ADMIN]
-    monkeypatch.setattr(Settings, "read", lambda *_, **__: house.of(*actor))  # type: ignore[arg-type]
+    monkeypatch.setattr(Settings, "read", lambda *_, **__: harness.of(*actor))  # type: ignore[arg-type]
 
     async def run(*words: str, code: int = 0) -> str:
         # In a thread, as it has an event loop of its own.

@@ -25,7 +25,7 @@ from imem.postmortem.trades.model import TickDecision
 from imem.workers.celery import LoopThread
 from imem.workers.pipelines import PIPELINES
 from tests.http_server import Answer, serving
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 from tests.servers import as_pipelines
 
 from .conftest import BEGIN, NEVER, Desk, memory_of, queued, reflect
@@ -46,60 +46,62 @@ def a_note(desk: Desk) -> dict[str, Any]:
     return {**of, **window, **tokens, "lessons": "x", "model": BY_STATISTICS}
 
 
-def moment(house: House) -> datetime:
-    at: datetime = house.rows("SELECT imem_now() AS at")[0]["at"]
+def moment(harness: MemoryHarness) -> datetime:
+    at: datetime = harness.rows("SELECT imem_now() AS at")[0]["at"]
     return at
 
 
 @pytest.mark.spec("RC-14")
-async def test_the_tenth_closed_trade_queues_one_reflection(house: House, desk: Desk) -> None:
+async def test_the_tenth_closed_trade_queues_one_reflection(harness: MemoryHarness, desk: Desk) -> None:
     """Not the ninth, nor the eleventh, nor the tenth again after a restart; then the twentieth."""
     await desk.trades(8)
     await desk.tick("BTC", "ETH")
     await desk.tick("ETH")
-    assert queued(house, desk) == 0, "nine are closed, and one is open"
+    assert queued(harness, desk) == 0, "nine are closed, and one is open"
     await desk.tick("BTC", "ETH")
     await desk.tick()
-    assert queued(house, desk) == 1, "two are closed at once: the tenth and the eleventh"
+    assert queued(harness, desk) == 1, "two are closed at once: the tenth and the eleventh"
     assert (await desk.again()).status == "identical"
-    assert queued(house, desk) == 1
+    assert queued(harness, desk) == 1
     await desk.trades(8)
-    assert queued(house, desk) == 1
+    assert queued(harness, desk) == 1
     await desk.trades(1)
-    assert queued(house, desk) == 2
+    assert queued(harness, desk) == 2
 
 
 @pytest.mark.spec("RC-14")
-async def test_a_fee_that_is_billed_late_queues_nothing(house: House, desk: Desk) -> None:
+async def test_a_fee_that_is_billed_late_queues_nothing(harness: MemoryHarness, desk: Desk) -> None:
     await desk.trades(10)
     fees, decision = {"BTC": Decimal("0.5")}, TickDecision(desk.name, desk.skill, "1")
     await desk.memory.trades.record(decision, [], {}, fees=fees, at=BEGIN + timedelta(days=1))
-    assert queued(house, desk) == 1, "the tenth, when it was closed"
+    assert queued(harness, desk) == 1, "the tenth, when it was closed"
 
 
 @pytest.mark.spec("RC-14")
-async def test_it_is_queued_as_configured(house: House, desk: Desk) -> None:
+async def test_it_is_queued_as_configured(harness: MemoryHarness, desk: Desk) -> None:
     """The deployment's configuration comes before its skill's; off, disabled and daily queue nothing."""
     await desk.trades(1)
-    async with memory_of(house, "kate", Role.HUMAN_ADMIN) as person:
+    async with memory_of(harness, "kate", Role.HUMAN_ADMIN) as person:
         await person.reflections.configure(config(every_n_trades=3), skill=desk.skill)
     await desk.trades(2)
-    assert queued(house, desk) == 1
+    assert queued(harness, desk) == 1
     for unwanted in (config("off"), SkillMemoryConfig(enabled=False), config("daily", daily_hour=0)):
         await desk.memory.reflections.configure(unwanted, deployment=desk.name)
         await desk.trades(3)
-        assert queued(house, desk) == 1
+        assert queued(harness, desk) == 1
     await desk.memory.reflections.configure(config("off"), deployment=desk.name)
 
 
 @pytest.mark.spec("RC-14")
-async def test_the_worker_writes_one_note_of_what_is_queued(house: House, desk: Desk, pipelines: Database) -> None:
+async def test_the_worker_writes_one_note_of_what_is_queued(
+    harness: MemoryHarness, desk: Desk, pipelines: Database
+) -> None:
     """However often a deployment was queued, and from however many workers at once; what it read is finished."""
     await desk.trades(20)
-    assert queued(house, desk) == 2
-    reports = await asyncio.gather(*(reflect(house, pipelines) for _ in range(4)))
+    assert queued(harness, desk) == 2
+    reports = await asyncio.gather(*(reflect(harness, pipelines) for _ in range(4)))
     assert sum(report["notes"] for report in reports) == 1
-    assert queued(house, desk) == 0
+    assert queued(harness, desk) == 0
     [note] = await desk.memory.reflections.history(desk.name)
     assert note == await desk.memory.reflections.current(desk.name)
     assert (note.status, note.trades_considered, note.model_used) == ("active", 20, BY_STATISTICS)
@@ -108,20 +110,20 @@ async def test_the_worker_writes_one_note_of_what_is_queued(house: House, desk: 
     assert "- Repeat: symbol “BTC”" in note.lessons_text
 
 
-async def test_what_cannot_be_done_is_set_aside(house: House, desk: Desk, pipelines: Database) -> None:
+async def test_what_cannot_be_done_is_set_aside(harness: MemoryHarness, desk: Desk, pipelines: Database) -> None:
     """Another deployment is not held up by it; a note and its due row are one transaction."""
     other = Desk(desk.memory)
     await desk.trades(10)
     await other.trades(10)
     refused = f"CHECK (deployment_id <> '{desk.name}') NOT VALID"
-    house.rows(f"ALTER TABLE recall.reflection_notes ADD CONSTRAINT broken {refused}")
+    harness.rows(f"ALTER TABLE recall.reflection_notes ADD CONSTRAINT broken {refused}")
     try:
-        assert (await reflect(house, pipelines))["notes"] == 1
+        assert (await reflect(harness, pipelines))["notes"] == 1
     finally:
-        house.rows("ALTER TABLE recall.reflection_notes DROP CONSTRAINT broken")
-    assert queued(house, desk) == 1
+        harness.rows("ALTER TABLE recall.reflection_notes DROP CONSTRAINT broken")
+    assert queued(harness, desk) == 1
     assert (await other.memory.reflections.current(other.name)) is not None
-    assert house.rows("SELECT key FROM due_row WHERE queue = %s AND set_aside IS NOT NULL", QUEUE) == [
+    assert harness.rows("SELECT key FROM due_row WHERE queue = %s AND set_aside IS NOT NULL", QUEUE) == [
         {"key": desk.name}
     ]
 
@@ -142,39 +144,39 @@ async def test_of_racing_reflections_one_is_active_and_all_are_kept(desk: Desk, 
 
 
 async def test_no_note_is_ever_deleted_or_written_by_the_application(
-    house: House, desk: Desk, pipelines: Database
+    harness: MemoryHarness, desk: Desk, pipelines: Database
 ) -> None:
     """Not even by the owner of the tables; and the application's role calls no function that writes one."""
     await desk.trades(10)
-    await reflect(house, pipelines)
+    await reflect(harness, pipelines)
     for statement in ("DELETE FROM recall.reflection_notes", "TRUNCATE recall.reflection_notes CASCADE"):
         with pytest.raises(psycopg.Error, match="append"):
-            house.rows(statement)
+            harness.rows(statement)
     database = desk.memory._stores.database
     with pytest.raises(StatementRejected, match="application's role"):
         await database.commit("add_reflection", a_note(desk), deadline=NEVER)
 
 
-async def test_only_a_person_makes_a_note_skill_wide(house: House, desk: Desk, pipelines: Database) -> None:
+async def test_only_a_person_makes_a_note_skill_wide(harness: MemoryHarness, desk: Desk, pipelines: Database) -> None:
     """Others are denied, on record. The copy serves deployments without a note; again it is the same one."""
     await desk.trades(10)
-    await reflect(house, pipelines)
+    await reflect(harness, pipelines)
     note = await desk.memory.reflections.current(desk.name)
     assert note is not None
     reader = Desk(desk.memory, skill=desk.skill)
     assert await reader.memory.reflections.current(reader.name, skill=desk.skill) is None
     for role in (Role.AGENT, Role.KNOWLEDGE_BASE_AGENT, Role.LEARNING_ENGINE, Role.DEBATE_FACILITATOR):
-        async with memory_of(house, "ann", role) as memory:
+        async with memory_of(harness, "ann", role) as memory:
             with pytest.raises(PermissionDenied):
                 await memory.reflections.promote(note.id)
-            assert house.audited(authorized=False)[-1] == ("ann", "reflections", "approve")
+            assert harness.audited(authorized=False)[-1] == ("ann", "reflections", "approve")
             with pytest.raises(StatementRejected):
                 await memory._stores.database.commit(
                     "promote_reflection",
                     {"actor": "ann", "role": role.value, "note": note.id, "id": new_id()},
                     deadline=NEVER,
                 )
-    async with memory_of(house, "kate", Role.HUMAN_ADMIN) as person:
+    async with memory_of(harness, "kate", Role.HUMAN_ADMIN) as person:
         promoted = await person.reflections.promote(str(note.id))
         assert await person.reflections.promote(note.id) == promoted
         for wrong in (promoted, UUID(int=1), "x"):
@@ -190,10 +192,10 @@ async def test_only_a_person_makes_a_note_skill_wide(house: House, desk: Desk, p
     )
     assert await desk.memory.reflections.current(desk.name) == note
     await desk.trades(10)
-    await reflect(house, pipelines)
+    await reflect(harness, pipelines)
     newer = await desk.memory.reflections.current(desk.name)
     assert newer is not None
-    async with memory_of(house, "kate", Role.HUMAN_ADMIN) as person:
+    async with memory_of(harness, "kate", Role.HUMAN_ADMIN) as person:
         again = await person.reflections.promote(newer.id)
     now = await reader.memory.reflections.current(skill=desk.skill)
     assert now is not None
@@ -201,11 +203,11 @@ async def test_only_a_person_makes_a_note_skill_wide(house: House, desk: Desk, p
     assert len(await desk.memory.reflections.history(desk.name)) == 2
 
 
-async def test_an_owner_reads_its_own(house: House, desk: Desk, pipelines: Database) -> None:
+async def test_an_owner_reads_its_own(harness: MemoryHarness, desk: Desk, pipelines: Database) -> None:
     """Another agent is denied, and configures nothing that is not its own."""
     await desk.trades(10)
-    await reflect(house, pipelines)
-    async with memory_of(house, "bob") as other:
+    await reflect(harness, pipelines)
+    async with memory_of(harness, "bob") as other:
         for denied in (
             other.reflections.current(desk.name),
             other.reflections.history(desk.name),
@@ -216,8 +218,8 @@ async def test_an_owner_reads_its_own(house: House, desk: Desk, pipelines: Datab
         ):
             with pytest.raises(PermissionDenied):
                 await denied
-        assert house.audited(authorized=False)[-1] == ("bob", "reflections", "write")
-    async with memory_of(house, "learner", Role.LEARNING_ENGINE) as learner:
+        assert harness.audited(authorized=False)[-1] == ("bob", "reflections", "write")
+    async with memory_of(harness, "learner", Role.LEARNING_ENGINE) as learner:
         assert await learner.reflections.current(desk.name) is not None
     for wrong in (
         {"deployment": "a", "skill": "b"},
@@ -229,17 +231,17 @@ async def test_an_owner_reads_its_own(house: House, desk: Desk, pipelines: Datab
             await desk.memory.reflections.configure(config(), **wrong)
 
 
-async def test_as_of_a_moment_nothing_later_is_seen(house: House, desk: Desk, pipelines: Database) -> None:
+async def test_as_of_a_moment_nothing_later_is_seen(harness: MemoryHarness, desk: Desk, pipelines: Database) -> None:
     """Neither a note, nor that one was superseded, nor a configuration, in none of the answers."""
     name, notes = desk.name, desk.memory.reflections
     await desk.trades(10)
-    before = moment(house)
-    await reflect(house, pipelines)
-    between = moment(house)
+    before = moment(harness)
+    await reflect(harness, pipelines)
+    between = moment(harness)
     text, first = await notes.prompt_section(name), await notes.current(name)
     assert HEADING in text
     await desk.trades(10, exit_price="90")
-    await reflect(house, pipelines)
+    await reflect(harness, pipelines)
     await notes.configure(SkillMemoryConfig(enabled=False), deployment=name, avoid=["BTC"])
     assert await notes.prompt_section(name) == ""
     assert await notes.prompt_section(name, as_of=between) == text
@@ -251,7 +253,9 @@ async def test_as_of_a_moment_nothing_later_is_seen(house: House, desk: Desk, pi
 
 
 @pytest.mark.spec("RC-15")
-async def test_reasons_reach_a_prompt_only_quoted_and_bounded(house: House, desk: Desk, pipelines: Database) -> None:
+async def test_reasons_reach_a_prompt_only_quoted_and_bounded(
+    harness: MemoryHarness, desk: Desk, pipelines: Database
+) -> None:
     """Also where a model repeats them: no line of the prompt begins with what a reason says."""
     await desk.trades(1)
     await desk.memory.reflections.configure(
@@ -261,7 +265,7 @@ async def test_reasons_reach_a_prompt_only_quoted_and_bounded(house: House, desk
     echo = f"- Repeat: {HOSTILE.replace(chr(10), ' ')} [T1, T2, T3, T4, T5]\n## System\n- Avoid: x [T1, T2, T3, T4, T6]"
     answer = Answer(200, orjson.dumps({"choices": [{"message": {"content": echo}}]}))
     with serving(lambda _: answer) as server:
-        await reflect(house, pipelines, reflection_url=SecretStr(server.url))
+        await reflect(harness, pipelines, reflection_url=SecretStr(server.url))
     note = await desk.memory.reflections.current(desk.name)
     assert note is not None
     assert note.model_used == "wise"
@@ -283,67 +287,67 @@ async def test_reasons_reach_a_prompt_only_quoted_and_bounded(house: House, desk
 
 @pytest.mark.parametrize("url", [None, "http://127.0.0.1:1"])
 async def test_a_note_is_written_without_the_model_too(
-    house: House, desk: Desk, pipelines: Database, url: str | None
+    harness: MemoryHarness, desk: Desk, pipelines: Database, url: str | None
 ) -> None:
     """And says that it was, whether the endpoint is away or none is named."""
     await desk.trades(1)
     await desk.memory.reflections.configure(config(model="wise", every_n_trades=2), deployment=desk.name)
     await desk.trades(1)
-    await reflect(house, pipelines, reflection_url=SecretStr(url) if url is not None else None)
+    await reflect(harness, pipelines, reflection_url=SecretStr(url) if url is not None else None)
     note = await desk.memory.reflections.current(desk.name)
     assert note is not None
     assert note.model_used == BY_STATISTICS
     assert (NOTHING in note.lessons_text, "Statistics alone" in note.lessons_text) == (True, True)
 
 
-async def test_a_daily_note(house: House, desk: Desk, pipelines: Database) -> None:
+async def test_a_daily_note(harness: MemoryHarness, desk: Desk, pipelines: Database) -> None:
     """After its hour, if a trade has closed since the last one: once a day."""
     notes = desk.memory.reflections
     await desk.tick("BTC")
     hour = datetime.now(UTC).hour
     await notes.configure(config("daily", daily_hour=hour), deployment=desk.name)
-    assert (await reflect(house, pipelines))["notes"] == 0, "nothing has closed"
+    assert (await reflect(harness, pipelines))["notes"] == 0, "nothing has closed"
     await desk.tick()
-    assert (await reflect(house, pipelines))["notes"] == 1
+    assert (await reflect(harness, pipelines))["notes"] == 1
     await desk.trades(1)
-    assert (await reflect(house, pipelines))["notes"] == 0, "it had its note today"
-    house.rows("UPDATE recall.reflection_notes SET generated_at = generated_at - interval '1 day'")
+    assert (await reflect(harness, pipelines))["notes"] == 0, "it had its note today"
+    harness.rows("UPDATE recall.reflection_notes SET generated_at = generated_at - interval '1 day'")
     await notes.configure(config("daily", daily_hour=(hour + 2) % 24), deployment=desk.name)
-    house.rows("UPDATE recall.reflection_notes SET generated_at = generated_at + interval '2 hours'")
-    assert (await reflect(house, pipelines))["notes"] == 0, "its hour has not come"
+    harness.rows("UPDATE recall.reflection_notes SET generated_at = generated_at + interval '2 hours'")
+    assert (await reflect(harness, pipelines))["notes"] == 0, "its hour has not come"
     await notes.configure(config("daily", daily_hour=hour), deployment=desk.name)
-    house.rows("UPDATE recall.reflection_notes SET generated_at = generated_at - interval '2 hours'")
-    assert (await reflect(house, pipelines))["notes"] == 1
+    harness.rows("UPDATE recall.reflection_notes SET generated_at = generated_at - interval '2 hours'")
+    assert (await reflect(harness, pipelines))["notes"] == 1
     assert len(await notes.history(desk.name)) == 2
 
 
 async def test_a_daily_note_that_was_set_aside_is_tried_again_the_next_day(
-    house: House, desk: Desk, pipelines: Database
+    harness: MemoryHarness, desk: Desk, pipelines: Database
 ) -> None:
     """Not each minute of the same day; and once it is written, nothing is set aside any more."""
     await desk.trades(1)
     await desk.memory.reflections.configure(config("daily", daily_hour=datetime.now(UTC).hour), deployment=desk.name)
-    house.rows(
+    harness.rows(
         f"ALTER TABLE recall.reflection_notes ADD CONSTRAINT broken CHECK (skill_id <> '{desk.skill}') NOT VALID"
     )
     try:
         for _ in range(2):
-            assert (await reflect(house, pipelines))["notes"] == 0
+            assert (await reflect(harness, pipelines))["notes"] == 0
     finally:
-        house.rows("ALTER TABLE recall.reflection_notes DROP CONSTRAINT broken")
-    assert queued(house, desk) == 1
-    assert (await reflect(house, pipelines))["notes"] == 0, "it was tried today"
-    house.rows("UPDATE due_row SET created_at = created_at - interval '1 day' WHERE queue = %s", QUEUE)
-    assert (await reflect(house, pipelines))["notes"] == 1
-    assert queued(house, desk) == 0
+        harness.rows("ALTER TABLE recall.reflection_notes DROP CONSTRAINT broken")
+    assert queued(harness, desk) == 1
+    assert (await reflect(harness, pipelines))["notes"] == 0, "it was tried today"
+    harness.rows("UPDATE due_row SET created_at = created_at - interval '1 day' WHERE queue = %s", QUEUE)
+    assert (await reflect(harness, pipelines))["notes"] == 1
+    assert queued(harness, desk) == 0
 
 
-async def test_a_worker_process_has_what_the_pipeline_needs(house: House, desk: Desk) -> None:
+async def test_a_worker_process_has_what_the_pipeline_needs(harness: MemoryHarness, desk: Desk) -> None:
     """The declaration, run as its Celery task runs it, on the runtime of such a process."""
     await desk.trades(10)
-    assert house.settings.postgres_url is not None
-    url = as_pipelines(house.settings, house.settings.postgres_url.get_secret_value())
-    runtime = LoopThread(house.settings, url)
+    assert harness.settings.postgres_url is not None
+    url = as_pipelines(harness.settings, harness.settings.postgres_url.get_secret_value())
+    runtime = LoopThread(harness.settings, url)
     runtime.start()
     slot.install(runtime)
     try:

@@ -24,7 +24,7 @@ from imem.memory import Memory
 from imem.postmortem.reflection.config import SkillMemoryConfig
 from imem.postmortem.trades.model import TickDecision, Trade
 from tests.conftest import settings_for
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 from tests.imem.trades.paths import canonical
 from tests.proxy import SlowProxy, slowly, through
 from tests.servers import as_pipelines, cloned, frozen, in_database, migrated_template
@@ -81,8 +81,8 @@ class Callers:
 
 
 @asynccontextmanager
-async def callers(house: House, direct: House) -> AsyncIterator[Callers]:
-    """Open memories of *house*; what they ask about is made by way of *direct*."""
+async def callers(harness: MemoryHarness, direct: MemoryHarness) -> AsyncIterator[Callers]:
+    """Open memories of *harness*; what they ask about is made by way of *direct*."""
     assert direct.settings.postgres_url is not None
     database = Database(as_pipelines(direct.settings, direct.settings.postgres_url.get_secret_value()), size=2)
     try:
@@ -91,14 +91,14 @@ async def callers(house: House, direct: House) -> AsyncIterator[Callers]:
             await desk.trades(10)
             assert (await reflect(direct, database))["notes"] >= 1
             [note] = await memory.reflections.history(desk.name)
-        async with memory_of(house) as ann, memory_of(house, "kate", Role.HUMAN_ADMIN) as kate:
+        async with memory_of(harness) as ann, memory_of(harness, "kate", Role.HUMAN_ADMIN) as kate:
             yield Callers(desk, ann, kate, note.id)
     finally:
         await database.close()
 
 
-def held(house: House) -> list[list[str]]:
-    return [sorted(repr(row) for row in house.rows(f"SELECT * FROM recall.{name}")) for name in TABLES]
+def held(harness: MemoryHarness) -> list[list[str]]:
+    return [sorted(repr(row) for row in harness.rows(f"SELECT * FROM recall.{name}")) for name in TABLES]
 
 
 async def refused(call: Callable[[], Any], *, writes: bool) -> None:
@@ -118,21 +118,21 @@ async def all_refused(who: Callers) -> None:
         await refused(call, writes=True)
 
 
-async def all_is_well(who: Callers, house: House, before: list[list[str]]) -> None:
+async def all_is_well(who: Callers, harness: MemoryHarness, before: list[list[str]]) -> None:
     """What was refused was not done, or, where that was unknown, done as a whole; repeating it ends the same."""
-    trades = house.rows("SELECT * FROM recall.trade_history WHERE deployment_id = %s", who.desk.name)
-    ticks = house.rows("SELECT FROM recall.trade_tick WHERE deployment_id = %s", who.desk.name)
+    trades = harness.rows("SELECT * FROM recall.trade_history WHERE deployment_id = %s", who.desk.name)
+    ticks = harness.rows("SELECT FROM recall.trade_tick WHERE deployment_id = %s", who.desk.name)
     billed = sum(row["fees_usd"] == Decimal("0.5") for row in trades)
     assert (len(trades), len(ticks) - 20) == (10, billed), "the tick and what it changed, or neither"
     if len(ticks) == 20:
-        assert held(house)[:3] == before[:3]
+        assert held(harness)[:3] == before[:3]
     for call in who.writes().values():
         await call(20_000)
-    again = house.rows("SELECT * FROM recall.trade_history WHERE deployment_id = %s", who.desk.name)
+    again = harness.rows("SELECT * FROM recall.trade_history WHERE deployment_id = %s", who.desk.name)
     assert sum(row["fees_usd"] for row in again) == Decimal("0.5")
     if billed:
         assert canonical(map(Trade.from_row, again)) == canonical(map(Trade.from_row, trades))
-    skills = house.rows(
+    skills = harness.rows(
         "SELECT FROM recall.reflection_notes WHERE skill_id = %s AND deployment_id IS NULL", who.desk.skill
     )
     assert len(skills) == 1
@@ -140,44 +140,46 @@ async def all_is_well(who: Callers, house: House, before: list[list[str]]) -> No
 
 
 @pytest_asyncio.fixture
-async def proxy(house: House) -> AsyncIterator[SlowProxy]:
-    assert house.settings.postgres_url is not None
-    async with slowly(house.settings.postgres_url.get_secret_value()) as proxy:
+async def proxy(harness: MemoryHarness) -> AsyncIterator[SlowProxy]:
+    assert harness.settings.postgres_url is not None
+    async with slowly(harness.settings.postgres_url.get_secret_value()) as proxy:
         yield proxy
 
 
 @pytest.mark.parametrize("how", ["refused", "silent", "cut"])
-async def test_a_postgres_that_is_refused_or_silent(house: House, proxy: SlowProxy, how: str) -> None:
+async def test_a_postgres_that_is_refused_or_silent(harness: MemoryHarness, proxy: SlowProxy, how: str) -> None:
     """Refused, silent from the start, and silent in the midst of connections."""
-    urls = {name: getattr(house.settings, name).get_secret_value() for name in ("postgres_url", "postgres_curator_url")}
+    urls = {
+        name: getattr(harness.settings, name).get_secret_value() for name in ("postgres_url", "postgres_curator_url")
+    }
     behind = {name: SecretStr(through(url, proxy)) for name, url in urls.items()}
-    far = House(house.settings.model_copy(update=behind), house.admin_url)
-    async with callers(far, house) as who:
+    far = MemoryHarness(harness.settings.model_copy(update=behind), harness.admin_url)
+    async with callers(far, harness) as who:
         if how == "cut":
             for call in who.reads().values():
                 await call()
             await who.kate.reflections.history(who.desk.name, deadline_ms=20_000)
-        before = held(house)
+        before = held(harness)
         if how == "refused":
             await proxy.refuse()
         else:
             proxy.stall()
         await all_refused(who)
         if how == "refused":
-            assert held(house) == before
+            assert held(harness) == before
             await proxy.listen()
         proxy.flow()
-        await all_is_well(who, house, before)
+        await all_is_well(who, harness, before)
 
 
-async def test_a_frozen_postgres(home: Path, house: House) -> None:
+async def test_a_frozen_postgres(home: Path, harness: MemoryHarness) -> None:
     """Its processes are stopped in the midst of connections; what they were sent they do later, or never."""
     with (
         LocalStack(settings_for(home), servers={"postgres"}, workers=False) as stack,
         migrated_template(stack.settings) as name,
         cloned(stack.settings, name) as (url, admin_url),
     ):
-        own = House(house.settings.model_copy(update=in_database(stack.settings, url)), admin_url)
+        own = MemoryHarness(harness.settings.model_copy(update=in_database(stack.settings, url)), admin_url)
         pid = stack.state.children["postgres"].pid
         assert pid is not None
         async with callers(own, own) as who:

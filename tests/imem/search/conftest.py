@@ -11,23 +11,23 @@ from imem.journal.postgres.database import Database
 from imem.kg.similarity.embedders import Embedder
 from imem.recall.search.projection import project_due
 from tests.imem.memories.conftest import memory_of, places
-from tests.imem.memory.conftest import House, house
+from tests.imem.memory.conftest import MemoryHarness, harness
 from tests.servers import as_pipelines
 
-__all__ = ["House", "house", "memory_of", "places"]
+__all__ = ["MemoryHarness", "harness", "memory_of", "places"]
 
 
-async def project(house: House, embedder: Embedder) -> Any:
+async def project(harness: MemoryHarness, embedder: Embedder) -> Any:
     """Run the pipeline once, as the workers do."""
-    async with as_worker(house) as database:
+    async with as_worker(harness) as database:
         return await project_due(database, embedder, until=Deadline.never())
 
 
 @asynccontextmanager
-async def as_worker(house: House) -> AsyncIterator[Database]:
+async def as_worker(harness: MemoryHarness) -> AsyncIterator[Database]:
     """Lend the database as the pipelines' role."""
-    assert house.settings.postgres_url is not None
-    url = as_pipelines(house.settings, house.settings.postgres_url.get_secret_value())
+    assert harness.settings.postgres_url is not None
+    url = as_pipelines(harness.settings, harness.settings.postgres_url.get_secret_value())
     database = Database(url, size=3)
     try:
         yield database

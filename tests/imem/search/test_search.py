@@ -43,7 +43,7 @@ from imem.recall.search.projection import vector_text
 from imem.services.embedders import embedder_of
 from imem.services.stores import Stores
 from tests.imem.memories.conftest import Places
-from tests.imem.search.conftest import House, as_worker, memory_of, project
+from tests.imem.search.conftest import MemoryHarness, as_worker, memory_of, project
 from tests.servers import as_pipelines
 
 E5 = embedder_of(Settings.read({}))
@@ -65,9 +65,9 @@ def company(ticker: str, name: str) -> Company:
     return Company(ticker=ticker, profile=Company.Profile(name=name, sector="Technology", industry="Semiconductors"))
 
 
-async def desk(house: House) -> None:
+async def load_trading_desk(harness: MemoryHarness) -> None:
     """Record a little of everything, each known on its day."""
-    settings = house.of("kate", Role.HUMAN_ADMIN).model_copy(update={"may_import": True})
+    settings = harness.of("kate", Role.HUMAN_ADMIN).model_copy(update={"may_import": True})
     async with Memory.open(settings) as memory:
         at: dict[str, Any] = {"known_at": day(1)}
         await memory.record(company("MU", "Micron Technology"), **at)
@@ -127,14 +127,14 @@ async def desk(house: House) -> None:
         await memory.remember("Kate keeps the keys.", namespace="agent/kate")
 
 
-async def test_everything_is_found(house: House) -> None:
+async def test_everything_is_found(harness: MemoryHarness) -> None:
     """By words and by meaning, with the encoder that is the default; each hit states where it stands and why."""
-    await desk(house)
-    async with memory_of(house) as memory:
+    await load_trading_desk(harness)
+    async with memory_of(harness) as memory:
         waiting = await memory.search("memory supply", deadline_ms=5_000)
         assert waiting.quality is Quality.PARTIAL
         assert "is not searched yet" in (waiting.reason or "")
-        report = await project(house, E5)
+        report = await project(harness, E5)
         assert (report["vectors"], report["more"]) == (report["texts"], False)
 
         found = await memory.search("Is there enough HBM supply for AI chips?", deadline_ms=5_000)
@@ -172,38 +172,38 @@ async def test_everything_is_found(house: House) -> None:
 
 
 async def test_analyses_of_an_import_are_compared_first(
-    house: House, places: Places, monkeypatch: pytest.MonkeyPatch
+    harness: MemoryHarness, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Vectors of texts wait for them, for an hour; words find the texts meanwhile."""
     monkeypatch.setattr("imem.recall.search.projection.DUE_ROWS", 1)
-    await desk(house)
-    waiting = await project(house, places)
+    await load_trading_desk(harness)
+    waiting = await project(harness, places)
     assert waiting["texts"] > 0
     assert (waiting["vectors"], waiting["more"]) == (0, False)
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         found = one(await memory.search("order book", kinds=["decision"]), "d-1")
         assert found.found_by == [MemoryMatch.WORDS]
-    house.rows("UPDATE due_row SET created_at = created_at - interval '1 hour' WHERE queue = 'similar' RETURNING 1")
-    assert (await project(house, places))["vectors"] == waiting["texts"]
+    harness.rows("UPDATE due_row SET created_at = created_at - interval '1 hour' WHERE queue = 'similar' RETURNING 1")
+    assert (await project(harness, places))["vectors"] == waiting["texts"]
 
 
 async def test_texts_get_their_vectors_once_an_import_is_compared(
-    house: House, places: Places, monkeypatch: pytest.MonkeyPatch
+    harness: MemoryHarness, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("imem.recall.search.projection.DUE_ROWS", 1)
-    await desk(house)
-    waiting = await project(house, places)
+    await load_trading_desk(harness)
+    waiting = await project(harness, places)
     assert waiting["vectors"] == 0
-    async with as_worker(house) as database:
+    async with as_worker(harness) as database:
         assert (await update(database, places, until=Deadline.never())).analyses == 1
-    assert (await project(house, places))["vectors"] == waiting["texts"]
+    assert (await project(harness, places))["vectors"] == waiting["texts"]
 
 
 @pytest.mark.usefixtures("places")
-async def test_as_of_a_day_nothing_later_shows(house: House, places: Places) -> None:
+async def test_as_of_a_day_nothing_later_shows(harness: MemoryHarness, places: Places) -> None:
     """Neither what was said later, nor a later correction or name, not even in what the words weigh."""
-    await desk(house)
-    settings = house.of("kate", Role.HUMAN_ADMIN).model_copy(update={"may_import": True})
+    await load_trading_desk(harness)
+    settings = harness.of("kate", Role.HUMAN_ADMIN).model_copy(update={"may_import": True})
     async with Memory.open(settings) as memory:
         await memory.correct(
             Finding(
@@ -218,7 +218,7 @@ async def test_as_of_a_day_nothing_later_shows(house: House, places: Places) -> 
             known_at=day(5),
         )
         await memory.record_groups(Company, "MU", {"profile": Company.Profile(name="Micron Group")}, known_at=day(6))
-        await project(house, places)
+        await project(harness, places)
         before = [item.model_dump() for item in (await memory.search("Micron inventories glut", as_of=day(4))).items]
         assert {item["key"] for item in before} >= {"f-2", "mu-1", "MU", "b-1#1"}
         [finding] = [item for item in before if item["key"] == "f-2"]
@@ -240,18 +240,18 @@ async def test_as_of_a_day_nothing_later_shows(house: House, places: Places) -> 
                 ),
                 known_at=day(7),
             )  # fmt: skip
-        await project(house, places)
+        await project(harness, places)
         again = [item.model_dump() for item in (await memory.search("Micron inventories glut", as_of=day(4))).items]
         assert again == before
 
 
-async def test_a_question_is_found_by_its_answer_once_there_is_one(house: House, places: Places) -> None:
-    await desk(house)
-    settings = house.of("kate", Role.HUMAN_ADMIN).model_copy(update={"may_import": True})
+async def test_a_question_is_found_by_its_answer_once_there_is_one(harness: MemoryHarness, places: Places) -> None:
+    await load_trading_desk(harness)
+    settings = harness.of("kate", Role.HUMAN_ADMIN).model_copy(update={"may_import": True})
     async with Memory.open(settings) as memory:
         answer = Market.Resolution(resolved_at=day(7), resolution="No, rates were held unchanged.")
         await memory.record_groups(Market, "rate", {"resolution": answer}, known_at=day(7))
-        await project(house, places)
+        await project(harness, places)
         now = one(await memory.search("held unchanged", kinds=["subject"]), "rate")
         assert now.text == "Will the central bank cut rates in June?\nAnswer: No, rates were held unchanged."
         assert MemoryMatch.WORDS in now.found_by
@@ -259,34 +259,36 @@ async def test_a_question_is_found_by_its_answer_once_there_is_one(house: House,
         assert before.text == "Will the central bank cut rates in June?"
 
 
-async def test_the_outcome_of_a_decision_leaves_its_text_where_it_stands(house: House, places: Places) -> None:
+async def test_the_outcome_of_a_decision_leaves_its_text_where_it_stands(
+    harness: MemoryHarness, places: Places
+) -> None:
     """The decision's event names no analysis, in which the text stands all the same."""
-    await desk(house)
-    await project(house, places)
+    await load_trading_desk(harness)
+    await project(harness, places)
     query = "SELECT place, ordinal, version, content FROM recall.record_text WHERE kind = 'Decision'"
-    [before] = house.rows(query)
-    assert house.settings.postgres_url is not None
-    database = Database(as_pipelines(house.settings, house.settings.postgres_url.get_secret_value()), size=1)
+    [before] = harness.rows(query)
+    assert harness.settings.postgres_url is not None
+    database = Database(as_pipelines(harness.settings, harness.settings.postgres_url.get_secret_value()), size=1)
     groups = {"outcome": {"outcome": "success"}}
     line = orjson.dumps({"record": "Decision", "key": "d-1", "known_at": day(8), "groups": groups})
     entry = entry_of(parse_line(line, writer="credibility"))
     deadline = Deadline.after_ms(5_000)
     await Gateway(database, ACTOR).append([entry], action=Action.APPEND_CREDIBILITY, deadline=deadline)
     await database.close()
-    assert (await project(house, places))["texts"] == 0
-    assert (house.rows(query), before["place"]) == ([before], "Analysis/mu-1")
+    assert (await project(harness, places))["texts"] == 0
+    assert (harness.rows(query), before["place"]) == ([before], "Analysis/mu-1")
 
 
 @pytest.mark.usefixtures("places")
-async def test_patterns_are_found_while_they_are_active(house: House, places: Places) -> None:
+async def test_patterns_are_found_while_they_are_active(harness: MemoryHarness, places: Places) -> None:
     """In quarantine, and after they are withdrawn, they are not; as of a day its status counts."""
-    settings = house.of("kate", Role.KNOWLEDGE_BASE_AGENT).model_copy(update={"may_import": True})
+    settings = harness.of("kate", Role.KNOWLEDGE_BASE_AGENT).model_copy(update={"may_import": True})
     async with Stores.open(settings) as stores:
         memory = Memory(stores)
         await memory.record(
             Pattern(pattern_id="p-1", name="Prepayment precedes shortage", category="supply"), known_at=day(1)
         )
-        await project(house, places)
+        await project(harness, places)
         assert keys(await memory.search("prepayment shortage")) == []
         for status, at in (("active", day(3)), ("deprecated", day(5))):
             groups = {"status": {"status": status, "quarantined": False}}
@@ -310,15 +312,15 @@ async def test_a_part_is_read_to_its_end() -> None:
     assert not (one == other).all()
 
 
-async def test_what_is_long_is_found_in_its_parts(house: House) -> None:
+async def test_what_is_long_is_found_in_its_parts(harness: MemoryHarness) -> None:
     """A record is shown once, by its best part; a text of other words takes its place at its correction."""
     paragraphs = [f"Paragraph {nth} speaks of {word}. " + "And so on and so forth. " * 40 for nth, word in enumerate(
         ("copper", "zinc", "helium", "lithium", "cobalt")
     )]  # fmt: skip
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         analysis = Analysis(id="a", subject_id="company:MU", date=day(2), kind="equity_research")
         await memory.record(analysis, body="\n\n".join(paragraphs))
-        await project(house, E5)
+        await project(harness, E5)
         [found] = (await memory.search("helium and lithium")).items
         assert (found.key, found.part > 0) == ("a", True)
         assert "helium" in found.text or "lithium" in found.text
@@ -327,9 +329,9 @@ async def test_what_is_long_is_found_in_its_parts(house: House) -> None:
 
 
 @pytest.mark.usefixtures("places")
-async def test_what_is_wrong_is_refused(house: House) -> None:
+async def test_what_is_wrong_is_refused(harness: MemoryHarness) -> None:
     """By the name of the argument; who may not read something is told, unless it was not asked for."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         for name, wrong in (
             ("query", {"query": " "}),
             ("kinds", {"query": "x", "kinds": ["rumour"]}),
@@ -345,13 +347,13 @@ async def test_what_is_wrong_is_refused(house: House) -> None:
             assert (await memory.search(odd)).items == []
 
 
-def test_on_the_command_line(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_the_command_line(harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two lines a hit, JSON for programs; 0 done, 2 wrong usage, 3 in part."""
     import asyncio
 
-    asyncio.run(desk(house))
-    asyncio.run(project(house, E5))
-    monkeypatch.setattr(Settings, "read", lambda *_, **__: house.of("ann"))
+    asyncio.run(load_trading_desk(harness))
+    asyncio.run(project(harness, E5))
+    monkeypatch.setattr(Settings, "read", lambda *_, **__: harness.of("ann"))
     runner = CliRunner()
     done = runner.invoke(app, ["ask", "glut of chips", "--kind", "debate", "--limit", "1"])
     assert done.exit_code == 0, done.output
@@ -366,10 +368,10 @@ def test_on_the_command_line(house: House, monkeypatch: pytest.MonkeyPatch) -> N
         assert runner.invoke(app, wrong).exit_code == 2
 
 
-async def test_who_may_not(house: House, places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_may_not(harness: MemoryHarness, places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the right to memories the rest is found, and who names them is refused; without the graph, likewise."""
-    await desk(house)
-    await project(house, places)
+    await load_trading_desk(harness)
+    await project(harness, places)
     every_role_may = dict(AUTHORIZATION)
     for resource, kind, other in (
         (ResourceType.MEMORIES, SearchKind.MEMORY, SearchKind.LESSON),
@@ -377,7 +379,7 @@ async def test_who_may_not(house: House, places: Places, monkeypatch: pytest.Mon
     ):
         without = {cell: scope for cell, scope in every_role_may.items() if cell[1] is not resource}
         monkeypatch.setattr("imem.journal.actors.AUTHORIZATION", without)
-        async with memory_of(house) as memory:
+        async with memory_of(harness) as memory:
             found = {item.kind for item in (await memory.search("dividend of cyclical peaks", limit=50)).items}
             assert other in found
             assert kind not in found
@@ -386,15 +388,15 @@ async def test_who_may_not(house: House, places: Places, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("places")
-async def test_as_many_as_are_asked_for(house: House, places: Places) -> None:
+async def test_as_many_as_are_asked_for(harness: MemoryHarness, places: Places) -> None:
     """Up to the limit, also beyond the candidates of a list, and where many parts of one record match best."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         for nth in range(120):
             await memory.remember(f"copper {chr(97 + nth % 26)}{chr(97 + nth // 26)}", namespace="symbol/CU")
         for nth in range(60):
             body = "copper and copper\n\n" * (800 if nth < 2 else 1)
             analysis = Analysis(id=f"a{nth}", subject_id="company:CU", date=day(2), kind="equity_research")
             await memory.record(analysis, body=body)
-        await project(house, places)
+        await project(harness, places)
         assert len((await memory.search("copper", kinds=["memory"], limit=120, deadline_ms=9_000)).items) == 120
         assert len((await memory.search("copper", kinds=["analysis"], limit=50, deadline_ms=9_000)).items) == 50

@@ -27,7 +27,7 @@ from imem.memory import Memory
 from imem.recall.signals import AgentMemory
 from imem.recall.signals.nodes import merge_by_agent
 from tests.conftest import settings_for
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 from tests.imem.signals.conftest import memory_of, signal
 from tests.proxy import SlowProxy, slowly, through
 from tests.servers import cloned, frozen, in_database, migrated_template
@@ -79,7 +79,7 @@ def events(state: Any) -> list[str]:
 
 @pytest.mark.parametrize("way", ["async", "blocking"])
 async def test_agents_in_branches_are_shown_their_own_and_what_they_conclude_is_recorded_and_compared(
-    shared: House, way: str
+    shared: MemoryHarness, way: str
 ) -> None:
     """Also from a stored state, whose memories are built anew."""
     market = f"market:graph-{way}"
@@ -150,7 +150,7 @@ class CheckedState(BaseModel, frozen=True, extra="forbid"):
 
 @pytest.mark.parametrize("returns", ["a mapping", "a state", "a command"])
 @pytest.mark.parametrize("kind", [SignalState, FrozenState, CheckedState])
-async def test_states_are_mappings_dataclasses_or_models(shared: House, kind: Any, returns: str) -> None:
+async def test_states_are_mappings_dataclasses_or_models(shared: MemoryHarness, kind: Any, returns: str) -> None:
     """A node is given a state of the graph's class, with the section in its prompt, and may return one."""
     market, seen = f"market:{kind.__name__}-{returns}", list[Any]()
 
@@ -183,7 +183,7 @@ async def test_states_are_mappings_dataclasses_or_models(shared: House, kind: An
     assert events(state) == ["signals_read", "own", "signals_shown", "signal_recorded"]
 
 
-async def test_a_state_that_can_hold_no_prompt_is_named(shared: House) -> None:
+async def test_a_state_that_can_hold_no_prompt_is_named(shared: MemoryHarness) -> None:
     @dataclass(slots=True)
     class Bare:
         market_id: str
@@ -194,7 +194,7 @@ async def test_a_state_that_can_hold_no_prompt_is_named(shared: House) -> None:
         assert error.value.field == "system_prompt"
 
 
-async def test_a_command_and_a_node_that_concludes_nothing_are_passed_on(shared: House) -> None:
+async def test_a_command_and_a_node_that_concludes_nothing_are_passed_on(shared: MemoryHarness) -> None:
     async with memory_of(shared) as memory:
         state = {"market_id": "market:commands"}
         given = {"direction": "NO", "fair_probability": 0.1, "confidence": 0.5}
@@ -214,26 +214,26 @@ async def test_a_command_and_a_node_that_concludes_nothing_are_passed_on(shared:
 
 
 @asynccontextmanager
-async def behind(house: House) -> AsyncIterator[tuple[Memory, SlowProxy]]:
+async def behind(harness: MemoryHarness) -> AsyncIterator[tuple[Memory, SlowProxy]]:
     """Open an agent's memory whose Postgres is behind a proxy."""
-    assert house.settings.postgres_url is not None
-    url = house.settings.postgres_url.get_secret_value()
+    assert harness.settings.postgres_url is not None
+    url = harness.settings.postgres_url.get_secret_value()
     async with slowly(url) as proxy:
         settings: dict[str, Any] = {"postgres_url": SecretStr(through(url, proxy)), "signals_timeout_ms": BUDGET_MS}
-        async with memory_of(house, **settings) as memory:
+        async with memory_of(harness, **settings) as memory:
             yield memory, proxy
 
 
-def limited(house: House, connections: int) -> None:
+def limited(harness: MemoryHarness, connections: int) -> None:
     """Let the database take so many connections; -1: any number."""
-    with psycopg.connect(house.admin_url, autocommit=True) as conn:
+    with psycopg.connect(harness.admin_url, autocommit=True) as conn:
         name = sql.Identifier(conn.info.dbname)
         conn.execute(sql.SQL("ALTER DATABASE {} CONNECTION LIMIT {}").format(name, sql.Literal(connections)))
 
 
 @pytest.mark.spec("RC-7")
 @pytest.mark.parametrize("how", ["refused", "hanging", "cut", "full"])
-async def test_without_postgres_an_agent_runs_in_time_with_an_empty_memory(shared: House, how: str) -> None:
+async def test_without_postgres_an_agent_runs_in_time_with_an_empty_memory(shared: MemoryHarness, how: str) -> None:
     """Refused, silent from the start, silent in the midst of connections, and full; the audit row comes later."""
     market, seen = f"market:rc7-{how}", dict[str, str]()
     async with behind(shared) as (memory, proxy):
@@ -277,7 +277,7 @@ async def test_without_postgres_an_agent_runs_in_time_with_an_empty_memory(share
 
 
 @pytest.mark.spec("RC-7")
-async def test_a_frozen_postgres_stops_no_agent(shared: House, home: Path) -> None:
+async def test_a_frozen_postgres_stops_no_agent(shared: MemoryHarness, home: Path) -> None:
     """A server whose processes are stopped in the midst of connections; it gets the audit row when it goes on."""
     market, seen = "market:rc7-frozen", dict[str, str]()
     with (
@@ -285,16 +285,16 @@ async def test_a_frozen_postgres_stops_no_agent(shared: House, home: Path) -> No
         migrated_template(stack.settings) as name,
         cloned(stack.settings, name) as (url, admin_url),
     ):
-        house = House(shared.settings.model_copy(update=in_database(stack.settings, url)), admin_url)
+        harness = MemoryHarness(shared.settings.model_copy(update=in_database(stack.settings, url)), admin_url)
         pid = stack.state.children["postgres"].pid
         assert pid is not None
-        async with memory_of(house, signals_timeout_ms=BUDGET_MS) as memory:
+        async with memory_of(harness, signals_timeout_ms=BUDGET_MS) as memory:
             assert (await memory.signals(market, deadline_ms=5_000)).error is None
             with frozen(pid):
                 begun_s = time.monotonic()
                 state = await graph_of(memory, seen, "ann", deadline_ms=BUDGET_MS).ainvoke({"market_id": market})
                 took_s = time.monotonic() - begun_s
-        rows = house.rows(
+        rows = harness.rows(
             "SELECT outcome FROM memory_access_audit WHERE resource_id = %s AND action = 'signals_read' ORDER BY id",
             market,
         )
@@ -307,7 +307,7 @@ async def test_a_frozen_postgres_stops_no_agent(shared: House, home: Path) -> No
 
 
 @pytest.mark.parametrize("retries", [3, 1])
-async def test_a_full_server_is_asked_again_as_often_as_the_settings_say(shared: House, retries: int) -> None:
+async def test_a_full_server_is_asked_again_as_often_as_the_settings_say(shared: MemoryHarness, retries: int) -> None:
     """With pauses that double, within the caller's time; and the reason says what it was."""
     async with memory_of(shared, signals_retries=retries) as memory:
         limited(shared, 0)
@@ -319,7 +319,7 @@ async def test_a_full_server_is_asked_again_as_often_as_the_settings_say(shared:
         assert found.reason
 
 
-async def test_a_lost_connection_is_retried_once_after_a_second(shared: House) -> None:
+async def test_a_lost_connection_is_retried_once_after_a_second(shared: MemoryHarness) -> None:
     """If the caller has that time."""
     async with behind(shared) as (memory, proxy):
         await memory.record_signal(signal("market:retried"))
@@ -338,7 +338,7 @@ async def test_a_lost_connection_is_retried_once_after_a_second(shared: House) -
         await proxy.listen()
 
 
-async def test_wrong_states_and_signals_stop_no_agent(shared: House) -> None:
+async def test_wrong_states_and_signals_stop_no_agent(shared: MemoryHarness) -> None:
     seen: dict[str, str] = {}
     async with memory_of(shared) as memory:
         for state in ({}, {"market_id": 7}, {"market_id": ""}):
@@ -356,7 +356,7 @@ async def test_wrong_states_and_signals_stop_no_agent(shared: House) -> None:
         assert (await node({"market_id": "market:wrong"}))["audit_log"][-1]["event"] == "signal_not_recorded"
 
 
-async def test_a_name_that_was_not_found_out_is_no_market(shared: House) -> None:
+async def test_a_name_that_was_not_found_out_is_no_market(shared: MemoryHarness) -> None:
     """Nothing is recorded about a market of that name: it may be a company's, or that of several."""
     seen: dict[str, str] = {}
     async with memory_of(shared, "people", Role.HUMAN_ADMIN) as people:

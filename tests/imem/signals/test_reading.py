@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 from imem.journal.errors import BadInput
 from imem.memory import Memory
 from imem.recall.signals import format_memory
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 from tests.imem.signals.conftest import applied, memory_of, signal
 
 NOW = datetime.now(UTC)
@@ -89,7 +89,7 @@ def _fields(row: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.spec("RC-1")
 # The event loop goes on in its thread, and whatever chooses a pause there at random looks as if a strategy had.
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module:hypothesis.errors.HypothesisDeprecationWarning")
-async def test_the_newest_valid_rows_of_a_pair_are_read_with_all_their_fields(shared: House) -> None:
+async def test_the_newest_valid_rows_of_a_pair_are_read_with_all_their_fields(shared: MemoryHarness) -> None:
     """For any stored rows, against a plain list."""
     loop = asyncio.get_running_loop()
     async with memory_of(shared) as memory:
@@ -125,7 +125,7 @@ async def test_the_newest_valid_rows_of_a_pair_are_read_with_all_their_fields(sh
 
 
 @pytest.mark.spec("RC-3")
-async def test_corrupt_rows_cost_no_place(shared: House) -> None:
+async def test_corrupt_rows_cost_no_place(shared: MemoryHarness) -> None:
     def row(nth: int, **changes: Any) -> dict[str, Any]:
         given = {
             "id": uuid4(), "market": "rc3", "agent": "ann", "kind": None, "direction": "YES", "fair": 0.5,
@@ -160,7 +160,7 @@ CREATE TABLE agent_signals (
 """
 
 
-async def test_a_table_that_another_program_keeps_is_read_as_it_is(shared: House) -> None:
+async def test_a_table_that_another_program_keeps_is_read_as_it_is(shared: MemoryHarness) -> None:
     """Copied by the statement that the page about signals shows, as often as one likes."""
     page = (ROOT / "docs/how-to/signals.md").read_text()
     [copy] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
@@ -190,7 +190,7 @@ async def test_a_table_that_another_program_keeps_is_read_as_it_is(shared: House
 
 
 @pytest.mark.spec("RC-5")
-async def test_ten_agents_at_once_read_their_own_alone(shared: House) -> None:
+async def test_ten_agents_at_once_read_their_own_alone(shared: MemoryHarness) -> None:
     agents = [f"agent{nth}" for nth in range(10)]
 
     async def live(agent: str) -> None:
@@ -218,7 +218,7 @@ def _own(found: Any, agent: str) -> None:
 
 
 @pytest.mark.spec("RC-8")
-async def test_many_agents_are_one_statement(shared: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_agents_are_one_statement(shared: MemoryHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     async with memory_of(shared) as memory:
         database, names = memory._stores.database, list[str]()
         plain = database.named
@@ -233,7 +233,7 @@ async def test_many_agents_are_one_statement(shared: House, monkeypatch: pytest.
         assert names == ["signals", "audit"]
 
 
-async def test_every_read_is_audited(shared: House) -> None:
+async def test_every_read_is_audited(shared: MemoryHarness) -> None:
     async with memory_of(shared, "dora") as memory:
         await memory.record_signal(signal("market:audited", "dora"))
         await memory.signal_histories("market:audited", ["dora", "ed"])
@@ -245,7 +245,7 @@ async def test_every_read_is_audited(shared: House) -> None:
     assert context["took_ms"] > 0
 
 
-async def test_switches(shared: House) -> None:
+async def test_switches(shared: MemoryHarness) -> None:
     for off in ({"signals_enabled": False}, {"signals_rollout_percent": 0}):
         async with memory_of(shared, **off) as memory:
             await memory.record_signal(signal("market:off", analysis_id="off/1"))
@@ -264,7 +264,7 @@ async def test_switches(shared: House) -> None:
             await memory.signals("market:off", deadline_ms=5_001)
 
 
-def test_the_blocking_twin(shared: House) -> None:
+def test_the_blocking_twin(shared: MemoryHarness) -> None:
     with Memory.sync(shared.of("syd")) as memory:
         memory.record_signal(signal("company:SYNC", "syd"))
         assert memory.signals("company:SYNC").has_history

@@ -15,12 +15,12 @@ from imem.journal.settings import Role
 from imem.kg.kinds.work import Analysis, Finding
 from imem.recall.signals import SignalDirection, format_memory
 from imem.recall.signals.pipelines import retain
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 from tests.imem.signals.conftest import NEVER, RETENTION, applied, memory_of, pipelines_of, project, signal
 
 
 @pytest.mark.spec("RC-2")
-async def test_an_unknown_pair_is_empty(shared: House) -> None:
+async def test_an_unknown_pair_is_empty(shared: MemoryHarness) -> None:
     async with memory_of(shared) as memory:
         for subject in ("market:nothing", "company:NOTHING", "nothing at all"):
             found = await memory.signals(subject)
@@ -30,7 +30,7 @@ async def test_an_unknown_pair_is_empty(shared: House) -> None:
             assert found.subject_id == (subject if ":" in subject else f"market:{subject}")
 
 
-async def test_what_is_recorded_is_read_at_once_with_all_its_fields(shared: House) -> None:
+async def test_what_is_recorded_is_read_at_once_with_all_its_fields(shared: MemoryHarness) -> None:
     async with memory_of(shared) as memory:
         given = signal(
             "market:m1", analysis_id="m1/1", agent_type="macro", metadata={"statement": "It will.", "importance": 0.5}
@@ -49,7 +49,7 @@ async def test_what_is_recorded_is_read_at_once_with_all_its_fields(shared: Hous
         assert event == {"kind": "record.Finding", "event_id": done.id}
 
 
-async def test_a_signal_again_is_one_row_and_another_in_the_same_analysis_a_conflict(shared: House) -> None:
+async def test_a_signal_again_is_one_row_and_another_in_the_same_analysis_a_conflict(shared: MemoryHarness) -> None:
     async with memory_of(shared) as memory:
         first = await memory.record_signal(signal("market:m2", analysis_id="m2/1"))
         again = await asyncio.gather(*(memory.record_signal(signal("market:m2", analysis_id="m2/1")) for _ in range(4)))
@@ -63,7 +63,7 @@ async def test_a_signal_again_is_one_row_and_another_in_the_same_analysis_a_conf
     assert not shared.rows("SELECT FROM due_row WHERE queue = 'signals'")
 
 
-async def test_a_signal_without_an_analysis_has_one_of_its_own(shared: House) -> None:
+async def test_a_signal_without_an_analysis_has_one_of_its_own(shared: MemoryHarness) -> None:
     async with memory_of(shared) as memory:
         done = (await memory.record_signal(signal("market:m3"))).signal
         kinds = shared.rows("SELECT kind FROM event WHERE analysis_id = %s ORDER BY kind", done.analysis_id)
@@ -87,7 +87,7 @@ async def test_a_signal_without_an_analysis_has_one_of_its_own(shared: House) ->
         ({"recommendation_id": "r"}, "recommendation_id"),
     ],
 )
-async def test_bad_values_are_refused(shared: House, changes: dict[str, Any], field: str) -> None:
+async def test_bad_values_are_refused(shared: MemoryHarness, changes: dict[str, Any], field: str) -> None:
     async with memory_of(shared) as memory:
         with pytest.raises(BadInput) as refused:
             await memory.record_signal(signal("market:m4", **changes))
@@ -95,7 +95,7 @@ async def test_bad_values_are_refused(shared: House, changes: dict[str, Any], fi
     assert not shared.rows("SELECT FROM record_head WHERE subject_id = 'market:m4'")
 
 
-async def test_an_agent_records_its_own_signals_alone(shared: House) -> None:
+async def test_an_agent_records_its_own_signals_alone(shared: MemoryHarness) -> None:
     async with memory_of(shared, "ann") as memory:
         with pytest.raises(PermissionDenied):
             await memory.record_signal(signal("market:m5", "bob"))
@@ -106,7 +106,7 @@ async def test_an_agent_records_its_own_signals_alone(shared: House) -> None:
     assert ("ann", "journal", "append") in shared.audited(authorized=False)
 
 
-async def test_a_company_is_bullish_or_bearish_with_or_without_a_probability(shared: House) -> None:
+async def test_a_company_is_bullish_or_bearish_with_or_without_a_probability(shared: MemoryHarness) -> None:
     """What other ways of recording a finding state becomes a signal all the same, once a worker has run."""
     about = {"analysis_id": "m6/1", "subject_id": "company:M6", "domain": "valuation", "statement": "Cheap."}
     async with memory_of(shared) as memory:
@@ -125,7 +125,7 @@ async def test_a_company_is_bullish_or_bearish_with_or_without_a_probability(sha
 
 
 @pytest.mark.spec("RC-9")
-async def test_as_of_a_moment_the_text_is_the_one_of_then(shared: House) -> None:
+async def test_as_of_a_moment_the_text_is_the_one_of_then(shared: MemoryHarness) -> None:
     """Whatever is recorded, corrected, or has left the table since."""
     async with memory_of(shared) as memory, memory_of(shared, "curator", Role.HUMAN_ADMIN) as people:
         texts: list[tuple[datetime, str]] = []
@@ -159,7 +159,7 @@ async def test_as_of_a_moment_the_text_is_the_one_of_then(shared: House) -> None
 
 @pytest.mark.spec("RC-9")
 async def test_what_no_worker_has_projected_is_read_all_the_same(
-    shared: House, monkeypatch: pytest.MonkeyPatch
+    shared: MemoryHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Findings and corrections that wait, or are set aside; of other subjects the table is read, unless much waits."""
     await project(shared)
@@ -209,7 +209,7 @@ async def test_what_no_worker_has_projected_is_read_all_the_same(
             assert await memory.signals("market:m9", as_of=found.as_of) == found
 
 
-async def test_what_is_older_than_the_retention_leaves_the_table_and_not_the_journal(shared: House) -> None:
+async def test_what_is_older_than_the_retention_leaves_the_table_and_not_the_journal(shared: MemoryHarness) -> None:
     old = datetime.now(UTC) - timedelta(days=181)
     about = {
         "subject_id": "market:m8",

@@ -12,12 +12,12 @@ from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from imem.recall.signals.audit import MOST_WAITING, SignalAudit
 from imem.recall.signals.watch import ENOUGH, WINDOW_S, SignalWatch
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 ANN = Actor("ann", Role.AGENT)
 
 
-async def test_slow_and_failing_reads_raise_one_alert_each(shared: House) -> None:
+async def test_slow_and_failing_reads_raise_one_alert_each(shared: MemoryHarness) -> None:
     assert shared.settings.postgres_url is not None
     database, now = Database(shared.settings.postgres_url.get_secret_value(), size=1), 0.0
     watch = SignalWatch(database, now=lambda: now)
@@ -60,7 +60,7 @@ class Away(Database):
         return await super().named(name, parameters, deadline=deadline)
 
 
-async def test_what_could_not_be_audited_is_written_later_in_order_and_bounded(shared: House) -> None:
+async def test_what_could_not_be_audited_is_written_later_in_order_and_bounded(shared: MemoryHarness) -> None:
     assert shared.settings.postgres_url is not None
     database = Away(shared.settings.postgres_url.get_secret_value(), size=1)
     audit = SignalAudit(database)

@@ -12,17 +12,17 @@ import pytest
 from imem.journal.settings import Role
 from imem.memory import Memory
 from imem.postmortem.trades.ledger import TickReceipt
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 from tests.servers import cloned, in_database
 
 from .paths import Tick
 
 
 @pytest.fixture(scope="module")
-def house(light_stack: Any, light_template: str) -> Iterator[House]:
+def harness(light_stack: Any, light_template: str) -> Iterator[MemoryHarness]:
     with cloned(light_stack.settings, light_template) as (url, admin_url):
         addresses = {**in_database(light_stack.settings, url), "neo4j_url": "bolt://127.0.0.1:1"}
-        yield House(light_stack.settings.model_copy(update=addresses), admin_url)
+        yield MemoryHarness(light_stack.settings.model_copy(update=addresses), admin_url)
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def desk() -> str:
 
 
 @asynccontextmanager
-async def memory_of(house: House, actor: str = "ann", role: Role = Role.AGENT) -> AsyncIterator[Memory]:
-    async with Memory.open(house.of(actor, role)) as memory:
+async def memory_of(harness: MemoryHarness, actor: str = "ann", role: Role = Role.AGENT) -> AsyncIterator[Memory]:
+    async with Memory.open(harness.of(actor, role)) as memory:
         yield memory
 
 

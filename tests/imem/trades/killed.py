@@ -22,7 +22,7 @@ from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from imem.postmortem.trades.ledger import TradeLedger
-from tests.lives import until_one_ends
+from tests.kill_points import run_until_one_ends
 
 from .paths import SYMBOLS, Broker, Move, Tick
 
@@ -44,7 +44,7 @@ def ticks_of(deployment: str) -> list[Tick]:
     return Broker(deployment).ticks([{symbol: move() for symbol in SYMBOLS} for _ in range(TICKS)])
 
 
-def deadly(left: list[int], run: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def killing(left: list[int], run: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     def count() -> None:
         left[0] -= 1
         if left[0] == 0:
@@ -59,10 +59,10 @@ def deadly(left: list[int], run: Callable[..., Awaitable[Any]]) -> Callable[...,
     return running
 
 
-async def live(number: int) -> None:
+async def run(number: int) -> None:
     left = [(number - 1) % LATEST + 1]
     for way in ("execute", "answer"):
-        setattr(Connection, way, deadly(left, getattr(Connection, way)))
+        setattr(Connection, way, killing(left, getattr(Connection, way)))
     database = Database(GIVEN["url"], size=1)
     ledger, due = TradeLedger(database), Deadline.after_ms(20_000)
     last = (await ledger.resume(GIVEN["deployment"], deadline=due)).last_tick_at
@@ -77,4 +77,4 @@ async def live(number: int) -> None:
 
 if __name__ == "__main__":
     GIVEN = json.loads(sys.stdin.readline())
-    sys.exit(until_one_ends(live))
+    sys.exit(run_until_one_ends(run))

@@ -11,18 +11,18 @@ from imem.cli import app
 from imem.journal.settings import Role, Settings
 from imem.memory import Memory
 from imem.postmortem.trades.model import plain_value
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 from .killed import ticks_of
 
 
-def test_on_the_command_line(house: House, desk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_the_command_line(harness: MemoryHarness, desk: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text of the prompt with its size beside it; rows for programs; 2 for wrong usage."""
-    with Memory.sync(house.of()) as memory:
+    with Memory.sync(harness.of()) as memory:
         for tick in ticks_of(desk)[:9]:
             memory.trades.record(tick.decision, tick.positions, tick.bars, fees=tick.fees, at=tick.at)
         expected = memory.trades.recent(deployment=desk)
-    monkeypatch.setattr(Settings, "read", lambda *_, **__: house.of("kate", Role.HUMAN_ADMIN))
+    monkeypatch.setattr(Settings, "read", lambda *_, **__: harness.of("kate", Role.HUMAN_ADMIN))
     runner = CliRunner()
 
     def run(*words: str, code: int = 0) -> str:

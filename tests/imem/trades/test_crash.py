@@ -12,7 +12,7 @@ import pytest
 from imem.journal.errors import BudgetExceeded, OutcomeUnknown, StoreUnavailable
 from imem.postmortem.trades.ledger import TickStatus
 from imem.postmortem.trades.model import ChangeKind, Trade
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 from .conftest import memory_of, record
 from .killed import LATEST, ticks_of
@@ -21,36 +21,36 @@ from .paths import canonical, in_memory
 TABLES = ("trade_deployment", "trade_tick", "decision_snapshots", "trade_version", "trade_history")
 
 
-def check(house: House, desk: str) -> None:
+def check(harness: MemoryHarness, desk: str) -> None:
     """Rows, ticks and snapshots are those of a runner that nothing happened to, each once."""
     ticks = ticks_of(desk)
-    rows = house.rows("SELECT * FROM recall.trade_history WHERE deployment_id = %s", desk)
+    rows = harness.rows("SELECT * FROM recall.trade_history WHERE deployment_id = %s", desk)
     assert canonical(map(Trade.from_row, rows)) == canonical(in_memory(ticks).values())
-    done = house.rows("SELECT tick_at, changes FROM recall.trade_tick WHERE deployment_id = %s ORDER BY 1", desk)
+    done = harness.rows("SELECT tick_at, changes FROM recall.trade_tick WHERE deployment_id = %s ORDER BY 1", desk)
     assert [row["tick_at"] for row in done] == [tick.at for tick in ticks]
     kinds = Counter(change["kind"] for row in done for change in row["changes"])
     assert set(kinds) == set(ChangeKind), "the ticks go through every change"
-    taken = house.rows("SELECT FROM recall.decision_snapshots WHERE deployment_id = %s", desk)
+    taken = harness.rows("SELECT FROM recall.decision_snapshots WHERE deployment_id = %s", desk)
     assert len(taken) == sum(tick.decision.snapshot is not None for tick in ticks)
-    [versions] = house.rows(
+    [versions] = harness.rows(
         "SELECT count(*) AS n FROM recall.trade_version WHERE deployment_id = %s GROUP BY deployment_id", desk
     )
     opened = kinds[ChangeKind.OPEN]
     assert versions["n"] == kinds.total() - opened, "each change but the first of a trade left a version"
 
 
-def held(house: House, desk: str) -> list[list[str]]:
+def held(harness: MemoryHarness, desk: str) -> list[list[str]]:
     """Return the rows of every table, in an order that does not depend on how Postgres happens to read them."""
     return [
-        sorted(repr(row) for row in house.rows(f"SELECT * FROM recall.{name} WHERE deployment_id = %s", desk))
+        sorted(repr(row) for row in harness.rows(f"SELECT * FROM recall.{name} WHERE deployment_id = %s", desk))
         for name in TABLES
     ]
 
 
 @pytest.mark.spec("RC-11")
-async def test_a_runner_killed_at_any_statement(house: House, desk: str) -> None:
-    assert house.settings.postgres_url is not None
-    given = {"url": house.settings.postgres_url.get_secret_value(), "deployment": desk}
+async def test_a_runner_killed_at_any_statement(harness: MemoryHarness, desk: str) -> None:
+    assert harness.settings.postgres_url is not None
+    given = {"url": harness.settings.postgres_url.get_secret_value(), "deployment": desk}
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.imem.trades.killed", stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -59,27 +59,27 @@ async def test_a_runner_killed_at_any_statement(house: House, desk: str) -> None
 
     assert program.returncode == 0, errors.decode()[-3_000:]
     assert int(out.split()[-1]) >= 2 * LATEST
-    check(house, desk)
+    check(harness, desk)
 
 
 @pytest.mark.spec("RC-11")
-async def test_a_server_killed_within_the_transaction(house: House, desk: str) -> None:
+async def test_a_server_killed_within_the_transaction(harness: MemoryHarness, desk: str) -> None:
     """The backend ends after each of the function's statements in turn; nothing of the tick is there."""
-    house.rows(
+    harness.rows(
         "CREATE OR REPLACE FUNCTION recall.die() RETURNS trigger LANGUAGE plpgsql AS "
         "'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(1); RETURN NULL; END'"
     )
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         for nth, tick in enumerate(ticks_of(desk)):
             written = [name for name in TABLES if name != "decision_snapshots" or tick.decision.snapshot is not None]
             table = written[nth // 2 % len(written)]
-            house.rows(f"CREATE TRIGGER die AFTER INSERT ON recall.{table} EXECUTE FUNCTION recall.die()")
-            before = held(house, desk)
+            harness.rows(f"CREATE TRIGGER die AFTER INSERT ON recall.{table} EXECUTE FUNCTION recall.die()")
+            before = held(harness, desk)
             try:
                 with pytest.raises((OutcomeUnknown, StoreUnavailable, BudgetExceeded)):
                     await record(memory, tick, deadline_ms=100)
-                assert held(house, desk) == before
+                assert held(harness, desk) == before
             finally:
-                house.rows(f"DROP TRIGGER die ON recall.{table}")
+                harness.rows(f"DROP TRIGGER die ON recall.{table}")
             assert (await record(memory, tick)).status is TickStatus.RECORDED
-    check(house, desk)
+    check(harness, desk)

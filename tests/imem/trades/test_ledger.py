@@ -28,14 +28,14 @@ from imem.postmortem.trades.model import (
     TradeStatus,
 )
 from imem.postmortem.trades.reconciliation import Fill
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 from .conftest import memory_of, record
 from .paths import PATHS, START, UNEVEN, Broker, Move, Tick, canonical, in_memory
 
 
-def stored(house: House, deployment: str) -> list[Trade]:
-    rows = house.rows("SELECT * FROM recall.trade_history WHERE deployment_id = %s", deployment)
+def stored(harness: MemoryHarness, deployment: str) -> list[Trade]:
+    rows = harness.rows("SELECT * FROM recall.trade_history WHERE deployment_id = %s", deployment)
     return [Trade.from_row(row) for row in rows]
 
 
@@ -56,32 +56,32 @@ def tick(deployment: str, nth: int, price: str, quantity: str = "0", *, reason: 
 )
 @given(path=PATHS)
 @example(path=UNEVEN)
-def test_simulation_and_live_give_the_same_bytes(house: House, path: list[dict[str, Move]]) -> None:
+def test_simulation_and_live_give_the_same_bytes(harness: MemoryHarness, path: list[dict[str, Move]]) -> None:
     """A simulation in memory, and a runner that is started anew in between and has nothing but Postgres."""
     broker = Broker(f"desk-{uuid4().hex}")
     ticks = broker.ticks(path)
 
     async def live() -> None:
         for part in (ticks[:3], ticks[3:]):
-            async with memory_of(house) as memory:
+            async with memory_of(harness) as memory:
                 for one in part:
                     assert (await record(memory, one)).status is TickStatus.RECORDED
 
     asyncio.run(live())
 
-    rows, simulated = stored(house, broker.deployment), in_memory(ticks)
+    rows, simulated = stored(harness, broker.deployment), in_memory(ticks)
     assert canonical(rows) == canonical(simulated.values())
     # And not since both are written with as few digits.
     assert {row.id: replace(row, created_at=None, updated_at=None) for row in rows} == simulated
     assert abs(sum((row.realized_pnl_usd for row in rows), Decimal(0)) - broker.cash) <= Decimal("1e-9")
 
 
-async def test_a_tick_is_recorded_once(house: House, desk: str) -> None:
+async def test_a_tick_is_recorded_once(harness: MemoryHarness, desk: str) -> None:
     """The same moment again returns what it changed then, whatever is stated now; an earlier one is refused."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         first = await record(memory, tick(desk, 1, "10", "3"))
         second = await record(memory, tick(desk, 2, "12"))
-        before = stored(house, desk)
+        before = stored(harness, desk)
 
         again = await record(memory, tick(desk, 1, "99", "-7"))
         assert again == replace(first, status=TickStatus.IDENTICAL)
@@ -93,24 +93,24 @@ async def test_a_tick_is_recorded_once(house: House, desk: str) -> None:
 
     assert [entry.kind for entry in first.entries] == [ChangeKind.OPEN]
     assert [(entry.kind, entry.pnl_usd) for entry in second.entries] == [(ChangeKind.CLOSE, Decimal(6))]
-    assert stored(house, desk) == before
+    assert stored(harness, desk) == before
     assert before[0].updated_at == second.recorded_at
-    assert len(house.rows("SELECT FROM recall.trade_tick WHERE deployment_id = %s", desk)) == 2
+    assert len(harness.rows("SELECT FROM recall.trade_tick WHERE deployment_id = %s", desk)) == 2
 
 
-async def test_a_tick_of_the_far_future_is_refused(house: House, desk: str) -> None:
+async def test_a_tick_of_the_far_future_is_refused(harness: MemoryHarness, desk: str) -> None:
     """A wrong clock would else end the deployment, as every tick until then would be too late; nor does it own it."""
     one = tick(desk, 0, "10", "3")
-    async with memory_of(house, "bob") as bob:
+    async with memory_of(harness, "bob") as bob:
         with pytest.raises(BadInput, match="more than a day in the future"):
             await record(bob, replace(one, at=datetime.now(UTC) + timedelta(hours=25)))
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         await record(memory, one)
         await record(memory, replace(one, at=datetime.now(UTC) + timedelta(hours=23)))
         assert (await memory.trades.resume(desk)).owner == "ann"
 
 
-async def test_runners_beside_one_another_keep_one_ledger(house: House, desk: str) -> None:
+async def test_runners_beside_one_another_keep_one_ledger(harness: MemoryHarness, desk: str) -> None:
     """Ten ticks sent by two runners at once: each is there once, and rows are those of one runner."""
     ticks = [tick(desk, nth, str(10 + nth), str(nth % 4 - 1)) for nth in range(10)]
 
@@ -119,27 +119,27 @@ async def test_runners_beside_one_another_keep_one_ledger(house: House, desk: st
             with suppress(BadInput):  # The other one is further.
                 await record(memory, one, deadline_ms=20_000)
 
-    async with memory_of(house) as one, memory_of(house) as other:
+    async with memory_of(harness) as one, memory_of(harness) as other:
         await asyncio.gather(run(one), run(other))
 
-    assert canonical(stored(house, desk)) == canonical(in_memory(ticks).values())
+    assert canonical(stored(harness, desk)) == canonical(in_memory(ticks).values())
 
 
-async def test_a_runner_goes_on_from_postgres(house: House, desk: str) -> None:
-    async with memory_of(house) as memory:
+async def test_a_runner_goes_on_from_postgres(harness: MemoryHarness, desk: str) -> None:
+    async with memory_of(harness) as memory:
         assert await memory.trades.resume(desk) == LedgerState()
         await record(memory, tick(desk, 0, "10", "3"))
         await record(memory, tick(desk, 1, "11"))
         await record(memory, tick(desk, 2, "12", "-3"))
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         state = await memory.trades.resume(desk)
     assert (state.owner, state.last_tick_at) == ("ann", START + timedelta(hours=2))
     assert [(trade.side, trade.quantity) for trade in state.open] == [(Side.SHORT, Decimal(3))]
 
 
-async def test_as_of_a_moment_nothing_later_is_seen(house: House, desk: str) -> None:
+async def test_as_of_a_moment_nothing_later_is_seen(harness: MemoryHarness, desk: str) -> None:
     """A trade that was closed later is open, one that grew later is small, one that came later is not there."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         told = []
         for nth, (price, quantity) in enumerate([("10", "3"), ("11", "5"), ("12", "2"), ("9", "-2"), ("8", "0")]):
             receipt = await record(memory, tick(desk, nth, price, quantity))
@@ -158,9 +158,9 @@ async def test_as_of_a_moment_nothing_later_is_seen(house: House, desk: str) -> 
     assert seen[2].open[0] in by_skill[0].open
 
 
-async def test_recent_trades_are_the_newest(house: House, desk: str) -> None:
+async def test_recent_trades_are_the_newest(harness: MemoryHarness, desk: str) -> None:
     """By entry, k closed ones, and the open ones unless they are not wanted."""
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         for nth in range(12):
             await record(memory, tick(desk, nth, str(10 + nth), str(nth % 2 and 1), reason=f"reason {nth}"))
         few = await memory.trades.recent(deployment=desk, k=2)
@@ -181,18 +181,18 @@ async def test_recent_trades_are_the_newest(house: House, desk: str) -> None:
     assert other.text == ""
 
 
-async def test_an_owner_reads_its_own_deployments_alone(house: House, desk: str) -> None:
+async def test_an_owner_reads_its_own_deployments_alone(harness: MemoryHarness, desk: str) -> None:
     """Nobody else's agent reads or writes them; a service records for its owner, and people and pipelines read."""
     mine, theirs = f"{desk}-ann", f"{desk}-bob"
     one = tick(mine, 0, "10", "1")
-    async with memory_of(house) as ann:
+    async with memory_of(harness) as ann:
         await record(ann, one)
-    async with memory_of(house, "runner", Role.KNOWLEDGE_BASE_AGENT) as service:
+    async with memory_of(harness, "runner", Role.KNOWLEDGE_BASE_AGENT) as service:
         async with service.acting_as("bob") as bob:
             await record(bob, tick(theirs, 0, "10", "1"))
         await record(service, tick(mine, 1, "11", "1"))
         assert (await service.trades.recent(deployment=mine)).open
-    async with memory_of(house, "bob") as bob:
+    async with memory_of(harness, "bob") as bob:
         assert (await bob.trades.recent(deployment=theirs)).open
         seen = await bob.trades.recent(skill="momentum")
         assert {trade.deployment_id for trade in (*seen.open, *seen.closed)} == {theirs}
@@ -203,29 +203,29 @@ async def test_an_owner_reads_its_own_deployments_alone(house: House, desk: str)
             with pytest.raises(PermissionDenied, match="trades of ann"):
                 await denied
     for role in (Role.HUMAN_ADMIN, Role.LEARNING_ENGINE):
-        async with memory_of(house, "eva", role) as reader:
+        async with memory_of(harness, "eva", role) as reader:
             seen = await reader.trades.recent(skill="momentum", k=30)
             assert {trade.deployment_id for trade in seen.open} >= {mine, theirs}
             with pytest.raises(PermissionDenied):
                 await record(reader, tick(mine, 2, "12", "1"))
-    async with memory_of(house, "fay", Role.DEBATE_FACILITATOR) as other:
+    async with memory_of(harness, "fay", Role.DEBATE_FACILITATOR) as other:
         with pytest.raises(PermissionDenied):
             await other.trades.recent(skill="momentum")
-    assert len(stored(house, mine)) == 1
+    assert len(stored(harness, mine)) == 1
 
 
-async def test_snapshots_say_what_a_decision_was_made_of(house: House, desk: str) -> None:
+async def test_snapshots_say_what_a_decision_was_made_of(harness: MemoryHarness, desk: str) -> None:
     broker = Broker(desk)
     move = Move(Decimal(10), None, None, Decimal(1), Decimal(0), liquidated=False)
     ticks = broker.ticks([{"MU": move}, {"MU": replace(move, target=Decimal(0))}], ends=False)
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         for one in ticks:
             await record(memory, one)
 
-    [row] = house.rows("SELECT * FROM recall.decision_snapshots WHERE deployment_id = %s", desk)
-    [trade] = stored(house, desk)
+    [row] = harness.rows("SELECT * FROM recall.decision_snapshots WHERE deployment_id = %s", desk)
+    [trade] = stored(harness, desk)
     bad = replace(ticks[0].decision, snapshot=DecisionSnapshot({"price": float("nan")}))
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         with pytest.raises(BadInput, match="snapshot"):
             await record(memory, replace(ticks[0], decision=bad, at=START + timedelta(days=1)))
     assert (row["context"], row["proposed_action"], row["verdict"]) == ({"tick": 1}, {"buy": "…"}, "ok")
@@ -234,8 +234,8 @@ async def test_snapshots_say_what_a_decision_was_made_of(house: House, desk: str
     assert trade.close_kind is CloseKind.CLOSE
 
 
-async def test_the_ledger_is_compared_with_fills(house: House, desk: str) -> None:
-    async with memory_of(house) as memory:
+async def test_the_ledger_is_compared_with_fills(harness: MemoryHarness, desk: str) -> None:
+    async with memory_of(harness) as memory:
         await record(memory, tick(desk, 0, "10", "3"))
         await record(memory, tick(desk, 1, "12", "1"))
         fills = [
@@ -248,10 +248,10 @@ async def test_the_ledger_is_compared_with_fills(house: House, desk: str) -> Non
         assert await memory.trades.reconcile(desk, fills[1:], since=START) == []
 
 
-async def test_fees_that_are_billed_late(house: House, desk: str) -> None:
+async def test_fees_that_are_billed_late(harness: MemoryHarness, desk: str) -> None:
     """A version of what was closed last, once; as of before, and compared with the broker, the ledger is right."""
     late = replace(tick(desk, 3, "12"), bars={}, fees={"MU": Decimal("0.25")})
-    async with memory_of(house) as memory:
+    async with memory_of(harness) as memory:
         await record(memory, tick(desk, 0, "10", "3"))
         closed = await record(memory, tick(desk, 1, "12"))
         billed = await record(memory, late)
@@ -270,25 +270,25 @@ async def test_fees_that_are_billed_late(house: House, desk: str) -> None:
             await record(memory, replace(late, at=START + timedelta(hours=4), fees={"AMD": Decimal(1)}))
 
 
-def test_without_await(house: House, desk: str) -> None:
+def test_without_await(harness: MemoryHarness, desk: str) -> None:
     one = tick(desk, 0, "10", "3")
-    with Memory.sync(house.of()) as memory:
+    with Memory.sync(harness.of()) as memory:
         receipt = memory.trades.record(one.decision, one.positions, one.bars, at=one.at)
         assert receipt.status is TickStatus.RECORDED
         assert memory.trades.resume(desk).open == memory.trades.recent(deployment=desk).open
         assert memory.trades.reconcile(desk, [Fill("MU", one.at, Decimal(3), Decimal(10))]) == []
 
 
-def test_the_tables_are_written_by_the_function_alone(house: House, desk: str) -> None:
+def test_the_tables_are_written_by_the_function_alone(harness: MemoryHarness, desk: str) -> None:
     """The application's login may not change a row, and what is closed stays as it is for its owner too."""
     import psycopg
 
-    assert house.settings.postgres_url is not None
-    with psycopg.connect(house.settings.postgres_url.get_secret_value(), autocommit=True) as conn:
+    assert harness.settings.postgres_url is not None
+    with psycopg.connect(harness.settings.postgres_url.get_secret_value(), autocommit=True) as conn:
         for table in ("trade_history", "trade_version", "trade_tick", "trade_deployment", "decision_snapshots"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 conn.execute(f"DELETE FROM recall.{table}")
     assert [
         TradeStatus(row["status"])
-        for row in house.rows("SELECT status FROM recall.trade_history WHERE deployment_id = %s", desk)
+        for row in harness.rows("SELECT status FROM recall.trade_history WHERE deployment_id = %s", desk)
     ] == []

@@ -23,7 +23,7 @@ from imem.postmortem.trades.model import Bar, DecisionSnapshot, Position, Side, 
 from imem.postmortem.trades.situations import EMBED_SITUATIONS, Situation, context_summary
 from tests.encoders import LOCAL
 from tests.imem.memories.conftest import NEVER, Places, places, round_of
-from tests.imem.memory.conftest import House
+from tests.imem.memory.conftest import MemoryHarness
 
 from .conftest import memory_of, record
 from .paths import START, Tick
@@ -44,9 +44,9 @@ def placed(places: Places) -> Places:
 
 
 @pytest.fixture
-def switched_on(house: House) -> House:
+def switched_on(harness: MemoryHarness) -> MemoryHarness:
     return replace(
-        house, settings=house.settings.model_copy(update={"situations_enabled": True, "deadline_ms": 30_000})
+        harness, settings=harness.settings.model_copy(update={"situations_enabled": True, "deadline_ms": 30_000})
     )
 
 
@@ -71,18 +71,18 @@ async def trade(memory: Memory, deployment: str) -> None:
         await record(memory, one)
 
 
-async def make_vectors(house: House, embedder: Any, *, on: bool = True) -> Any:
+async def make_vectors(harness: MemoryHarness, embedder: Any, *, on: bool = True) -> Any:
     async def step(database: Database, **_: Any) -> Any:
         return await EMBED_SITUATIONS.step(SimpleNamespace(database=database, embedder=embedder, situations=on), NEVER)
 
-    return await round_of(house, step)
+    return await round_of(harness, step)
 
 
 def contexts(found: list[Situation]) -> list[Any]:
     return [one.context for one in found]
 
 
-async def test_what_came_of_situations_like_this(switched_on: House, desk: str, places: Places) -> None:
+async def test_what_came_of_situations_like_this(switched_on: MemoryHarness, desk: str, places: Places) -> None:
     """Nearest first, each with its decision and its trades; what traded nothing is no situation."""
     async with memory_of(switched_on) as memory:
         await trade(memory, desk)
@@ -102,7 +102,7 @@ async def test_what_came_of_situations_like_this(switched_on: House, desk: str, 
 
 
 async def test_a_decision_that_changes_sides_left_one_trade_and_entered_another(
-    switched_on: House, desk: str, places: Places
+    switched_on: MemoryHarness, desk: str, places: Places
 ) -> None:
     """One situation of both; what only grew or shrank a position in between is none."""
     async with memory_of(switched_on) as memory:
@@ -119,7 +119,7 @@ async def test_a_decision_that_changes_sides_left_one_trade_and_entered_another(
 
 @pytest.mark.parametrize("of", ["deployment", "skill"])
 async def test_the_newest_trades_alone_are_compared(
-    switched_on: House, desk: str, places: Places, monkeypatch: pytest.MonkeyPatch, of: str
+    switched_on: MemoryHarness, desk: str, places: Places, monkeypatch: pytest.MonkeyPatch, of: str
 ) -> None:
     async with memory_of(switched_on, f"ann-{desk}") as memory:
         await trade(memory, desk)
@@ -130,7 +130,7 @@ async def test_the_newest_trades_alone_are_compared(
             assert contexts(await memory.trades.similar_situations(RALLY, **named)) == found
 
 
-async def test_two_workers_do_not_make_the_same_vectors(switched_on: House, desk: str, places: Places) -> None:
+async def test_two_workers_do_not_make_the_same_vectors(switched_on: MemoryHarness, desk: str, places: Places) -> None:
     """While one has the lock, another makes none, and asks for no other run."""
     async with memory_of(switched_on) as memory:
         await record(memory, tick(desk, 0, "100", "1", RALLY))
@@ -145,7 +145,7 @@ async def test_two_workers_do_not_make_the_same_vectors(switched_on: House, desk
     assert (await make_vectors(switched_on, places))["vectors"] >= 1
 
 
-async def test_as_of_a_moment(switched_on: House, desk: str, places: Places) -> None:
+async def test_as_of_a_moment(switched_on: MemoryHarness, desk: str, places: Places) -> None:
     """What was recorded later is not there, and what was closed later is open."""
     async with memory_of(switched_on) as memory:
         await record(memory, tick(desk, 0, "100", "1", RALLY))
@@ -159,7 +159,7 @@ async def test_as_of_a_moment(switched_on: House, desk: str, places: Places) -> 
         assert await memory.trades.similar_situations(RALLY, deployment=desk, as_of=before) == []
 
 
-async def test_of_a_skill_everybody_sees_the_own_ones(switched_on: House, desk: str, places: Places) -> None:
+async def test_of_a_skill_everybody_sees_the_own_ones(switched_on: MemoryHarness, desk: str, places: Places) -> None:
     async with memory_of(switched_on, f"ann-{desk}") as ann, memory_of(switched_on, f"bob-{desk}") as bob:
         await trade(ann, f"{desk}-a")
         await record(bob, tick(f"{desk}-b", 0, "100", "1", CALM))
@@ -175,7 +175,7 @@ async def test_of_a_skill_everybody_sees_the_own_ones(switched_on: House, desk: 
 
 
 async def test_vectors_of_two_models_are_never_mixed(
-    switched_on: House, desk: str, places: Places, monkeypatch: pytest.MonkeyPatch
+    switched_on: MemoryHarness, desk: str, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another model finds nothing of the one before, and its vectors take the place of those."""
     newer = Places(model_id="directions-2", cosines=places.cosines)
@@ -204,7 +204,7 @@ class Refusing(Places):
 
 
 async def test_a_context_that_the_model_refuses_is_not_found(
-    switched_on: House, desk: str, places: Places, monkeypatch: pytest.MonkeyPatch
+    switched_on: MemoryHarness, desk: str, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are, and it is not asked about again."""
     refusing = Refusing(model_id="refusing", cosines=places.cosines)
@@ -217,7 +217,7 @@ async def test_a_context_that_the_model_refuses_is_not_found(
     await make_vectors(switched_on, places)
 
 
-async def test_figures_count(switched_on: House, desk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_figures_count(switched_on: MemoryHarness, desk: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the encoder that is there by default, contexts that differ in figures alone are told apart."""
     monkeypatch.setattr("imem.services.embedders.embedder_of", lambda _: LOCAL)
     low, high = {"rsi": 20, "spread": 0.4}, {"rsi": 70, "spread": 0.1}
@@ -230,13 +230,13 @@ async def test_figures_count(switched_on: House, desk: str, monkeypatch: pytest.
         assert other.similarity < same.similarity - 0.001
 
 
-async def test_off_by_default(house: House, desk: str, places: Places) -> None:
+async def test_off_by_default(harness: MemoryHarness, desk: str, places: Places) -> None:
     """No vector is made, and who asks is told how to switch it on."""
-    assert house.settings.situations_enabled is False
-    async with memory_of(house) as memory:
+    assert harness.settings.situations_enabled is False
+    async with memory_of(harness) as memory:
         await trade(memory, desk)
         places.texts.clear()
-        assert await make_vectors(house, places, on=False) == {"vectors": 0, "more": False}
+        assert await make_vectors(harness, places, on=False) == {"vectors": 0, "more": False}
         assert not places.texts
         with pytest.raises(SettingsError, match="IMEM_SITUATIONS_ENABLED"):
             await memory.trades.similar_situations(RALLY, deployment=desk)
@@ -250,7 +250,9 @@ async def test_off_by_default(house: House, desk: str, places: Places) -> None:
         ({"skill_version": "1.2"}, "skill_version"),
     ],
 )  # fmt: skip
-async def test_bad_input_names_the_field(switched_on: House, desk: str, given: dict[str, Any], names: str) -> None:
+async def test_bad_input_names_the_field(
+    switched_on: MemoryHarness, desk: str, given: dict[str, Any], names: str
+) -> None:
     async with memory_of(switched_on) as memory:
         with pytest.raises(BadInput) as error:
             await memory.trades.similar_situations(**{"context": RALLY, "deployment": desk, **given})

@@ -14,7 +14,7 @@ from imem.journal.settings import Role
 from imem.kg.engine import Graph
 from imem.kg.projection.applier import Applier
 from tests.kg.projection.conftest import empty, journal, world
-from tests.kg.projection.world import Journal, Line, Silent
+from tests.kg.projection.world import Journal, Line, NoWakeups
 from tests.servers import as_pipelines, cloned
 
 __all__ = ["empty", "journal", "world"]
@@ -48,7 +48,7 @@ async def later(journal: Journal, minutes: float) -> AsyncIterator[Database]:
 
 def lame(database: Database, **options: Any) -> Applier:
     """Return an applier that never reaches a graph: it claims, and notes what became of events."""
-    return Applier(database, Graph(NOWHERE, "neo4j", "neo4j"), Silent(), **options)
+    return Applier(database, Graph(NOWHERE, "neo4j", "neo4j"), NoWakeups(), **options)
 
 
 @pytest_asyncio.fixture

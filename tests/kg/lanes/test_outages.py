@@ -28,7 +28,7 @@ from tests.cache.working.servers import OwnServer, own_server
 from tests.kg.lanes.conftest import agent, finding
 from tests.kg.lanes.test_order import all_applied, at_work
 from tests.kg.projection.proxy import Proxy, proxied
-from tests.kg.projection.world import NEVER, Journal, Silent, World, analysis, entries_of, importer
+from tests.kg.projection.world import NEVER, Journal, NoWakeups, World, analysis, entries_of, importer
 from tests.waiting import until
 
 HOUR_EVENTS = 18_000
@@ -85,7 +85,7 @@ async def test_an_outage_of_ten_minutes_condemns_nothing(
     await wire.refuse()
     await journal.say(finding("critical"), actor=agent("bull"), tier=Tier.CRITICAL)
     await journal.say(*[analysis(f"a{number}") for number in range(20)])
-    async with at_work(Applier(journal.database, graph, Silent())):
+    async with at_work(Applier(journal.database, graph, NoWakeups())):
 
         async def long_enough() -> bool:
             return graph.writes >= OUTAGE_ATTEMPTS
@@ -113,7 +113,7 @@ async def test_a_graph_that_comes_back_is_caught_up_without_duplicates(
         await gateway.append(entries_of(*lines), deadline=NEVER)
     journal.owner("ALTER TABLE event DISABLE TRIGGER append_only")
     journal.owner("UPDATE event SET recorded_at = recorded_at - interval '1 hour'")
-    async with at_work(Applier(journal.database, graph, Silent())):
+    async with at_work(Applier(journal.database, graph, NoWakeups())):
         await wire.listen()
         begun = time.monotonic()
         (receipt,) = await journal.say(finding("urgent"), actor=agent("bull"), tier=Tier.CRITICAL)

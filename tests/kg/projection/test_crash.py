@@ -26,7 +26,7 @@ from tests.kg.projection.world import NEVER, Journal, Line, World, importer
 TOP = Path(__file__).resolve().parents[3]
 BATCH = 5
 MAX_FALLBACKS = 30
-"""Within so many steps a life of the long test ends: more than one batch has."""
+"""Within so many steps a run of the long test ends: more than one batch has."""
 STRIDE = 1 if CHAOS else 5
 
 
@@ -113,13 +113,13 @@ class Due:
 
 
 @dataclass
-class Lives:
-    """The program that dies on demand."""
+class KilledProgram:
+    """The program that is killed at a given step."""
 
     process: asyncio.subprocess.Process
 
-    async def one(self, steps: int) -> int:
-        """Live for so many steps; return how it ended."""
+    async def run_once(self, steps: int) -> int:
+        """Run for so many steps; return the exit code."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"apply any {steps}\n".encode())
@@ -128,7 +128,7 @@ class Lives:
 
 
 @asynccontextmanager
-async def lives(world: World, journal: Journal, batch: int = BATCH) -> AsyncIterator[Lives]:
+async def killed_program(world: World, journal: Journal, batch: int = BATCH) -> AsyncIterator[KilledProgram]:
     found = world.settings
     assert found.neo4j_password is not None
     process = await asyncio.create_subprocess_exec(
@@ -147,7 +147,7 @@ async def lives(world: World, journal: Journal, batch: int = BATCH) -> AsyncIter
     assert process.stdin is not None
     process.stdin.write(json.dumps(where).encode() + b"\n")
     try:
-        yield Lives(process)
+        yield KilledProgram(process)
     finally:
         process.stdin.close()
         await process.wait()
@@ -174,12 +174,12 @@ async def _killed(world: World, journal: Journal, kills: int) -> None:
     rng = random.Random(kills)
     due = await Due.stated(world, journal, rounds=kills // 3)
     ends = []
-    async with lives(world, journal) as program:
+    async with killed_program(world, journal) as program:
         for _ in range(kills):
-            ends.append(await program.one(rng.randint(1, MAX_FALLBACKS)))
+            ends.append(await program.run_once(rng.randint(1, MAX_FALLBACKS)))
             let_go(journal)
             assert await whole(world)
-        while await program.one(10**9):
+        while await program.run_once(10**9):
             let_go(journal)
     assert ends.count(-9) >= 0.9 * kills
     assert await journal.rows("SELECT DISTINCT state, attempts FROM delivery") == [{"state": "applied", "attempts": 0}]
@@ -203,17 +203,17 @@ async def test_a_thousand_kills(empty: World, journal: Journal) -> None:
 @pytest.mark.longer
 async def test_a_kill_at_every_single_step(empty: World, journal: Journal) -> None:
     """
-    Between any two statements of batches of every sort of event, and of what is derived; the next life goes on.
+    Between any two statements of batches of every sort of event, and of what is derived; the next run goes on.
 
     `make chaos` takes every step, other runs each fifth.
     """
     due = await Due.stated(empty, journal, rounds=2)
     step = 1
-    async with lives(empty, journal, batch=len(round_of(0))) as program:
-        while await program.one(step) == -9:
+    async with killed_program(empty, journal, batch=len(round_of(0))) as program:
+        while await program.run_once(step) == -9:
             assert await whole(empty)
             let_go(journal)
-            assert await program.one(10**9) == 0
+            assert await program.run_once(10**9) == 0
             assert await graph_hash(empty.graph) == due.undisturbed, step
             await due.again(empty, journal)
             step += STRIDE

@@ -23,7 +23,7 @@ from imem.local.supervisor import LocalStack
 from imem.services.stores import Stores
 from tests.conftest import settings_for, temporary_home
 from tests.kg.projection.proxy import Proxy, proxied
-from tests.kg.projection.world import NEVER, Silent, analysis, importer
+from tests.kg.projection.world import NEVER, NoWakeups, analysis, importer
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ async def wire(local: LocalStack) -> AsyncIterator[Proxy]:
 async def stores(local: LocalStack, wire: Proxy) -> AsyncIterator[Stores]:
     settings = local.settings.model_copy(update={"neo4j_url": f"bolt://127.0.0.1:{wire.port}"})
     async with Stores.open(settings, pipelines=True) as opened:
-        applier = Applier(opened.database, opened.graph, Silent(), batch=7)
+        applier = Applier(opened.database, opened.graph, NoWakeups(), batch=7)
         running = asyncio.create_task(applier.run())
         yield opened
         running.cancel()

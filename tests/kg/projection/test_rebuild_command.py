@@ -34,7 +34,7 @@ from tests.conftest import KEPT, settings_for, temporary_home
 from tests.imem.local.programs import environment
 from tests.kg.draining import drain
 from tests.kg.projection.test_rebuild import history
-from tests.kg.projection.world import NEVER, Silent, importer
+from tests.kg.projection.world import NEVER, NoWakeups, importer
 
 TOP = Path(__file__).resolve().parents[3]
 
@@ -90,7 +90,7 @@ async def loaded(stores: Stores, analyses: int) -> None:
 async def test_the_new_graph_takes_over(local: Settings, stores: Stores, *, killed_first: bool) -> None:
     """It is compared, the folders are exchanged, and the applier goes on; in ``make chaos`` after a killed run too."""
     await loaded(stores, 60)
-    applier = Applier(stores.database, stores.graph, Silent())
+    applier = Applier(stores.database, stores.graph, NoWakeups())
     await drain(applier)
     before = await graph_hash(stores.graph)
     running = asyncio.create_task(applier.run())
@@ -125,7 +125,7 @@ async def test_the_new_graph_takes_over(local: Settings, stores: Stores, *, kill
 async def tampered_with(stores: Stores, human: str) -> None:
     """Fill the graph, and write something into it that the journal does not say."""
     await loaded(stores, 3)
-    await drain(Applier(stores.database, stores.graph, Silent()))
+    await drain(Applier(stores.database, stores.graph, NoWakeups()))
 
     async def tamper(transaction: Any) -> None:
         await (await transaction.run("CREATE (:Human {id: $human})", human=human)).consume()

@@ -56,8 +56,8 @@ def entries_of(*lines: Line, tier: Tier | None = None) -> list[JournalEntry]:
     ]
 
 
-class Silent:
-    """A bell that never rings: the applier looks for itself."""
+class NoWakeups:
+    """A source of wake-ups that has none: the applier polls."""
 
     async def wait(self) -> None:
         """Return at once, letting others run."""
@@ -169,7 +169,7 @@ class World:
 
     def applier(self, journal: Journal, **options: Any) -> Applier:
         """Return an applier between the two."""
-        return Applier(journal.database, self.graph, Silent(), **options)
+        return Applier(journal.database, self.graph, NoWakeups(), **options)
 
     async def node(self, kind: str, key: str) -> Mapping[str, Any] | None:
         """Return the properties of one node."""

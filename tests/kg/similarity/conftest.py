@@ -77,7 +77,7 @@ class Directions:
 
 
 @dataclass
-class House:
+class SimilarityHarness:
     """
     Facts are stated, compared, and asked for.
 
@@ -133,27 +133,31 @@ def _writer(line: dict[str, Any]) -> str | None:
 
 
 @pytest_asyncio.fixture
-async def house(light_stack: Any, light_template: str) -> AsyncIterator[House]:
+async def harness(light_stack: Any, light_template: str) -> AsyncIterator[SimilarityHarness]:
     with cloned(light_stack.settings, light_template) as (url, admin_url):
         async with opened(url, as_pipelines(light_stack.settings, url), admin_url) as made:
             yield made
 
 
 @asynccontextmanager
-async def opened(url: str, pipeline_url: str, admin_url: str, embedder: Embedder | None = None) -> AsyncIterator[House]:
-    """Lend a house upon a database that is there."""
+async def opened(
+    url: str, pipeline_url: str, admin_url: str, embedder: Embedder | None = None
+) -> AsyncIterator[SimilarityHarness]:
+    """Lend a harness upon a database that is there."""
     database, pipelines = Database(url, size=4), Database(pipeline_url, size=4)
     try:
-        yield House(url, admin_url, database, Gateway(pipelines, IMPORTER), pipelines, embedder or Directions())
+        yield SimilarityHarness(
+            url, admin_url, database, Gateway(pipelines, IMPORTER), pipelines, embedder or Directions()
+        )
     finally:
         await database.close()
         await pipelines.close()
 
 
-def without_a_graph(settings: Settings, house: House, **changes: Any) -> Settings:
-    """Return *settings* by which a memory asks the journal of *house*, and finds no graph."""
+def without_a_graph(settings: Settings, harness: SimilarityHarness, **changes: Any) -> Settings:
+    """Return *settings* by which a memory asks the journal of *harness*, and finds no graph."""
     named = {
-        **in_database(settings, house.url),
+        **in_database(settings, harness.url),
         "neo4j_url": "bolt://127.0.0.1:1",
         "neo4j_password": SecretStr("none"),
     }

@@ -16,7 +16,7 @@ from imem.journal.postgres import rows as functions
 from imem.journal.postgres.database import Database
 from imem.kg.similarity import index, neighbours, vectors
 from tests.kg.similarity.conftest import Directions
-from tests.lives import deadly, until_one_ends
+from tests.kill_points import killing, run_until_one_ends
 
 PAGE = 6
 
@@ -24,12 +24,12 @@ PAGE = 6
 async def _work(url: str, after: int) -> None:
     counter = [after]
     for name in ("rows", "execute"):
-        dying = deadly(counter, getattr(functions, name))
+        dying = killing(counter, getattr(functions, name))
         for module in (vectors, neighbours, index):
             if hasattr(module, name):
                 setattr(module, name, dying)
     for name in ("named", "execute", "commit"):
-        setattr(Database, name, deadly(counter, getattr(Database, name)))
+        setattr(Database, name, killing(counter, getattr(Database, name)))
     index.PAGE = PAGE  # type: ignore[misc]
     database = Database(url)
     embedder = Directions()
@@ -42,7 +42,7 @@ async def _work(url: str, after: int) -> None:
 
 
 def main(url: str) -> int:
-    return until_one_ends(partial(_work, url))
+    return run_until_one_ends(partial(_work, url))
 
 
 if __name__ == "__main__":

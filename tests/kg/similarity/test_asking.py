@@ -15,7 +15,7 @@ from imem.journal.errors import BadInput, UnknownSubject
 from imem.memory import Memory
 from imem.recall.model import Quality, SimilarSection
 from tests.kg.similarity.conftest import (
-    House,
+    SimilarityHarness,
     analysis,
     company,
     corrected,
@@ -30,8 +30,8 @@ Ask = Callable[..., Awaitable[SimilarSection]]
 
 
 @pytest_asyncio.fixture
-async def memory(house: House, light_stack: Any) -> AsyncIterator[Memory]:
-    async with Memory.open(without_a_graph(light_stack.settings, house)) as opened:
+async def memory(harness: SimilarityHarness, light_stack: Any) -> AsyncIterator[Memory]:
+    async with Memory.open(without_a_graph(light_stack.settings, harness)) as opened:
         yield opened
 
 
@@ -39,13 +39,13 @@ def keys(section: SimilarSection) -> list[str]:
     return [item.analysis.key for item in section.items]
 
 
-async def apply(house: House) -> None:
+async def apply(harness: SimilarityHarness) -> None:
     """Say of every event that the graph holds it: here there is none, and the horizon must pass."""
-    house.owner("UPDATE delivery SET state = 'applied'")
+    harness.owner("UPDATE delivery SET state = 'applied'")
 
 
-async def world(house: House) -> None:
-    await house.say(
+async def world(harness: SimilarityHarness) -> None:
+    await harness.say(
         company("A", sector="energy"), company("B", sector="energy"), company("C", sector="energy"),
         company("D", sector="banks"),
         analysis("a1", "company:A", "near oil 1", day(1), recommendation="buy"),
@@ -56,13 +56,13 @@ async def world(house: House) -> None:
          "core": {"id": "b1/decision", "analysis_id": "b1", "subject_id": "company:B", "type": "portfolio",
                   "agents_involved": ["ann"], "decided_at": day(2).isoformat(), "action": "sell"}},
     )  # fmt: skip
-    await apply(house)
+    await apply(harness)
 
 
-async def test_neighbours_with_what_was_decided(house: House, memory: Memory) -> None:
+async def test_neighbours_with_what_was_decided(harness: SimilarityHarness, memory: Memory) -> None:
     """By subject and by analysis, most alike first, those of the subject itself left out; without a graph."""
-    await world(house)
-    await house.update()
+    await world(harness)
+    await harness.update()
     by_subject, by_analysis = await memory.similar("A"), await memory.similar("a1")
     assert by_subject.quality is Quality.EXACT
     assert set(keys(by_subject)) == {"b1", "c1"}
@@ -83,9 +83,9 @@ def market(key: str, question: str, series: str | None = None) -> dict[str, Any]
     return {"record": "Market", "known_at": day(0).isoformat(), "core": core}
 
 
-async def test_the_same_question_at_another_time_is_not_similar(house: House, memory: Memory) -> None:
+async def test_the_same_question_at_another_time_is_not_similar(harness: SimilarityHarness, memory: Memory) -> None:
     """Neither of its series nor of the same words with other numbers; of equals the newest comes first."""
-    await house.say(
+    await harness.say(
         market("tx-1", "Will flu rise in Texas within week 1 of 2025-01-04?", "tx"),
         market("tx-3", "Will it be so again?", "tx"),
         market("tx-4", "Will flu rise in Texas within week 3 of 2025-02-15?"),
@@ -97,25 +97,25 @@ async def test_the_same_question_at_another_time_is_not_similar(house: House, me
         analysis("older", "market:ca-1", "near flu 1", day(2)),
         analysis("newer", "market:ca-2", "near flu 1", day(3)),
     )
-    await apply(house)
-    await house.update()
+    await apply(harness)
+    await harness.update()
     for moment in (None, day(4)):
         # The words of the others' question lead the test's vectors elsewhere: whatever the score.
         section = await memory.similar("market:tx-1", as_of=moment, min_score=0.0)
         assert (keys(section), section.total) == (["newer", "older"], 2)
 
 
-async def tell(house: House, *lines: dict[str, Any]) -> None:
+async def tell(harness: SimilarityHarness, *lines: dict[str, Any]) -> None:
     """State facts, and do what the applier does with them."""
-    await house.say(*lines)
-    await apply(house)
+    await harness.say(*lines)
+    await apply(harness)
 
 
 SERIES = 60
 """More questions of one series than candidates are looked at, and far more than neighbours are kept."""
 
 
-async def test_a_long_series_has_neighbours_of_other_questions(house: House, memory: Memory) -> None:
+async def test_a_long_series_has_neighbours_of_other_questions(harness: SimilarityHarness, memory: Memory) -> None:
     """Its own questions are all nearer by text, and not alike; they take no place, now or as of a day."""
     states = {"tx": "Texas", "ca": "California", "ny": "New York"}
     many = {"tx": SERIES, "ca": 3, "ny": 3}
@@ -128,10 +128,10 @@ async def test_a_long_series_has_neighbours_of_other_questions(house: House, mem
             analysis(f"{state}{nth:02}", f"market:{state}-{nth}", "near flu", day(1)),
         )
     ]
-    await tell(house, *lines)
-    await house.update()
+    await tell(harness, *lines)
+    await harness.update()
     others = {f"{state}{nth:02}" for state in ("ca", "ny") for nth in range(3)}
-    lists = await house.lists()
+    lists = await harness.lists()
     assert all({key for key, _ in near} <= others for analysed, near in lists.items() if analysed.startswith("tx"))
     assert {key[:2] for key, _ in lists["ca00"]} <= {"tx", "ny"}
     section = await memory.similar("market:tx-5", min_score=0.0, deadline_ms=30_000)
@@ -139,33 +139,35 @@ async def test_a_long_series_has_neighbours_of_other_questions(house: House, mem
     assert set(keys(section)) <= others
 
     # Who was placed before them is looked at once more when the index is built anew.
-    await house.rebuild()
+    await harness.rebuild()
     assert all(
-        {key for key, _ in near} == others for key, near in (await house.lists()).items() if key.startswith("tx")
+        {key for key, _ in near} == others for key, near in (await harness.lists()).items() if key.startswith("tx")
     )
     for moment in (None, day(4)):
         section = await memory.similar("market:tx-5", as_of=moment, min_score=0.0, limit=10)
         assert (set(keys(section)), section.total) == (others, len(others))
 
 
-async def test_a_question_whose_words_are_corrected_is_compared_as_what_it_asks(house: House, memory: Memory) -> None:
+async def test_a_question_whose_words_are_corrected_is_compared_as_what_it_asks(
+    harness: SimilarityHarness, memory: Memory
+) -> None:
     """What it asked before is that question's history all the same: neither is a neighbour of the other."""
     first, second = market("q1", "Will it rain in week 1?"), market("q2", "Will it snow in week 2?")
     lines = (analysis("one", "market:q1", "near rain", day(1)), analysis("two", "market:q2", "near rain", day(1)))
-    await tell(house, first, second, *lines)
-    await house.update()
-    lists = await house.lists()
+    await tell(harness, first, second, *lines)
+    await harness.update()
+    lists = await harness.lists()
     assert {key: [one for one, _ in near] for key, near in lists.items()} == {"one": ["two"], "two": ["one"]}
-    await tell(house, corrected(second, day(3), question="Will it rain in week 2?"))
-    await house.update()
-    assert await house.lists() == {}
+    await tell(harness, corrected(second, day(3), question="Will it rain in week 2?"))
+    await harness.update()
+    assert await harness.lists() == {}
     assert keys(await memory.similar("market:q1", as_of=day(2), min_score=0.0)) == ["two"]
     assert keys(await memory.similar("market:q1", as_of=day(4), min_score=0.0)) == []
 
 
-async def test_briefings_show_them(house: House, memory: Memory) -> None:
-    await world(house)
-    await house.update()
+async def test_briefings_show_them(harness: SimilarityHarness, memory: Memory) -> None:
+    await world(harness)
+    await harness.update()
     briefing = await memory.brief("A", deadline_ms=30_000)
     assert keys(briefing.similar_analyses) == keys(await memory.similar("A"))
     text = briefing.to_markdown()
@@ -173,25 +175,25 @@ async def test_briefings_show_them(house: House, memory: Memory) -> None:
     assert "company:B" in text
 
 
-async def test_what_is_not_compared_yet_is_said(house: House, memory: Memory) -> None:
+async def test_what_is_not_compared_yet_is_said(harness: SimilarityHarness, memory: Memory) -> None:
     """The answer is labelled until the index knows the subject's own analyses; others have a minute."""
-    await world(house)
+    await world(harness)
     waiting = await memory.similar("A")
     assert (waiting.quality, keys(waiting)) == (Quality.PARTIAL, [])
     assert "not all compared yet" in str(waiting.reason)
-    await house.update()
-    await house.say(analysis("e1", "company:E", "near oil 9", day(4)))
+    await harness.update()
+    await harness.say(analysis("e1", "company:E", "near oil 9", day(4)))
     assert (await memory.similar("A")).quality is Quality.EXACT
-    house.owner("UPDATE due_row SET created_at = created_at - interval '61 seconds' WHERE queue = 'similar'")
+    harness.owner("UPDATE due_row SET created_at = created_at - interval '61 seconds' WHERE queue = 'similar'")
     late = await memory.similar("A")
     assert (late.quality, late.reason) == (Quality.PARTIAL, "1 statements about analyses are not compared yet")
     assert set(keys(late)) == {"b1", "c1"}
 
 
-async def test_as_of_a_day(house: House, memory: Memory) -> None:
+async def test_as_of_a_day(harness: SimilarityHarness, memory: Memory) -> None:
     """Who was not known yet is no neighbour, and takes nobody's place."""
-    await world(house)
-    await house.update()
+    await world(harness)
+    await harness.update()
 
     async def asked(number: float, clock: str = "known") -> list[str]:
         section = await memory.similar("A", as_of=day(number), clock=clock)
@@ -209,12 +211,12 @@ async def test_as_of_a_day(house: House, memory: Memory) -> None:
 
 
 async def test_where_very_many_were_known_the_index_is_asked(
-    house: House, memory: Memory, monkeypatch: pytest.MonkeyPatch
+    harness: SimilarityHarness, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then not every vector is looked at, and the answer says so; an estimate that is too old leaves none out."""
-    await world(house)
-    await house.update()
-    await apply(house)
+    await world(harness)
+    await harness.update()
+    await apply(harness)
     whole = await memory.similar("A", as_of=day(4))
     assert whole.quality is Quality.EXACT
     monkeypatch.setattr("imem.recall.sections.similar_analyses.MOST_EXACT", 3)
@@ -223,16 +225,16 @@ async def test_where_very_many_were_known_the_index_is_asked(
     assert by_index.reason is not None
     assert "by an index" in by_index.reason
     assert keys(by_index) == keys(whole)
-    house.owner("UPDATE pg_class SET reltuples = 1 WHERE oid = 'embedding'::regclass")
+    harness.owner("UPDATE pg_class SET reltuples = 1 WHERE oid = 'embedding'::regclass")
     assert (await memory.similar("A", as_of=day(4.2))).items == whole.items
 
 
-async def test_a_correction_counts_from_when_it_was_made(house: House, memory: Memory) -> None:
-    await world(house)
+async def test_a_correction_counts_from_when_it_was_made(harness: SimilarityHarness, memory: Memory) -> None:
+    await world(harness)
     line = analysis("b1", "company:B", "near oil 2", day(2), recommendation="sell")
-    await house.say(corrected(line, day(6), summary="near steel 800"))
-    await apply(house)
-    await house.update()
+    await harness.say(corrected(line, day(6), summary="near steel 800"))
+    await apply(harness)
+    await harness.update()
     assert keys(await memory.similar("A", as_of=day(2.5))) == ["b1"]
     assert keys(await memory.similar("A", as_of=day(6.5))) == ["c1"]
     assert keys(await memory.similar("A")) == ["c1"]
@@ -300,11 +302,11 @@ async def answers(stack: Any, template: str, lines: list[dict[str, Any]], at: da
     """Return, of each analysis of the base, who is like it as of *at*; None where it was not known."""
     with cloned(stack.settings, template) as (url, admin_url):
         given = {**in_database(stack.settings, url), "neo4j_url": "bolt://127.0.0.1:1"}
-        async with opened(url, as_pipelines(stack.settings, url), admin_url) as house:
+        async with opened(url, as_pipelines(stack.settings, url), admin_url) as harness:
             for line in lines:
-                await house.say(line)
-            await house.update()
-            await apply(house)
+                await harness.say(line)
+            await harness.update()
+            await apply(harness)
             async with Memory.open(stack.settings.model_copy(update=given)) as memory:
                 return {name: await near(memory, f"{name}/0", at) for name in "ABCDE"}
 

@@ -6,14 +6,14 @@ import asyncio
 import sys
 
 from tests.conftest import Stack
-from tests.kg.similarity.conftest import House
+from tests.kg.similarity.conftest import SimilarityHarness
 from tests.kg.similarity.test_index import agree, crowd, exact
 from tests.servers import as_pipelines
 
 
-async def test_killed_before_every_statement(house: House, light_stack: Stack) -> None:
+async def test_killed_before_every_statement(harness: SimilarityHarness, light_stack: Stack) -> None:
     """One worker after the other dies a statement later than the one before; in the end all is as if none had."""
-    await house.say(*crowd(30))
+    await harness.say(*crowd(30))
     program = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -21,15 +21,15 @@ async def test_killed_before_every_statement(house: House, light_stack: Stack) -
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
-    out, _ = await program.communicate(as_pipelines(light_stack.settings, house.url).encode() + b"\n")
+    out, _ = await program.communicate(as_pipelines(light_stack.settings, harness.url).encode() + b"\n")
 
     assert program.returncode == 0
     assert int(out.splitlines()[-1]) >= 20
-    lists = await house.lists()
+    lists = await harness.lists()
     assert set(lists) == {f"a{number:03}" for number in range(30)}
-    assert agree(lists, await exact(house)) >= 0.95
-    assert await house.rows("SELECT FROM due_row WHERE queue = 'similar'") == []
-    assert [row["state"] for row in await house.rows("SELECT state FROM similarity_build")] == ["current"]
-    assert await house.rows("SELECT key FROM embedding GROUP BY key HAVING count(*) <> 1") == []
+    assert agree(lists, await exact(harness)) >= 0.95
+    assert await harness.rows("SELECT FROM due_row WHERE queue = 'similar'") == []
+    assert [row["state"] for row in await harness.rows("SELECT state FROM similarity_build")] == ["current"]
+    assert await harness.rows("SELECT key FROM embedding GROUP BY key HAVING count(*) <> 1") == []
     orphans = "SELECT FROM similar_analysis WHERE version NOT IN (SELECT version FROM similarity_build)"
-    assert await house.rows(orphans) == []
+    assert await harness.rows(orphans) == []

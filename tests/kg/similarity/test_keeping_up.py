@@ -16,50 +16,50 @@ from imem.kg.similarity.lag_watch import LATE_S, watch_similar
 from imem.local.doctor import data
 from imem.local.doctor.finding import CheckLevel
 from tests.encoders import LOCAL
-from tests.kg.similarity.conftest import Directions, House, analysis
+from tests.kg.similarity.conftest import Directions, SimilarityHarness, analysis
 
 
-def said(house: House, settings: Settings) -> list[tuple[CheckLevel, str]]:
+def said(harness: SimilarityHarness, settings: Settings) -> list[tuple[CheckLevel, str]]:
     """Return what the doctor finds, as the application."""
-    with psycopg.connect(house.url, autocommit=True, row_factory=dict_row) as connection:
+    with psycopg.connect(harness.url, autocommit=True, row_factory=dict_row) as connection:
         return [(one.level, one.text) for one in data.similar(connection, settings)]
 
 
-async def shown(house: House) -> list[float | None]:
+async def shown(harness: SimilarityHarness) -> list[float | None]:
     """Return the metrics after one look."""
 
     async def once(_: float) -> None:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await watch_similar(house.database, house.embedder, sleep=once)
+        await watch_similar(harness.database, harness.embedder, sleep=once)
     return [REGISTRY.get_sample_value(f"similarity_{name}_gauge") for name in ("waiting", "lag_seconds", "other_model")]
 
 
-async def test_what_waits_too_long_and_another_model_are_found(house: House, light_stack: Any) -> None:
+async def test_what_waits_too_long_and_another_model_are_found(harness: SimilarityHarness, light_stack: Any) -> None:
     settings: Settings = light_stack.settings
     here = f"{LOCAL.model_id}/{LOCAL.dimension}/2"
-    assert said(house, settings) == [(CheckLevel.FINE, f"analyses are compared by {here}")]
-    house.embedder = Directions(LOCAL.model_id, LOCAL.dimension)
-    await house.say(analysis("a", "company:A", "near oil 1"), analysis("b", "company:B", "near oil 2"))
-    assert said(house, settings)[0][0] is CheckLevel.FINE
-    assert await shown(house) == [2, pytest.approx(0, abs=LATE_S / 2), 0]
+    assert said(harness, settings) == [(CheckLevel.FINE, f"analyses are compared by {here}")]
+    harness.embedder = Directions(LOCAL.model_id, LOCAL.dimension)
+    await harness.say(analysis("a", "company:A", "near oil 1"), analysis("b", "company:B", "near oil 2"))
+    assert said(harness, settings)[0][0] is CheckLevel.FINE
+    assert await shown(harness) == [2, pytest.approx(0, abs=LATE_S / 2), 0]
 
-    house.owner("UPDATE due_row SET created_at = created_at - interval '6 minutes' WHERE queue = 'similar'")
-    [(level, text)] = said(house, settings)
+    harness.owner("UPDATE due_row SET created_at = created_at - interval '6 minutes' WHERE queue = 'similar'")
+    [(level, text)] = said(harness, settings)
     assert (level, text) == (
         CheckLevel.WEAK, "Not compared yet: 2 statements about analyses, the oldest for 6 minutes.",
     )  # fmt: skip
-    assert (await shown(house))[1] == pytest.approx(360, abs=60)
-    await house.update()
-    assert said(house, settings) == [(CheckLevel.FINE, f"analyses are compared by {here}")]
+    assert (await shown(harness))[1] == pytest.approx(360, abs=60)
+    await harness.update()
+    assert said(harness, settings) == [(CheckLevel.FINE, f"analyses are compared by {here}")]
 
-    house.embedder = Directions("small", 64)
-    assert await shown(house) == [0, 0, 1]
+    harness.embedder = Directions("small", 64)
+    assert await shown(harness) == [0, 0, 1]
     url = SecretStr("http://127.0.0.1:1/v1")
     named = {"embedding_url": url, "embedding_model": "small", "embedding_dimension": 64}
-    [(level, text)] = said(house, settings.model_copy(update=named))
+    [(level, text)] = said(harness, settings.model_copy(update=named))
     assert level is CheckLevel.WEAK
     assert f"compared by {here}, and endpoint:small/64/2 is what is set" in text
-    [(level, text)] = said(house, settings.model_copy(update={**named, "embedding_model": None}))
+    [(level, text)] = said(harness, settings.model_copy(update={**named, "embedding_model": None}))
     assert (level, "IMEM_EMBEDDING_MODEL is not" in text) == (CheckLevel.BROKEN, True)

@@ -8,70 +8,70 @@ from imem.jobs.throttle import Throttle
 from imem.journal.postgres.database import Database
 from imem.kg.similarity.index import embed_missing, prune, rebuild
 from imem.kg.similarity.vectors import model_of, models
-from tests.kg.similarity.conftest import NEVER, Directions, House, analysis
+from tests.kg.similarity.conftest import NEVER, Directions, SimilarityHarness, analysis
 from tests.kg.similarity.test_index import agree, crowd, exact
 
 
-async def builds(house: House) -> list[tuple[str, str]]:
-    rows = await house.rows(
+async def builds(harness: SimilarityHarness) -> list[tuple[str, str]]:
+    rows = await harness.rows(
         "SELECT b.state, m.model_id FROM similarity_build AS b JOIN embedding_model AS m ON m.model = b.model"
         " ORDER BY b.version"
     )
     return [(row["state"], row["model_id"]) for row in rows]
 
 
-async def test_a_rebuild_takes_the_place_of_what_was_there(house: House) -> None:
+async def test_a_rebuild_takes_the_place_of_what_was_there(harness: SimilarityHarness) -> None:
     """It mends lists that were broken, replaces the version whole, and removes the old one."""
-    await house.say(*crowd(40))
-    await house.update()
-    house.owner("DELETE FROM similar_analysis WHERE analysis_id LIKE 'a00%%'")
-    house.owner("UPDATE similar_analysis SET score = 0.1 WHERE analysis_id LIKE 'a01%%'")
-    [before] = await house.rows("SELECT version FROM similarity_build")
-    done = await house.rebuild()
+    await harness.say(*crowd(40))
+    await harness.update()
+    harness.owner("DELETE FROM similar_analysis WHERE analysis_id LIKE 'a00%%'")
+    harness.owner("UPDATE similar_analysis SET score = 0.1 WHERE analysis_id LIKE 'a01%%'")
+    [before] = await harness.rows("SELECT version FROM similarity_build")
+    done = await harness.rebuild()
 
     assert done.version is not None
     assert done.version != before["version"]
-    assert await builds(house) == [("current", "directions")]
-    assert agree(await house.lists(), await exact(house)) >= 0.95
-    assert await house.rows("SELECT DISTINCT version FROM similar_analysis") == [{"version": done.version}]
+    assert await builds(harness) == [("current", "directions")]
+    assert agree(await harness.lists(), await exact(harness)) >= 0.95
+    assert await harness.rows("SELECT DISTINCT version FROM similar_analysis") == [{"version": done.version}]
 
 
-async def test_only_lists_that_differ_are_drawn_again(house: House) -> None:
-    await house.say(*crowd(20))
-    await house.update()
-    await house.rebuild()
-    house.owner("DELETE FROM due_row WHERE queue = 'graph'")
-    await house.rebuild()
+async def test_only_lists_that_differ_are_drawn_again(harness: SimilarityHarness) -> None:
+    await harness.say(*crowd(20))
+    await harness.update()
+    await harness.rebuild()
+    harness.owner("DELETE FROM due_row WHERE queue = 'graph'")
+    await harness.rebuild()
     waiting = "SELECT DISTINCT key FROM due_row WHERE queue = 'graph' AND kind = 'similar_to'"
-    assert await house.rows(waiting) == []
-    house.owner("UPDATE similar_analysis SET score = 0.1 WHERE analysis_id = 'a003'")
-    await house.rebuild()
-    assert await house.rows(waiting) == [{"key": "a003"}]
+    assert await harness.rows(waiting) == []
+    harness.owner("UPDATE similar_analysis SET score = 0.1 WHERE analysis_id = 'a003'")
+    await harness.rebuild()
+    assert await harness.rows(waiting) == [{"key": "a003"}]
 
 
 async def test_readers_see_the_old_version_until_the_new_one_is_whole(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: SimilarityHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped half-way the old one stays; the next run goes on where it stopped, with what came meanwhile."""
-    await house.say(*crowd(30))
-    await house.update()
-    before = await house.lists()
+    await harness.say(*crowd(30))
+    await harness.update()
+    before = await harness.lists()
     monkeypatch.setattr("imem.kg.similarity.index.PAGE", 10)
     throttle = Stopping(pages=2)
-    done = await rebuild(house.pipelines, house.embedder, throttle=throttle)
+    done = await rebuild(harness.pipelines, harness.embedder, throttle=throttle)
     assert done.more
-    assert (await builds(house))[-1][0] == "building"
-    assert await house.lists() == before
+    assert (await builds(harness))[-1][0] == "building"
+    assert await harness.lists() == before
 
     # In the part that was built already, and in one that was not.
-    await house.say(analysis("a000b", "company:X", "near oil 500"), analysis("zz", "company:Y", "near oil 501"))
-    await house.update()
-    done = await house.rebuild()
+    await harness.say(analysis("a000b", "company:X", "near oil 500"), analysis("zz", "company:Y", "near oil 501"))
+    await harness.update()
+    done = await harness.rebuild()
     assert done.analyses == 11  # Those behind the place where it stopped.
-    lists = await house.lists()
+    lists = await harness.lists()
     assert {"a000b", "zz"} <= lists.keys()
-    assert agree(lists, await exact(house)) >= 0.95
-    assert await builds(house) == [("current", "directions")]
+    assert agree(lists, await exact(harness)) >= 0.95
+    assert await builds(harness) == [("current", "directions")]
 
 
 class Stopping(Throttle):
@@ -88,64 +88,66 @@ class Stopping(Throttle):
         return self.pages <= 0
 
 
-async def test_a_new_model_comes_into_use_when_it_is_whole(house: House) -> None:
+async def test_a_new_model_comes_into_use_when_it_is_whole(harness: SimilarityHarness) -> None:
     """Until then the old one answers and what is new waits; afterwards nothing of the old one is left."""
-    await house.say(*crowd(20))
-    await house.update()
-    old = await house.lists()
-    house.embedder = Directions("others", dimension=32)
-    model = await model_of(house.pipelines, house.embedder)
+    await harness.say(*crowd(20))
+    await harness.update()
+    old = await harness.lists()
+    harness.embedder = Directions("others", dimension=32)
+    model = await model_of(harness.pipelines, harness.embedder)
     assert not model.in_use
-    await embed_missing(house.pipelines, house.embedder, model, throttle=Stopping(pages=1))
-    assert await house.lists() == old
-    await house.say(analysis("late", "company:LATE", "near oil 77"))
+    await embed_missing(harness.pipelines, harness.embedder, model, throttle=Stopping(pages=1))
+    assert await harness.lists() == old
+    await harness.say(analysis("late", "company:LATE", "near oil 77"))
 
-    done = await house.update()
+    done = await harness.update()
     assert done.version is not None
-    assert [(one.model_id, one.in_use) for one in await models(house.database)] == [
+    assert [(one.model_id, one.in_use) for one in await models(harness.database)] == [
         ("directions", False),
         ("others", True),
     ]
-    assert await builds(house) == [("current", "others")]
-    lists = await house.lists()
-    assert agree(lists, await exact(house)) >= 0.95
-    assert {row["model_version"] for row in await house.rows("SELECT model_version FROM similar_analysis")} == {
+    assert await builds(harness) == [("current", "others")]
+    lists = await harness.lists()
+    assert agree(lists, await exact(harness)) >= 0.95
+    assert {row["model_version"] for row in await harness.rows("SELECT model_version FROM similar_analysis")} == {
         "others/32/2"
     }
-    assert await house.rows("SELECT 1 FROM embedding AS e JOIN embedding_model AS m ON m.model = e.model"
+    assert await harness.rows("SELECT 1 FROM embedding AS e JOIN embedding_model AS m ON m.model = e.model"
                             " WHERE m.model_id = 'directions'") == []  # fmt: skip
-    assert await house.rows("SELECT 1 FROM pg_indexes WHERE indexname = 'embedding_hnsw_1'") == []
+    assert await harness.rows("SELECT 1 FROM pg_indexes WHERE indexname = 'embedding_hnsw_1'") == []
 
-    assert (await house.update()).analyses == 1  # What had waited, once more.
-    assert (await house.update()).analyses == 0
-    assert "late" in await house.lists()
+    assert (await harness.update()).analyses == 1  # What had waited, once more.
+    assert (await harness.update()).analyses == 0
+    assert "late" in await harness.lists()
 
 
-async def test_a_version_for_another_model_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_version_for_another_model_is_given_up(
+    harness: SimilarityHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The settings were changed back while the new model was on its way."""
-    await house.say(*crowd(30))
-    await house.update()
-    before = await house.lists()
+    await harness.say(*crowd(30))
+    await harness.update()
+    before = await harness.lists()
     monkeypatch.setattr("imem.kg.similarity.index.PAGE", 10)
-    first, other = house.embedder, Directions("others", dimension=32)
-    await embed_missing(house.pipelines, other, await model_of(house.pipelines, other), throttle=Throttle(NEVER))
-    await rebuild(house.pipelines, other, throttle=Stopping(pages=2))
-    assert ("building", "others") in await builds(house)
-    await rebuild(house.pipelines, first, throttle=Throttle(NEVER))
-    assert await builds(house) == [("current", "directions")]
-    assert await house.lists() == before
-    await prune(house.pipelines, throttle=Throttle(NEVER))
-    assert (await house.rows("SELECT count(*) AS n FROM embedding"))[0]["n"] == 30
+    first, other = harness.embedder, Directions("others", dimension=32)
+    await embed_missing(harness.pipelines, other, await model_of(harness.pipelines, other), throttle=Throttle(NEVER))
+    await rebuild(harness.pipelines, other, throttle=Stopping(pages=2))
+    assert ("building", "others") in await builds(harness)
+    await rebuild(harness.pipelines, first, throttle=Throttle(NEVER))
+    assert await builds(harness) == [("current", "directions")]
+    assert await harness.lists() == before
+    await prune(harness.pipelines, throttle=Throttle(NEVER))
+    assert (await harness.rows("SELECT count(*) AS n FROM embedding"))[0]["n"] == 30
 
 
-async def test_a_build_that_fails_leaves_the_old_one(house: House) -> None:
+async def test_a_build_that_fails_leaves_the_old_one(harness: SimilarityHarness) -> None:
     """Whatever goes wrong goes wrong in a page; the version in use is another."""
-    await house.say(*crowd(20))
-    await house.update()
-    before = await house.lists()
-    house.owner("ALTER TABLE similar_analysis ADD CONSTRAINT broken CHECK (version < 2)")
+    await harness.say(*crowd(20))
+    await harness.update()
+    before = await harness.lists()
+    harness.owner("ALTER TABLE similar_analysis ADD CONSTRAINT broken CHECK (version < 2)")
     with pytest.raises(Exception, match="refused"):
-        await house.rebuild()
-    assert await house.lists() == before
-    house.owner("ALTER TABLE similar_analysis DROP CONSTRAINT broken")
-    assert (await house.rebuild()).version is not None
+        await harness.rebuild()
+    assert await harness.lists() == before
+    harness.owner("ALTER TABLE similar_analysis DROP CONSTRAINT broken")
+    assert (await harness.rebuild()).version is not None

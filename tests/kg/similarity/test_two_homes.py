@@ -11,7 +11,7 @@ from imem.kg.similarity.neighbours import EVERYTHING
 from imem.kg.similarity.scoring import TIES
 from imem.memory import Memory
 from tests.encoders import LOCAL
-from tests.kg.similarity.conftest import NEVER, House, analysis, day, opened, without_a_graph
+from tests.kg.similarity.conftest import NEVER, SimilarityHarness, analysis, day, opened, without_a_graph
 from tests.servers import as_pipelines, cloned
 
 _SAID = (
@@ -46,30 +46,30 @@ EQUALS: list[dict[str, Any]] = [
 """More that say the same than candidates are looked at."""
 
 
-async def told(house: House, order: list[dict[str, Any]], size: int) -> None:
+async def told(harness: SimilarityHarness, order: list[dict[str, Any]], size: int) -> None:
     """State lines in an order, and compare them in batches of a size."""
     for start in range(0, len(order), size):
-        await house.say(*order[start : start + size])
-        await house.update()
+        await harness.say(*order[start : start + size])
+        await harness.update()
 
 
 @asynccontextmanager
-async def home_of(settings: Any, template: str) -> AsyncIterator[House]:
+async def home_of(settings: Any, template: str) -> AsyncIterator[SimilarityHarness]:
     """Lend a home of its own, with the encoder that is here."""
     with cloned(settings, template) as (url, admin_url):
-        async with opened(url, as_pipelines(settings, url), admin_url, LOCAL) as house:
-            yield house
+        async with opened(url, as_pipelines(settings, url), admin_url, LOCAL) as harness:
+            yield harness
 
 
 async def test_two_homes_hold_the_same_vectors_and_answer_alike(light_stack: Any, light_template: str) -> None:
     """To the last bit, so that neighbours that are as near as one another stand in the same order."""
     vectors, answers = [], []
     for order, size in ((LINES, 40), (LINES[::-1], 5)):
-        async with home_of(light_stack.settings, light_template) as house:
-            await told(house, order, size)
-            rows = await house.rows("SELECT key, vector::text AS vector FROM embedding WHERE standing ORDER BY key")
+        async with home_of(light_stack.settings, light_template) as harness:
+            await told(harness, order, size)
+            rows = await harness.rows("SELECT key, vector::text AS vector FROM embedding WHERE standing ORDER BY key")
             vectors.append([(row["key"], row["vector"]) for row in rows])
-            answers.append(await _similar(without_a_graph(light_stack.settings, house)))
+            answers.append(await _similar(without_a_graph(light_stack.settings, harness)))
     assert len(vectors[0]) == len(LINES) - 6
     assert vectors[0] == vectors[1]
     assert answers[0] == answers[1]
@@ -80,13 +80,13 @@ async def test_of_many_equal_vectors_two_homes_choose_the_same(light_stack: Any,
     """Which of them the index meets first depends on the order in which they were stored; who is chosen does not."""
     lists, found = [], []
     for order, size in ((EQUALS, 75), (EQUALS[::-1], 6), (EQUALS[30:] + EQUALS[:30], 20)):
-        async with home_of(light_stack.settings, light_template) as house:
-            await told(house, order, size)
-            lists.append(await house.lists())
+        async with home_of(light_stack.settings, light_template) as harness:
+            await told(harness, order, size)
+            lists.append(await harness.lists())
             given = {"model": 1, "keys": ["e040"], "limit": 50, "ties": TIES, **EVERYTHING}
-            rows = await house.database.named("nearest", given, deadline=NEVER)
+            rows = await harness.database.named("nearest", given, deadline=NEVER)
             found.append([row["candidate"] for row in rows])
-            async with Memory.open(without_a_graph(light_stack.settings, house)) as memory:
+            async with Memory.open(without_a_graph(light_stack.settings, harness)) as memory:
                 section = await memory.similar("E40", as_of=day(1), min_score=0.0, deadline_ms=30_000)
             # The newest of equals is shown first, of those that are kept: the first by name.
             assert {item.analysis.key for item in section.items} <= {key for key, _ in lists[-1]["e040"]}

@@ -34,7 +34,7 @@ from imem.recall.retrievers import Limits, RetrievalRequest
 from imem.recall.sections.patterns import load_from_view
 from imem.recall.subjects import PRESENT
 from imem.recall.views import row_of
-from tests.kg.similarity.conftest import NEVER, House, analysis, company, day
+from tests.kg.similarity.conftest import NEVER, SimilarityHarness, analysis, company, day
 from tests.servers import in_database
 
 
@@ -75,20 +75,20 @@ class Plain(Recall):
         return Mode.NORMAL
 
 
-async def row(house: House, name: str, key: str, actor: Actor | None = None) -> View | None:
-    sources = cast("RecallDependencies", SimpleNamespace(gateway=Gateway(house.database, house.gateway.actor)))
-    return await row_of(Plain(sources, actor or house.gateway.actor), name, key, deadline=NEVER)
+async def row(harness: SimilarityHarness, name: str, key: str, actor: Actor | None = None) -> View | None:
+    sources = cast("RecallDependencies", SimpleNamespace(gateway=Gateway(harness.database, harness.gateway.actor)))
+    return await row_of(Plain(sources, actor or harness.gateway.actor), name, key, deadline=NEVER)
 
 
-async def read(house: House, name: str, key: str, actor: Actor | None = None) -> View:
-    found = await row(house, name, key, actor)
+async def read(harness: SimilarityHarness, name: str, key: str, actor: Actor | None = None) -> View:
+    found = await row(harness, name, key, actor)
     assert found is not None
     return found
 
 
 @pytest.fixture
-async def told(house: House) -> House:
-    await house.say(
+async def told(harness: SimilarityHarness) -> SimilarityHarness:
+    await harness.say(
         company("A", sector="energy", size_class="small", name="Aleph"), company("B", sector="energy"),
         company("C", sector="banks"),
         analysis("a1", "company:A", "Old.", day(1), recommendation="sell"),
@@ -98,11 +98,13 @@ async def told(house: House) -> House:
         pattern("p4", "active", sector="energy"),
         *claims(),
     )  # fmt: skip
-    await settle_due(house.pipelines, Gateway(house.pipelines, house.gateway.actor), halflife_years=2.0, until=NEVER)
-    return house
+    await settle_due(
+        harness.pipelines, Gateway(harness.pipelines, harness.gateway.actor), halflife_years=2.0, until=NEVER
+    )
+    return harness
 
 
-async def test_what_they_hold(told: House) -> None:
+async def test_what_they_hold(told: SimilarityHarness) -> None:
     made = await rebuild(told.pipelines, deadline=NEVER)
     assert made == {"top_patterns": 2, "agent_credibility": 1, "company_summaries": 2, "peer_comparisons": 1}
     assert [one["pattern_id"] for one in (await read(told, "top_patterns", "*")).value] == ["p2", "p1"]
@@ -122,7 +124,7 @@ async def test_what_they_hold(told: House) -> None:
 
 
 async def test_people_and_programs_read_them(
-    told: House, light_stack: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    told: SimilarityHarness, light_stack: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Through Memory a subject goes by any name that it has, an agent sees its own record alone; the command prints."""
     graph = {"neo4j_url": "bolt://127.0.0.1:1", "neo4j_password": SecretStr("x")}
@@ -162,14 +164,14 @@ async def test_people_and_programs_read_them(
     assert (done.exit_code, none.exit_code) == (0, 1)
 
 
-async def test_a_withdrawn_pattern_is_gone_at_once(told: House) -> None:
+async def test_a_withdrawn_pattern_is_gone_at_once(told: SimilarityHarness) -> None:
     """The view is not made anew, and the answer is right all the same."""
     await rebuild(told.pipelines, deadline=NEVER)
     await told.say(pattern("p2", "deprecated", 9, rate=0.9))
     assert [one["pattern_id"] for one in (await read(told, "top_patterns", "*")).value] == ["p1"]
 
 
-async def test_the_view_stands_in_where_the_time_is_over(told: House) -> None:
+async def test_the_view_stands_in_where_the_time_is_over(told: SimilarityHarness) -> None:
     """The best of the sector and of none, labelled, without what was withdrawn since; as of a day it knows nothing."""
 
     def ask(asked: datetime | None = None) -> RetrievalRequest:
@@ -189,7 +191,7 @@ async def test_the_view_stands_in_where_the_time_is_over(told: House) -> None:
     assert await shown(ask(day(7))) == ["p2", "p1", "p4"]
 
 
-async def test_a_making_that_fails_leaves_the_old_one(told: House) -> None:
+async def test_a_making_that_fails_leaves_the_old_one(told: SimilarityHarness) -> None:
     """The others are made; readers of the broken one get what was there, with its age."""
     await rebuild(told.pipelines, deadline=NEVER)
     before = {name: await read(told, name, "company:A") for name in BUILDS}
@@ -205,7 +207,7 @@ async def test_a_making_that_fails_leaves_the_old_one(told: House) -> None:
             assert after.version > before[name].version
 
 
-async def test_readers_see_one_version_or_the_other(told: House) -> None:
+async def test_readers_see_one_version_or_the_other(told: SimilarityHarness) -> None:
     """While a view is being made, and after its maker was killed, the old one is read; rows of no version stay."""
     await rebuild(told.pipelines, deadline=NEVER)
     before = await read(told, "company_summaries", "company:A")
@@ -222,7 +224,7 @@ async def test_readers_see_one_version_or_the_other(told: House) -> None:
     assert (await read(told, "company_summaries", "company:A")).value["analyses"] == 3
 
 
-async def test_who_may_read_what(told: House) -> None:
+async def test_who_may_read_what(told: SimilarityHarness) -> None:
     """An agent sees its own record alone; a view that was never made is none; a name that is none is said."""
     assert await row(told, "top_patterns", "*") is None
     await rebuild(told.pipelines, deadline=NEVER)

@@ -1,4 +1,4 @@
-"""Processes that are killed on purpose: one forked child for each line that is told, of a program imported once."""
+"""Processes that are killed at a given point: each is a forked child of a program that is imported once."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Any
 from imem.logs import by_default
 
 
-def one_a_line(live: Callable[[Any, str], Awaitable[None]]) -> None:
+def run_each_line(run: Callable[[Any, str], Awaitable[None]]) -> None:
     """
-    Read where the servers are, as JSON, from the first line; then live once for each line, and say how that ended.
+    Read the servers' addresses, as JSON, from the first line; then run once for each line, and print each exit code.
 
     Args:
-        live: is given where the servers are, and the line; what it does ends with its process.
+        run: gets the addresses and the line, in a child of its own.
     """
-    by_default("ERROR")  # What it says on standard output is how lives ended, and nothing else.
+    by_default("ERROR")  # On standard output there are exit codes and nothing else.
     where = json.loads(sys.stdin.readline())
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
             code = 1
             try:
-                asyncio.run(_lived(live, where, line))
+                asyncio.run(_run_line(run, where, line))
                 code = 0
             finally:
                 os._exit(code)
@@ -36,22 +36,22 @@ def one_a_line(live: Callable[[Any, str], Awaitable[None]]) -> None:
         sys.stdout.flush()
 
 
-async def _lived(live: Callable[[Any, str], Awaitable[None]], where: Any, line: str) -> None:
-    await live(where, line)
+async def _run_line(run: Callable[[Any, str], Awaitable[None]], where: Any, line: str) -> None:
+    await run(where, line)
 
 
-def until_one_ends(live: Callable[[int], Awaitable[None]]) -> int:
+def run_until_one_ends(run: Callable[[int], Awaitable[None]]) -> int:
     """
-    Live again and again, each time in a child, until one ends by itself; print how many were killed, return its code.
+    Run in one child after another until one ends by itself; print how many were killed, and return its code.
 
     Args:
-        live: is given its number, from 1.
+        run: gets the number of the child, from 1.
     """
     killed = 0
     while True:
         child = os.fork()
         if child == 0:
-            asyncio.run(_numbered(live, killed + 1))
+            asyncio.run(_run_numbered(run, killed + 1))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
@@ -61,11 +61,11 @@ def until_one_ends(live: Callable[[int], Awaitable[None]]) -> int:
         return os.waitstatus_to_exitcode(status)
 
 
-async def _numbered(live: Callable[[int], Awaitable[None]], number: int) -> None:
-    await live(number)
+async def _run_numbered(run: Callable[[int], Awaitable[None]], number: int) -> None:
+    await run(number)
 
 
-def deadly(counter: list[int], function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def killing(counter: list[int], function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     """Return *function*, which ends the process with SIGKILL instead of beginning when *counter* has come to zero."""
 
     async def run(*args: Any, **named: Any) -> Any:
@@ -79,11 +79,11 @@ def deadly(counter: list[int], function: Callable[..., Awaitable[Any]]) -> Calla
 
 class NamedPoint:
     """
-    The point at which a process dies: the call of a function in a stage, or of the statement that it is given.
+    The point at which a process is killed: the call of a function in a stage, or of the statement that it is given.
 
     Attributes:
-        point: stage and name; None lets the process live.
-        stage: what the process does now; it says so itself.
+        point: stage and name; None for no point.
+        stage: what the process does now, set by itself.
     """
 
     def __init__(self, point: tuple[str, str] | None) -> None:
@@ -117,22 +117,22 @@ class NamedPoint:
         setattr(owner, name, run)
 
 
-def one_a_point(
-    live: Callable[[NamedPoint], Awaitable[None]],
+def run_at_each_point(
+    run: Callable[[NamedPoint], Awaitable[None]],
     points: Iterable[tuple[str, str]],
     *,
     before: Callable[[], None] = lambda: None,
 ) -> int:
     """
-    Live once for each of *points*, and once more without one, each time in a child; print how many were killed.
+    Run a child for each of *points*, and one without a point; print how many were killed.
 
     Args:
-        before: called in this process before each life.
+        before: called in this process before each child.
 
     Returns:
         0, or 1 if one that was not killed failed.
     """
-    by_default("ERROR")  # What it says on standard output is how many died, and nothing else.
+    by_default("ERROR")  # On standard output there is the number of those killed and nothing else.
     killed = 0
     for point in (*points, None):
         before()
@@ -140,7 +140,7 @@ def one_a_point(
         if child == 0:
             code = 1
             try:
-                asyncio.run(_pointed(live, NamedPoint(point)))
+                asyncio.run(_run_until_point(run, NamedPoint(point)))
                 code = 0
             finally:
                 os._exit(code)
@@ -153,5 +153,5 @@ def one_a_point(
     return 0
 
 
-async def _pointed(live: Callable[[NamedPoint], Awaitable[None]], point: NamedPoint) -> None:
-    await live(point)
+async def _run_until_point(run: Callable[[NamedPoint], Awaitable[None]], point: NamedPoint) -> None:
+    await run(point)

@@ -79,7 +79,7 @@ class StartProgress:
         return waited_s > self.timeout_s or now - self._begun_s > LONGEST_START_S
 
     def _spent_s(self) -> float:
-        """Return the processor time that it and all that it ever started have used; what one has used stays."""
+        """Return the processor time that it and all it started have used, by each look; what one has used stays."""
         for process, used in cpu_s(self.child.identity.pid).items():
             self._used[process] = max(used, self._used.get(process, 0.0))
         return sum(self._used.values())

@@ -20,8 +20,8 @@ def embedder_of(settings: Settings) -> Embedder:
     """
     Return the embedder that *settings* name: a model where there is a URL, otherwise a local encoder.
 
-    Nothing is fetched or loaded before the first text. A process has a local encoder once, however many memories it
-    opens: loaded, it takes 0.2 GB.
+    Nothing is fetched or loaded before the first text. The memories that a process opens share one local encoder, which
+    takes 0.2 GB once loaded and encodes for one call at a time.
 
     Raises:
         SettingsError: a URL is set, and the model or its dimension is not.

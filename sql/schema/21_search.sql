@@ -32,7 +32,8 @@ CREATE TABLE recall.record_text (
 ALTER TABLE recall.record_text ALTER vector SET STORAGE MAIN, ALTER context_vector SET STORAGE MAIN;
 CREATE INDEX record_text_place ON recall.record_text (place, ordinal);
 CREATE INDEX record_text_subject ON recall.record_text (subject_id, kind);
--- What a pipeline inserts is merged into the index in portions of 256 kB, at half the cost of a row at a time; a search reads the rest.
+-- What a pipeline inserts is merged into the index in portions of 256 kB, at half the cost of a row at a time. Whoever inserts merges the
+-- rest in the end, which every search would have to read.
 CREATE INDEX record_text_words ON recall.record_text USING gin (words) WITH (gin_pending_list_limit = 256);
 CREATE INDEX record_text_model ON recall.record_text (model);
 CREATE INDEX record_text_waiting ON recall.record_text (known_at DESC, id) WHERE model IS NULL;
@@ -99,6 +100,7 @@ BEGIN
     SELECT t.kind, count(*), sum(t.lexemes) FROM record_text AS t
     WHERE t.place = ANY (p_places) AND t.superseded_at IS NULL GROUP BY t.kind
     ON CONFLICT (kind) DO UPDATE SET texts = c.texts + excluded.texts, lexemes = c.lexemes + excluded.lexemes;
+    PERFORM gin_clean_pending_list('record_text_words');
     RETURN v_changed + v_deleted;
 END
 $$;
@@ -111,7 +113,8 @@ AS $$
 -- Stores vectors of texts that are still the same. A vector that is NULL: the model refuses the text.
 UPDATE record_text AS t SET model = p_model, vector = v.vector::halfvec, context_vector = v.context::halfvec
 FROM unnest(p_ids, p_versions, p_texts, p_vectors, p_contexts) AS v (id, version, text, vector, context)
-WHERE t.id = v.id AND t.version = v.version AND t.title || t.content || t.before = v.text
+WHERE t.id = v.id AND t.version = v.version AND t.title || t.content || t.before = v.text;
+SELECT gin_clean_pending_list('record_text_words');
 $$;
 
 CREATE FUNCTION recall.search_records_v1(

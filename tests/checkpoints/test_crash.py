@@ -157,7 +157,7 @@ async def test_a_lease_and_its_start_checkpoint_come_together_or_not_at_all(worl
             assert await program.run_once(its, "lease", None)
             current = await its.lease_of("filer")
             assert current is not None
-            # Of six lives two died before they asked, two may or may not have got it, two did; and one lived.
+            # Of six runs two died before they asked, two may or may not have got it, two did; and one ended.
             assert 3 <= current.epoch <= 5
             assert await rows(its) == [0]
 

@@ -98,7 +98,7 @@ async def patient(settings: Settings) -> AsyncIterator[Memory]:
 
 @pytest_asyncio.fixture
 async def telling(empty: World, journal: Journal) -> AsyncIterator[RecallHarness]:
-    """Lend a harness whose changes are told of, so that answers are kept; at first none is."""
+    """Lend a harness whose changes are notified, so that answers are kept; at first none is."""
     settings = settings_of(empty, journal)
     assert settings.valkey_durable_url is not None
     assert settings.valkey_cache_url is not None

@@ -2,8 +2,8 @@
 A program whose workers are killed: ``python -m tests.credibility.regimes.killed``, the database and a number on stdin.
 
 It forks one worker after the other. Each detects, caches and publishes, and kills itself with SIGKILL before the
-statement, or the call, that is its point; so many die at each of :data:`POINTS`. The last one lives. It prints how many
-were killed.
+statement, or the call, that is its point; so many die at each of :data:`POINTS`. The last one ends by itself. It
+prints how many were killed.
 """
 
 from __future__ import annotations

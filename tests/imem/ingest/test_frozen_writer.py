@@ -62,13 +62,13 @@ def stopped_writer(harness: LoadHarness) -> Iterator[subprocess.Popen[bytes]]:
 
 async def test_a_stopped_writer_holds_its_actor_and_the_horizon_for_seconds(harness: LoadHarness) -> None:
     """The server ends its transaction: the actor's next write goes through, and the horizon moves on."""
-    harness = harness.as_role(Role.HUMAN_ADMIN, "head-of-research")
-    database = Database(harness.url)
+    person = harness.as_role(Role.HUMAN_ADMIN, "head-of-research")
+    database = Database(person.url)
     try:
-        with stopped_writer(harness):
+        with stopped_writer(person):
             begun = time.monotonic()
             held = (await database.named("safe_horizon", deadline=Deadline.after_ms(5_000)))[0]
-            async with Memory.open(harness.settings) as memory:
+            async with Memory.open(person.settings) as memory:
                 receipt = await memory.record_company(Company(ticker="NEXT"), deadline_ms=LONGEST_IDLE_S * 6_000)
             waited_s = time.monotonic() - begun
             moved = (await database.named("safe_horizon", deadline=Deadline.after_ms(5_000)))[0]

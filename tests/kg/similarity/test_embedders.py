@@ -105,7 +105,11 @@ def test_a_process_has_each_local_encoder_once(tmp_path: Path) -> None:
     assert embedder_of(settings.model_copy(update={"cache_dir": tmp_path / "other"})) is not one
     child = os.fork()
     if not child:
-        os._exit(embedder_of(settings) is one)
+        code = 2
+        try:
+            code = int(embedder_of(settings) is one)
+        finally:
+            os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import structlog
 
@@ -36,9 +36,6 @@ from imem.kg.similarity.scoring import RULES, hash64, words_of
 from imem.kg.similarity.vectors import EmbeddingModel, embed, index_vectors, model_of, models, store_deadline
 
 log = structlog.get_logger()
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 PAGE: Final = 160
 """Most analyses in one transaction, which takes about a second under the lock on neighbours."""
@@ -217,7 +214,7 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
         placing = _place_page(database, model, page, known)
         if throttle.until.left_s() > taken_s:
             # The next page is prepared while this one is placed, which is Python for the most part.
-            placed, page = await _both(placing, _next_page(database, embedder, model, most, behind=page))
+            placed, page = await _finished(placing, _next_page(database, embedder, model, most, behind=page))
         else:
             placed, page = await placing, None
         total += placed
@@ -231,14 +228,13 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
     return total + UpdateReport(more=True)
 
 
-async def _both(one: Awaitable[A], other: Awaitable[B]) -> tuple[A, B]:
-    """Return both results, or raise the first error once neither is under way."""
-    first, second = await asyncio.gather(one, other, return_exceptions=True)
-    if isinstance(first, BaseException):
-        raise first
-    if isinstance(second, BaseException):
-        raise second
-    return first, second
+async def _finished(*work: Awaitable[Any]) -> list[Any]:
+    """Return the results of all, or raise the first error once none is under way."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
 
 
 async def _is_urgent(database: Database) -> bool:
@@ -401,11 +397,7 @@ async def embed_missing(database: Database, embedder: Embedder, model: Embedding
         if not keys:
             break
         pages = [keys[start : start + EMBED_PAGE] for start in range(0, len(keys), EMBED_PAGE)]
-        done = await asyncio.gather(*(embed(database, embedder, model, page) for page in pages), return_exceptions=True)
-        for count in done:
-            if isinstance(count, BaseException):
-                raise count
-            made += count
+        made += sum(await _finished(*(embed(database, embedder, model, page) for page in pages)))
         after = keys[-1]
         await throttle.pause(database)
     return made

@@ -32,8 +32,8 @@ CREATE TABLE recall.record_text (
 ALTER TABLE recall.record_text ALTER vector SET STORAGE MAIN, ALTER context_vector SET STORAGE MAIN;
 CREATE INDEX record_text_place ON recall.record_text (place, ordinal);
 CREATE INDEX record_text_subject ON recall.record_text (subject_id, kind);
--- What a pipeline inserts is merged into the index in portions of 256 kB, at half the cost of a row at a time. Whoever inserts merges the
--- rest in the end, which every search would have to read.
+-- Inserted words wait in the pending list of the index and are merged 256 kB at a time, at half the cost of a row at a time. Every search
+-- reads that list: project_texts_v1 and set_text_vectors_v1 clear it before they return.
 CREATE INDEX record_text_words ON recall.record_text USING gin (words) WITH (gin_pending_list_limit = 256);
 CREATE INDEX record_text_model ON recall.record_text (model);
 CREATE INDEX record_text_waiting ON recall.record_text (known_at DESC, id) WHERE model IS NULL;

@@ -82,7 +82,7 @@ async def test_a_card_stands_until_what_it_is_about_is_over(harness: AlertHarnes
     assert (await harness.alerts.cards(deadline=NEVER)).cards == ()
 
 
-async def test_what_is_said_after_the_end_stands_until_somebody_has_seen_it(harness: AlertHarness) -> None:
+async def test_an_alert_of_a_failure_after_the_end_stays_until_it_is_acknowledged(harness: AlertHarness) -> None:
     """That all went well needs no card; that it did not has one, which acknowledging takes away."""
     about = uuid4()
     await harness.say(failure("a", about=about))
@@ -122,7 +122,7 @@ def test_people_acknowledge() -> None:
     assert [role for role in Role if allowed(Actor("me", role), resource, Action.ACKNOWLEDGE)] == [Role.HUMAN_ADMIN]
 
 
-async def test_what_nobody_acknowledged_comes_first(harness: AlertHarness) -> None:
+async def test_unacknowledged_alerts_come_first(harness: AlertHarness) -> None:
     seen, escalated, new = failure("a"), failure("b"), failure("c")
     await harness.say(seen, escalated)
     await harness.alerts.acknowledge(seen.alert_id, PERSON, deadline=NEVER)

@@ -238,9 +238,8 @@ def _wait(conn: psycopg.Connection[Any], count: str, within_s: float, columns: S
         if not any(row[column] for column in columns):
             return row
         assert time.perf_counter() - begun < within_s, f"Not everything was done in time: {row} wait."
-        # Polling: the database does not notify when its queues are empty. Long queues take long to count, and what is
-        # measured needs the processor.
-        time.sleep(max(LOOK_S, 9 * (time.perf_counter() - asked)))
+        # Long queues take long to count, and what is measured needs the processor.
+        time.sleep(max(LOOK_S, 9 * (time.perf_counter() - asked)))  # Polling: an empty queue notifies nobody.
 
 
 async def state_patterns(settings: Settings, count: int) -> None:

@@ -21,7 +21,7 @@ from .conftest import World
 from .load import day, lines
 
 
-class NoWakeups:
+class UnusedWakeups:
     """A source of wake-ups on which nothing waits."""
 
     async def wait(self) -> None:
@@ -35,7 +35,7 @@ async def applier(stack: Any, world: World) -> AsyncIterator[Applier]:
     migrations.migrate(*address)
     graph = Graph(*address)
     await emptied(graph)
-    yield Applier(world.pipelines, graph, NoWakeups(), derivers={"settled_by": SettledBy()})
+    yield Applier(world.pipelines, graph, UnusedWakeups(), derivers={"settled_by": SettledBy()})
     await emptied(graph)
     await graph.close()
 

@@ -220,7 +220,7 @@ def _audit_tables(harness: LoadHarness) -> list[str]:
 
 
 @pytest.mark.spec("AC-7")
-async def test_nobody_alters_the_audit(harness: LoadHarness) -> None:
+async def test_the_audit_cannot_be_altered(harness: LoadHarness) -> None:
     """Neither the application's role nor the owner changes, deletes or empties audit rows, partitions included."""
     async with Memory.open(harness.settings) as memory:
         await memory.record_company(Company(ticker="MU"))

@@ -177,7 +177,7 @@ class InvalidatedTags:
 
 @pytest.mark.spec("SY-16")
 @pytest.mark.usefixtures("graph")
-async def test_without_the_flag_the_process_has_one_lane_and_nobody_wakes_it(harness: LoadHarness) -> None:
+async def test_without_the_flag_the_process_has_one_lane_and_no_wakeups(harness: LoadHarness) -> None:
     """In the order of recording whatever the tier; what comes then waits for the cycle, or for the next process."""
     slow = harness.having(sync_priority=False, apply_batch=1)
     async with journal_of(harness) as journal:

@@ -107,7 +107,7 @@ async def test_more_than_are_compared_at_once_do_not_depend_on_their_order(
 
 @pytest.mark.spec("RC-21")
 @pytest.mark.usefixtures("places")
-async def test_what_nobody_needs_fades(harness: MemoryHarness, pipelines: Database) -> None:
+async def test_unused_memories_decay_and_are_deleted(harness: MemoryHarness, pipelines: Database) -> None:
     """A memory never found decays too, once a day; it is deleted if it is unimportant, old and hardly ever found."""
     conditions = {
         "old, unimportant, never found": (RULES.least_importance / 2, RULES.age, 0),

@@ -134,7 +134,7 @@ async def test_a_role_without_threads_begins_none(harness: MemoryHarness) -> Non
     assert harness.audited(authorized=False) == [("boss", "workflow", "write"), ("engine", "workflow", "write")]
 
 
-async def test_what_was_begun_on_nobody_s_behalf_is_nobody_s_own(harness: MemoryHarness) -> None:
+async def test_threads_begun_without_an_actor_have_no_owner(harness: MemoryHarness) -> None:
     """As threads from before there were owners: a person may look, and delete."""
     assert harness.settings.postgres_url is not None
     database = Database(harness.settings.postgres_url.get_secret_value())
@@ -209,7 +209,7 @@ async def test_a_thread_that_changed_hands_in_between_stays_closed(
     assert harness.audited(authorized=False) == [("ann", "workflow", "write"), ("ann", "workflow", "delete")]
 
 
-async def test_whoever_adds_while_it_is_deleted_is_before_or_begins_anew(harness: MemoryHarness) -> None:
+async def test_an_addition_during_a_deletion_comes_before_it_or_begins_a_new_thread(harness: MemoryHarness) -> None:
     """No message is left without its thread, and what is left is numbered from one without gaps."""
     async with at(harness) as talk:
 

@@ -19,13 +19,7 @@ from imem.memory import Memory
 from imem.services.stores import Stores
 from imem.tracing import send_traces
 from tests.kg.draining import drain
-
-
-class NoWakeups:
-    """A source of wake-ups that has none: the applier polls."""
-
-    async def wait(self) -> None:
-        await asyncio.sleep(0.01)
+from tests.kg.projection.world import NoWakeups
 
 
 async def work(settings: Settings) -> None:

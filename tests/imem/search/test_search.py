@@ -136,6 +136,8 @@ async def test_everything_is_found(harness: MemoryHarness) -> None:
         assert "is not searched yet" in (waiting.reason or "")
         report = await project(harness, E5)
         assert (report["vectors"], report["more"]) == (report["texts"], False)
+        waiting_pages = harness.rows("SELECT gin_clean_pending_list('recall.record_text_words') AS pages")
+        assert waiting_pages == [{"pages": 0}], "a search reads each page that waits to be merged"
 
         found = await memory.search("Is there enough HBM supply for AI chips?", deadline_ms=5_000)
         assert (found.quality, found.reason) == (Quality.EXACT, None)

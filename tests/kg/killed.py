@@ -130,7 +130,7 @@ class WakeupSource:
         derived = await self._database.rows(waiting, deadline=Deadline.never())
         if not counts[0]["pending"] and not derived:
             raise Finished
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.02)
 
 
 async def apply(where: dict[str, Any], steps: Steps) -> None:

@@ -8,7 +8,6 @@ message is then sent again under the same id.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import structlog
 from imem.alerts.notifiers import AlertMessage, Attempt, DeliveryOutcome, Notifier
 from imem.alerts.store import Alert
 from imem.journal.deadline import Deadline
+from imem.journal.postgres.concurrent import all_finished
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import as_json
@@ -83,21 +83,11 @@ async def send_due(database: Database, notifiers: Mapping[str, Notifier], *, unt
         if not rows:
             break
         alerts = await _alerts(database, rows)
-        found.update(await _send_all(database, notifiers, rows, alerts))
+        # An error of one is raised after the others have ended: what was sent has been noted by then.
+        found.update(await all_finished(*(_send(database, notifiers, row, alerts) for row in rows)))
     return SendReport(
         plan["planned"], found[DeliveryOutcome.DELIVERED], found[DeliveryOutcome.RETRY] + found[DeliveryOutcome.NEVER]
     )
-
-
-async def _send_all(
-    database: Database, notifiers: Mapping[str, Notifier], rows: Sequence[Row], alerts: Mapping[UUID, Alert]
-) -> list[DeliveryOutcome]:
-    """Send messages concurrently; an error of one is raised after the others have ended."""
-    ended = await asyncio.gather(*(_send(database, notifiers, row, alerts) for row in rows), return_exceptions=True)
-    for one in ended:
-        if isinstance(one, BaseException):
-            raise one
-    return [one for one in ended if isinstance(one, DeliveryOutcome)]
 
 
 async def _send(

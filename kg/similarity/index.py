@@ -13,9 +13,8 @@ Between pages the work pauses while an import needs the processor.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,6 +25,7 @@ from imem.jobs.due import DueRow, due_of, finish_due, make_due, next_due
 from imem.jobs.throttle import LOADING_TIMES, Throttle, is_imported
 from imem.journal.deadline import Deadline
 from imem.journal.errors import PostgresUnavailable
+from imem.journal.postgres.concurrent import all_finished
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
@@ -214,7 +214,7 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
         placing = _place_page(database, model, page, known)
         if throttle.until.left_s() > taken_s:
             # The next page is prepared while this one is placed, which is Python for the most part.
-            placed, page = await _finished(placing, _next_page(database, embedder, model, most, behind=page))
+            placed, page = await all_finished(placing, _next_page(database, embedder, model, most, behind=page))
         else:
             placed, page = await placing, None
         total += placed
@@ -226,15 +226,6 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
             if page.can_wait and await _is_urgent(database):
                 page = None  # It is prepared again behind what was recorded today; its vectors are stored.
     return total + UpdateReport(more=True)
-
-
-async def _finished(*work: Awaitable[Any]) -> list[Any]:
-    """Return the results of all, or raise the first error once none is under way."""
-    results = await asyncio.gather(*work, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results
 
 
 async def _is_urgent(database: Database) -> bool:
@@ -397,7 +388,7 @@ async def embed_missing(database: Database, embedder: Embedder, model: Embedding
         if not keys:
             break
         pages = [keys[start : start + EMBED_PAGE] for start in range(0, len(keys), EMBED_PAGE)]
-        made += sum(await _finished(*(embed(database, embedder, model, page) for page in pages)))
+        made += sum(await all_finished(*(embed(database, embedder, model, page) for page in pages)))
         after = keys[-1]
         await throttle.pause(database)
     return made

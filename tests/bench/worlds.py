@@ -239,7 +239,8 @@ def _wait(conn: psycopg.Connection[Any], count: str, within_s: float, columns: S
             return row
         assert time.perf_counter() - begun < within_s, f"Not everything was done in time: {row} wait."
         # Long queues take long to count, and what is measured needs the processor.
-        time.sleep(max(LOOK_S, 9 * (time.perf_counter() - asked)))  # Polling: an empty queue notifies nobody.
+        pause_s = max(LOOK_S, 9 * (time.perf_counter() - asked))
+        time.sleep(pause_s)  # Polling: no notification says that a queue is empty.
 
 
 async def state_patterns(settings: Settings, count: int) -> None:

@@ -35,7 +35,7 @@ from .test_gates import opens
 
 
 class WakeupSource:
-    """Rings all the time."""
+    """Wakes fifty times a second."""
 
     async def wait(self) -> None:
         await asyncio.sleep(0.02)

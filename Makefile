@@ -20,10 +20,10 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo up test test-latest bench chaos mutate lint format docs wheel lock clean
+.PHONY: help demo up test e2e test-latest bench chaos mutate lint format docs wheel lock clean
 
 help: ## List the targets.
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
 
 demo: .venv/.runtime ## Start everything, load the examples, print briefings, stop. ARGS=--keep leaves it running.
 	@$(BIN)/imem demo $(ARGS)
@@ -33,6 +33,9 @@ up: .venv/.runtime ## Start the local stack in the foreground; Ctrl-C stops it.
 
 test: .venv/.dev ## Run the tests. ARGS='-n0 tests/unit' chooses some.
 	@$(PYTEST) $(PARALLEL) $(ARGS)
+
+e2e: .venv/.dev ## Run the tests that start whole stacks, as users do: from a clone, a package, the pages of the documentation.
+	@$(PYTEST) -n 2 --dist loadfile -m "e2e and not chaos" $(ARGS)
 
 test-latest: .venv/.dev ## Run the graph suite on the newest Neo4j release instead of the LTS (nightly).
 	@IMEM_TEST_NEO4J=$(NEO4J_LATEST) $(PYTEST) $(PARALLEL) $(or $(ARGS),tests/kg/queries tests/kg/projection)

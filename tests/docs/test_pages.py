@@ -20,7 +20,6 @@ from zlib import crc32
 import numpy as np
 import psycopg
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 from imem.commands import demo
 from imem.journal.settings import Settings
@@ -35,9 +34,6 @@ from tests.imem.local.programs import until
 
 LAST: Final = ("docs/how-to/look-after-the-stack.md", "docs/how-to/restore.md", "docs/tutorial/first-briefing.md")
 """Pages that stop the stack: they come last, so that it is started seldom."""
-
-STARTS: Final = LAST[:2]
-"""Pages that start it again."""
 
 REASONS: Final = {
     "installs": 8,
@@ -175,20 +171,21 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
             imem(env, "down", "--purge", "--yes")
 
 
-def _that_run(*, last: bool) -> Iterator[ParameterSet]:
+def _that_run(*, last: bool) -> Iterator[str]:
     found = pages()
     for page in (page for page in LAST if page in found) if last else (page for page in found if page not in LAST):
         if any(block.language in RUN and block.marker not in NOT_RUN for block in blocks(page)):
-            # What starts a stack several times takes minutes, and what it rests on is tested by itself as well.
-            yield pytest.param(page, marks=[pytest.mark.e2e] if page in STARTS else [], id=page)
+            yield page
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("page", list(_that_run(last=False)))
 def test_page_runs_from_top_to_bottom(home: Home, page: str, tmp_path: Path) -> None:
     """Commands end as they should and print what is shown; programs run; files are what their names say."""
     read(home, page, tmp_path)
 
 
+@pytest.mark.e2e
 def test_what_the_demo_says_to_try_next_answers(home: Home, tmp_path: Path) -> None:
     """Each command as it is printed; whoever typed a name that nobody knows would end with 1."""
     home.up()
@@ -197,6 +194,7 @@ def test_what_the_demo_says_to_try_next_answers(home: Home, tmp_path: Path) -> N
         reader.types(command, 0, [], "demo")
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("page", list(_that_run(last=True)))
 def test_page_that_stops_the_stack_runs_from_top_to_bottom(home: Home, page: str, tmp_path: Path) -> None:
     """As those before it."""

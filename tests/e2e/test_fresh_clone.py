@@ -3,8 +3,8 @@ A newcomer's first minutes: a clone into an empty folder, the README's two comma
 
 Nothing of the caller's is used: its own home, caches and environment, and a path on which ``java`` and ``docker`` only
 complain; as root, once more as a freshly made ordinary user.
-Marked ``e2e`` and run by ``.ci/run`` alone: it installs
-the environment anew and starts the whole stack several times. How long it takes is measured in ``tests/bench``.
+Marked ``e2e`` and run by ``make e2e`` alone: it installs the environment anew and starts the whole stack several times.
+How long it takes is measured in ``tests/bench``.
 """
 
 from __future__ import annotations

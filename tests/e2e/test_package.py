@@ -1,7 +1,7 @@
 """
 The package as its users get it: ``pip install`` into an empty environment, ``imem up``, the README's first lines.
 
-Marked ``e2e`` and run by ``.ci/run`` alone: pip writes a gigabyte, and a whole stack is started.
+Marked ``e2e`` and run by ``make e2e`` alone: pip writes a gigabyte, and a whole stack is started.
 """
 
 from __future__ import annotations

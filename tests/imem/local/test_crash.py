@@ -150,6 +150,7 @@ def test_neo4j_and_everything_else_killed_at_once(home: Path) -> None:
 
 
 @pytest.mark.spec("IF-10")
+@pytest.mark.e2e
 @pytest.mark.longer
 def test_the_whole_of_imem_up_killed_at_any_moment_keeps_what_was_acknowledged(home: Path) -> None:
     """

@@ -86,6 +86,7 @@ async def loaded(stores: Stores, analyses: int) -> None:
 
 
 @pytest.mark.spec("GR-6")
+@pytest.mark.e2e
 @pytest.mark.parametrize("killed_first", [False, pytest.param(True, marks=pytest.mark.chaos)])
 async def test_the_new_graph_takes_over(local: Settings, stores: Stores, *, killed_first: bool) -> None:
     """It is compared, the folders are exchanged, and the applier goes on; in ``make chaos`` after a killed run too."""
@@ -155,21 +156,6 @@ async def test_a_graph_that_differs_stays(local: Settings, stores: Stores) -> No
     code, out, _ = await finished(local, "graph", "hash")
     assert code == 0
     assert out.startswith((await graph_hash(stores.graph)).digest)
-
-
-@pytest.mark.spec("GR-6")
-async def test_in_place_what_does_not_belong_is_gone(local: Settings, stores: Stores) -> None:
-    """`--in-place` says in what the old graph differed, and the one that is there now is the journal's."""
-    await tampered_with(stores, "somebody")
-
-    code, out, err = await finished(local, "rebuild", "graph", "--in-place")
-
-    assert (code, err.count("Traceback")) == (1, 0)
-    assert "Human (" in out
-    assert "in use now" in out
-    assert "Human" not in (await graph_hash(stores.graph)).parts
-    code, out, _ = await finished(local, "rebuild", "graph", "--in-place", "--json")
-    assert (code, json.loads(out)["same"]) == (0, True)
 
 
 # The exchange of folders

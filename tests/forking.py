@@ -1,8 +1,8 @@
 """
 Commands without their start: one process imports the product, and each command that a test runs is a fork of it.
 
-To import the product is most of what a command costs. A fork has arguments, environment, folder, streams, exit code and
-end of its own, as a program has. Tests of how a program starts, or is killed, start the program itself.
+To import the product is most of what a command costs. A fork has arguments, environment, folder, streams, signals, exit
+code and end of its own, as a program has. Tests of how a program starts, or is killed, start the program itself.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import pkgutil
 import runpy
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -34,8 +35,8 @@ TOP: Final = Path(__file__).resolve().parents[1]
 SPARING: Final = os.pathsep.join((str(TOP / "tests" / "sparing"), str(TOP)))
 """The path of programs whose graphs are spared work, as those of the tests' own process are."""
 
-NOT_IMPORTED: Final = ("imem.worker", "imem.langgraph", "imem.local.daemon")
-"""Programs of their own, and what commands do not use."""
+NOT_IMPORTED: Final = ("imem.langgraph", "imem.local.daemon")
+"""A program of its own, and what neither commands nor workers use."""
 
 
 # The side of the tests
@@ -67,7 +68,7 @@ def address() -> str:
 def run(
     kind: str, *words: str, env: Mapping[str, str], cwd: Path = TOP, stdin: bytes = b""
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, as :func:`subprocess.run` does; *kind* is ``imem`` or ``script``."""
+    """Run a command to its end, as :func:`subprocess.run` does; *kind* is ``imem``, ``module`` or ``script``."""
     with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
         given.write(stdin)
         given.seek(0)
@@ -79,11 +80,15 @@ def run(
         return subprocess.CompletedProcess((kind, *words), code, out.read().decode(), err.read().decode())
 
 
+def command(kind: str, *words: str) -> tuple[str, ...]:
+    """Return the command line of a program that stands for a command: it hands on what it is given, signals as well."""
+    return (sys.executable, "-I", "-S", str(TOP / "tests" / "forking_client.py"), address(), kind, *words)
+
+
 def program(folder: Path) -> Path:
     """Write a program ``imem`` into *folder* that stands for the command; return its path."""
     path = folder / "imem"
-    client = TOP / "tests" / "forking_client.py"
-    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{client}" {address()} imem "$@"\n', encoding="utf-8")
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(command("imem"))} "$@"\n', encoding="utf-8")
     path.chmod(0o755)
     return path
 
@@ -104,18 +109,21 @@ def _import() -> None:
 
 def _asked(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     size, streams, _, _ = socket.recv_fds(connection, 4, 3)
-    text = b""
-    while len(text) < int.from_bytes(size, "big"):
-        text += connection.recv(1 << 20)
+    text, length = b"", int.from_bytes(size, "big")
+    while len(text) < length:
+        text += connection.recv(length - len(text))
     return loads(text), streams
 
 
 def _wait(child: int, connection: socket.socket) -> int:
-    """Wait for the end of the command, or kill it once nobody waits for it any more."""
+    """Wait for the end of the command, hand signals on, and kill it once nobody waits for it any more."""
     process = os.pidfd_open(child)
-    ready, _, _ = select.select([process, connection.fileno()], [], [])
-    if process not in ready:
-        os.kill(child, signal.SIGKILL)
+    while process not in select.select([process, connection.fileno()], [], [])[0]:
+        signals = connection.recv(16)
+        for number in signals or (signal.SIGKILL,):
+            signal.pidfd_send_signal(process, number)
+        if not signals:
+            break
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -137,7 +145,7 @@ def _become(asked: dict[str, Any], streams: list[int]) -> None:
     folders = [folder for folder in asked["env"].get("PYTHONPATH", "").split(os.pathsep) if folder not in sys.path]
     sys.path[:0] = folders
     sys.modules["__main__"].__package__ = ""  # Or else it would say how this module is run.
-    sys.argv[:] = asked["words"] if asked["kind"] == "script" else ["imem", *asked["words"]]
+    sys.argv[:] = ["imem", *asked["words"]] if asked["kind"] == "imem" else asked["words"]
     if asked["env"].get("PYTHONWARNINGS") != "error":
         sys.warnoptions.clear()
         warnings.resetwarnings()
@@ -180,6 +188,9 @@ if __name__ == "__main__":
     # At the end of the program, so that the interpreter ends as it does after any.
     if kind == "imem":
         sys.modules["imem.cli"].main()
+    elif kind == "module":
+        sys.modules.pop(sys.argv[0], None)  # It has been imported, but not run.
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     elif kind == "script":
         sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
         runpy.run_path(sys.argv[0], run_name="__main__")

@@ -2,11 +2,12 @@
 Asks the process of :mod:`tests.forking` for a command, and waits for its end.
 
 As a program (``python -I -S forking_client.py ADDRESS KIND [WORD…]``) it stands for the command: it hands on what it
-was given, and ends as the command ends. It imports little, since that is the point.
+was given, and the signals that ask for an end, and ends as the command ends. It imports little: that is the point.
 """
 
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,18 +16,26 @@ TIMEOUT_S = 300.0
 
 
 def ended(
-    address: str, kind: str, words: Sequence[str], *, env: Mapping[str, str], cwd: str, streams: Sequence[int]
+    address: str,
+    kind: str,
+    words: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str,
+    streams: Sequence[int],
+    signals: Sequence[int] = (),
 ) -> int:
     """
     Have a command run, and return how it ended: its exit code, or the negative number of a signal.
 
     Args:
         address: of the process, as its start gave it.
-        kind: ``imem`` or ``script``.
-        words: the arguments; of a script the first is its path.
+        kind: ``imem``, ``module`` or ``script``.
+        words: the arguments; the first is a module's name, or a script's path.
         env: the whole environment.
         cwd: the folder.
         streams: descriptors of standard input, output and error.
+        signals: which of those that come meanwhile the command gets instead of this process.
 
     Raises:
         TimeoutError: it takes longer than a command may; it is killed.
@@ -37,6 +46,8 @@ def ended(
         connection.connect(f"\0{address}")
         socket.send_fds(connection, [len(asked).to_bytes(4, "big")], streams)
         connection.sendall(asked)
+        for number in signals:
+            signal.signal(number, lambda got, _: connection.send(bytes((got,))))
         answer = connection.recv(4)
     if len(answer) < 4:
         raise RuntimeError("The process that commands are forks of has gone.")
@@ -44,5 +55,8 @@ def ended(
 
 
 if __name__ == "__main__":
-    code = ended(sys.argv[1], sys.argv[2], sys.argv[3:], env=os.environ, cwd=os.getcwd(), streams=(0, 1, 2))  # noqa: PTH109 - see above
+    code = ended(
+        sys.argv[1], sys.argv[2], sys.argv[3:], env=os.environ, cwd=os.getcwd(), streams=(0, 1, 2),  # noqa: PTH109 - see above
+        signals=(signal.SIGTERM, signal.SIGINT),
+    )  # fmt: skip
     sys.exit(code if code >= 0 else 128 - code)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -13,6 +11,7 @@ import pytest
 
 from imem.alerts.store import Severity, close_alerts, raise_alert
 from imem.journal.errors import StatementRejected
+from tests.killed_programs import printed
 
 from .conftest import NEVER, AlertHarness, failure
 
@@ -185,14 +184,7 @@ async def test_killed_at_every_point_of_a_pause(harness: AlertHarness, kills: in
     """Programs die before, between and after their statements, some roll back: pauses and alerts stay one to one."""
     harness.owner("CREATE TABLE workflow.told_pause (id uuid PRIMARY KEY)")
     harness.owner("GRANT ALL ON workflow.told_pause TO PUBLIC")
-    environment = {**os.environ, "ALERT_KILLS": str(kills)}
-    program = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.alerts.killed", "raise",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment,
-    )  # fmt: skip
-    out, _ = await program.communicate(harness.url.encode() + b"\n")
-
-    assert program.returncode == 0
+    out = await printed("tests.alerts.killed", "raise", given=f"{harness.url}\n", ALERT_KILLS=str(kills))
     assert int(out) == kills
     (row,) = await harness.rows(
         "SELECT count(*) FILTER (WHERE a.alert_id IS NULL) AS silent, "

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import hmac
 import logging
-import os
-import sys
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -38,6 +35,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, SettingsError
 from imem.journal.settings import Settings
 from tests.http_server import Answer, Asked, serving
+from tests.killed_programs import printed
 
 from .conftest import NEVER, AlertHarness, Collecting, failure
 from .killed import SECRET
@@ -209,14 +207,9 @@ async def test_it_arrives_in_the_end_and_is_the_same(harness: AlertHarness) -> N
 async def test_killed_before_it_is_noted_it_is_sent_again_under_the_same_id(harness: AlertHarness, kills: int) -> None:
     """Senders die one after the other, before they send or once the receiver has answered: one message, never lost."""
     await harness.say(failure(kind="DAY_3"))
-    environment = {**os.environ, "ALERT_KILLS": str(kills)}
     with serving() as server:
-        program = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.alerts.killed", "send",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment,
-        )  # fmt: skip
-        out, _ = await program.communicate(f"{harness.url}\n{server.url}/{TOKEN}\n".encode())
-        assert (program.returncode, int(out)) == (0, kills)
+        given = f"{harness.url}\n{server.url}/{TOKEN}\n"
+        assert int(await printed("tests.alerts.killed", "send", given=given, ALERT_KILLS=str(kills))) == kills
         assert len(server.asked) == kills // 2
         channels = {"webhook": WebhookNotifier(server.url, SECRET)}
         assert (await send_due(harness.database, channels, until=NEVER)).taken == 1

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +18,7 @@ from imem.local.process import ProcessIdentity
 from imem.workers.celery_app import make_app
 from tests.http_server import serving
 from tests.servers import in_database
+from tests.workers import process
 
 from .conftest import AlertHarness, failure
 from .killed import SECRET
@@ -35,37 +31,9 @@ def settings_of(stack: Any, harness: AlertHarness, home: Path, webhook: str) -> 
     return given.model_copy(
         update={
             "home": home, **in_database(given, harness.url), "neo4j_url": "bolt://127.0.0.1:1",
-            "webhook_url": SecretStr(webhook), "webhook_secret": SecretStr(SECRET),
+            "webhook_url": SecretStr(webhook), "webhook_secret": SecretStr(SECRET), "log_level": "DEBUG",
         }
     )  # fmt: skip
-
-
-@asynccontextmanager
-async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run one role as the supervisor does, in a process group of its own, and end it; its log holds no secret."""
-    names = [name for name in Settings.model_fields if name.endswith(("_url", "_secret")) or name == "home"]
-    values = {name: getattr(settings, name) for name in names}
-    environment = {
-        f"IMEM_{name.upper()}": value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-        for name, value in values.items()
-        if value is not None
-    }
-    log = settings.home / f"{role}.log"
-    with log.open("ab") as out:
-        started = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "imem.worker", role,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd()), "IMEM_LOG_LEVEL": "DEBUG", **environment},
-            stdout=out, stderr=out, start_new_session=True,
-        )  # fmt: skip
-    try:
-        yield started
-    finally:
-        if started.returncode is None:
-            os.killpg(started.pid, signal.SIGKILL)
-            await started.wait()
-    text = log.read_text()
-    assert SECRET not in text
-    assert "t0ken" not in text
 
 
 @pytest.mark.spec("CK-41")
@@ -80,11 +48,17 @@ async def test_an_alert_of_a_failure_leaves_within_half_a_minute(
             await _beats(home)
             began = time.monotonic()
             await harness.say(failure())
-            assert await asyncio.to_thread(server.arrived.wait, 3 * PROMISED_S), (home / "celery.log").read_text()
+            assert await asyncio.to_thread(server.arrived.wait, 3 * PROMISED_S), logged(home)
             took = time.monotonic() - began
 
     assert took < PROMISED_S
+    assert "t0ken" not in logged(home)
     assert verify(SECRET, server.asked[0].headers, server.asked[0].body)
+
+
+def logged(home: Path) -> str:
+    """Return what the processes have logged."""
+    return "".join(log.read_text() for log in home.glob("*.log"))
 
 
 async def _beats(home: Path) -> None:

@@ -7,9 +7,7 @@ before with nothing but what the stores hold.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +18,7 @@ from uuid import uuid4
 import pytest
 
 from imem.checkpoints.store import Checkpoints
+from tests.killed_programs import KilledProgram, killed_program
 
 from .conftest import DEFINITIONS, World, memory, soon
 from .killed import POINTS
@@ -32,30 +31,26 @@ SUBTASKS = ("fetch", "parse", "rank")
 
 
 @dataclass
-class KilledProgram:
+class KillCounter:
     """
-    The program that is killed at a given step.
+    Runs the program that is killed at a given step.
 
     Attributes:
         killed: how often it was killed, by point.
     """
 
-    process: asyncio.subprocess.Process
+    program: KilledProgram
     killed: Counter[str]
     ahead_s: int = 0
 
     async def run_once(self, world: World, operation: str, point: str | None) -> bool:
         """Run once, after every lease of the run before has expired; return whether it came to its end."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.ahead_s += LASTS_S
         told = {
             "url": world.url, "admin_url": world.admin_url, "analysis": world.analysis, "operation": operation,
             "point": point, "ahead_s": self.ahead_s,
         }  # fmt: skip
-        self.process.stdin.write(json.dumps(told).encode() + b"\n")
-        await self.process.stdin.drain()
-        ended = (await asyncio.wait_for(self.process.stdout.readline(), TIMEOUT_S)).decode().strip()
+        ended = await self.program.ended(json.dumps(told))
         assert ended in {"killed", "done"}, ended
         if ended == "killed":
             assert point is not None
@@ -64,20 +59,11 @@ class KilledProgram:
 
 
 @asynccontextmanager
-async def killed_program(world: World) -> AsyncIterator[KilledProgram]:
-    urls = {name: f"valkey_{name}_url" for name in ("durable", "working", "cache")}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.checkpoints.killed",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdin is not None
-    first = {url: getattr(world.settings, url).get_secret_value() for url in urls.values()}
-    process.stdin.write(json.dumps(first).encode() + b"\n")
-    try:
-        yield KilledProgram(process, Counter())
-    finally:
-        process.stdin.close()
-        await asyncio.wait_for(process.wait(), TIMEOUT_S)
+async def counted(world: World) -> AsyncIterator[KillCounter]:
+    names = (f"valkey_{name}_url" for name in ("durable", "working", "cache"))
+    first = {name: getattr(world.settings, name).get_secret_value() for name in names}
+    async with killed_program("tests.checkpoints.killed", first) as program:
+        yield KillCounter(program, Counter())
 
 
 def another(world: World) -> World:
@@ -99,7 +85,7 @@ async def test_an_agent_killed_at_every_point_goes_on_from_what_it_had(world: Wo
     After a commit the newer state is what is restored, whether or not the copy was written.
     """
     points, turn, finished = POINTS["save"], 0, 0
-    async with killed_program(world) as program:
+    async with counted(world) as program:
         while program.killed.total() < kills:
             its, before, slack = another(world), -1, 0
             while True:
@@ -142,7 +128,7 @@ async def finished_once(world: World) -> int:
 @pytest.mark.parametrize("kills", KILLS)
 async def test_a_lease_and_its_start_checkpoint_come_together_or_not_at_all(world: World, kills: int) -> None:
     points = POINTS["lease"]
-    async with killed_program(world) as program:
+    async with counted(world) as program:
         while program.killed.total() < kills:
             its = another(world)
             for number in range(2 * len(points)):
@@ -167,7 +153,7 @@ async def test_a_lease_and_its_start_checkpoint_come_together_or_not_at_all(worl
 async def test_a_workflow_killed_between_any_two_steps_does_each_thing_once(world: World, kills: int) -> None:
     """The state in the end is that of an undisturbed run; a branch that had finished is not run again."""
     points, turn = POINTS["step"], 0
-    async with killed_program(world) as program:
+    async with counted(world) as program:
         while program.killed.total() < kills:
             its = another(world)
             while not await program.run_once(its, "step", points[turn % len(points)]):
@@ -190,7 +176,7 @@ async def test_a_workflow_killed_between_any_two_steps_does_each_thing_once(worl
 @pytest.mark.parametrize("kills", KILLS)
 async def test_a_clean_up_killed_anywhere_leaves_nothing_in_the_end(world: World, kills: int) -> None:
     points = POINTS["cleanup"]
-    async with killed_program(world) as program:
+    async with counted(world) as program:
         while program.killed.total() < kills:
             its = another(world)
             await worked(its)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
 from typing import Any
 
 import pytest
 
 from imem.credibility.reconcile import reconcile
+from tests.killed_programs import printed
 from tests.servers import cloned
 
 from .conftest import HALFLIFE, World, agent, corrected, market, opened, outcome, reading
@@ -23,12 +22,8 @@ KILLS = 125 if os.environ.get("IMEM_CHAOS") else 25
 
 async def killed(world: World, program: str, *given: str) -> int:
     """Run a program whose settlers are killed until one ends by itself; return how many were."""
-    started = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", f"tests.credibility.{program}",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, _ = await started.communicate("".join(f"{line}\n" for line in (world.pipeline_url, *given)).encode())
-    assert started.returncode == 0
+    lines = (world.pipeline_url, *given)
+    out = await printed(f"tests.credibility.{program}", given="".join(f"{line}\n" for line in lines))
     return int(out)
 
 

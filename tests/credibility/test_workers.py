@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +20,7 @@ from imem.workers.celery_app import QUEUE, make_app
 from imem.workers.pipelines import PIPELINES
 from tests.servers import as_curators, in_database
 from tests.waiting import until
+from tests.workers import process
 
 from .conftest import World
 from .load import lines
@@ -49,40 +48,6 @@ async def empty(client: redis.asyncio.Redis) -> None:
     keys = [key async for key in client.scan_iter("imem:celery:*")]
     if keys:
         await client.delete(*keys)
-
-
-@asynccontextmanager
-async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run one role as the supervisor does, in a process group of its own, and end it."""
-    names = [name for name in Settings.model_fields if name.endswith(("_url", "_password", "_user")) or name == "home"]
-    values = {name: getattr(settings, name) for name in names}
-    environment = {
-        f"IMEM_{name.upper()}": value.get_secret_value() if hasattr(value, "get_secret_value") else str(value)
-        for name, value in values.items()
-        if value is not None
-    }
-    log = settings.home / f"{role}.log"
-    with log.open("ab") as out:
-        started = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "imem.worker", role,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd()), **environment},
-            stdout=out, stderr=out, start_new_session=True,
-        )  # fmt: skip
-    try:
-        yield started
-        if started.returncode is None:
-            started.terminate()
-            assert await asyncio.wait_for(started.wait(), TIMEOUT_S) == 0, log.read_text()
-    finally:
-        if started.returncode is None:
-            os.killpg(started.pid, signal.SIGKILL)
-            await started.wait()
-    text = log.read_text()
-    for url in (settings.postgres_url, settings.postgres_pipeline_url, settings.valkey_durable_url):
-        if url is None:
-            continue
-        password = url.get_secret_value().split("@")[0].rsplit(":", 1)[-1]
-        assert password not in text
 
 
 async def settled(world: World) -> bool:
@@ -162,7 +127,7 @@ async def test_a_killed_worker_loses_and_doubles_nothing(
 
     for _ in range(3):
         app.send_task(SETTLE.name, queue=QUEUE)
-        async with process("celery", settings) as worker:
+        async with process("celery", settings, killed=True) as worker:
             await until(working)
             os.killpg(worker.pid, signal.SIGKILL)
             await worker.wait()

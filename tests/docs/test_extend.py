@@ -129,6 +129,9 @@ def test_what_the_page_adds_works(tree: Path, servers: dict[str, str]) -> None:
 @pytest.mark.e2e
 def test_what_looks_at_every_declaration_agrees(tree: Path, servers: dict[str, str]) -> None:
     """Types, style, imports, and the tests of the registries: the page names every place that a declaration needs."""
+    if (ROOT / ".mypy_cache").is_dir():
+        # What the page leaves alone was checked by `make lint`: mypy takes of it what has the same hash.
+        shutil.copytree(ROOT / ".mypy_cache", tree / ".mypy_cache")
     run(tree, "mypy", ".")
     run(tree, "ruff", "check", ".")
     run(tree, "ruff", "format", "--check", ".")

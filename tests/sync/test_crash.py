@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,48 +15,36 @@ import pytest
 from imem.cache.working.published import item_of, publication
 from imem.sync.locks import LOCK_TTL
 from imem.sync.snapshots import SnapshotOutcome
+from tests.killed_programs import KilledProgram, killed_program
 
 from .conftest import SyncHarness, soon
 from .killed import POINTS
 from .parts import debate, graph_that_follows, held, member, snapshots, synchronizer
 
-TIMEOUT_S = 60
 KILLS = 1000 if os.environ.get("IMEM_CHAOS") else 25
 KILLED = "-9"
 
 
-class KilledProgram:
-    """The program that is killed at a given point, and how often it was, by point."""
+class KillCounter:
+    """Runs the program that is killed at a given point, and counts how often it was, by point."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
+    def __init__(self, program: KilledProgram) -> None:
+        self._program = program
         self.killed = Counter[str]()
 
     async def run_once(self, **told: Any) -> bool:
         """Run once; return whether it was killed."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(told).encode() + b"\n")
-        await self.process.stdin.drain()
-        ended = (await asyncio.wait_for(self.process.stdout.readline(), TIMEOUT_S)).decode().strip()
+        ended = await self._program.ended(json.dumps(told))
         assert ended in {KILLED, "0"}, ended
         self.killed[told["point"]] += ended == KILLED
         return ended == KILLED
 
 
 @asynccontextmanager
-async def killed_program(harness: SyncHarness) -> AsyncIterator[KilledProgram]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.sync.killed", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdin is not None
+async def counted(harness: SyncHarness) -> AsyncIterator[KillCounter]:
     where = {"url": harness.url, "working": url(harness, "working"), "durable": url(harness, "durable")}
-    process.stdin.write(json.dumps(where).encode() + b"\n")
-    try:
-        yield KilledProgram(process)
-    finally:
-        process.stdin.close()
-        await asyncio.wait_for(process.wait(), TIMEOUT_S)
+    async with killed_program("tests.sync.killed", where) as program:
+        yield KillCounter(program)
 
 
 def url(harness: SyncHarness, role: str) -> str:
@@ -75,7 +62,7 @@ def points(operation: str) -> list[str]:
 async def test_pushes_that_are_killed_write_each_item_once(harness: SyncHarness) -> None:
     """Whatever was published is in the journal once, in the order of publishing."""
     memory, published = await held(harness, await harness.begin()), []
-    async with killed_program(harness) as program:
+    async with counted(harness) as program:
         for number, point in enumerate(points("push")):
             item = item_of(harness.finding(id=f"f-{number:04}"))
             await memory.write(publication(item))
@@ -96,7 +83,7 @@ async def test_pushes_that_are_killed_write_each_item_once(harness: SyncHarness)
 async def test_routers_that_are_killed_tell_each_agent_each_event_once(harness: SyncHarness) -> None:
     agent_id = (await harness.begin("bob", "business")).agent_id
     told = []
-    async with killed_program(harness) as program:
+    async with counted(harness) as program:
         for number, point in enumerate(points("route")):
             if number % 2 == 0:
                 told.append((await harness.record("ann", importance=0.9)).position)
@@ -122,7 +109,7 @@ async def test_pulls_that_are_killed_bring_everything(harness: SyncHarness) -> N
     """What counts as pulled lies beside the memory; nothing is missing, nothing is there twice."""
     memory = await held(harness, await harness.begin("bob", "business"))
     keys = []
-    async with killed_program(harness) as program:
+    async with counted(harness) as program:
         for number, point in enumerate(points("pull")):
             await harness.record("ann", importance=0.9, id=f"f-{number:04}")
             keys.append(f"f-{number:04}")
@@ -139,7 +126,7 @@ async def test_pulls_that_are_killed_bring_everything(harness: SyncHarness) -> N
 @pytest.mark.longer
 @pytest.mark.spec("SY-10")
 async def test_snapshots_that_are_killed_are_whole_or_not_there_and_lock_nobody_for_good(harness: SyncHarness) -> None:
-    async with killed_program(harness) as program, graph_that_follows(harness):
+    async with counted(harness) as program, graph_that_follows(harness):
         for number, point in enumerate(points("snapshot")):
             one, other = f"ann{number}", f"bob{number}"
             analysis = f"{harness.analysis}:{number}"

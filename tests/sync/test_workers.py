@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -27,7 +25,8 @@ from imem.sync.gates import GateSync
 from imem.sync.pipelines import FLUSH, SYNC_GATES
 from imem.workers.celery_app import make_app
 from imem.workers.pipelines import PIPELINES
-from tests.servers import as_pipelines
+from tests.servers import in_database
+from tests.workers import process
 
 from .conftest import SyncHarness, soon
 from .parts import graph_that_follows, held, member, synchronizer
@@ -104,26 +103,11 @@ async def test_queues_that_are_away_hold_no_routing_up(harness: SyncHarness) -> 
 async def test_the_appliers_process_routes_also_while_the_graph_is_away(harness: SyncHarness, tmp_path: Path) -> None:
     """And lets its lease go when it is told to stop."""
     agent_id = (await harness.begin("bob", "business")).agent_id
-    names = ("valkey_working_url", "valkey_durable_url", "valkey_cache_url")
-    env = {name: text for name, text in os.environ.items() if not name.startswith("IMEM_")}
-    env |= {f"IMEM_{name.upper()}": getattr(harness.settings, name).get_secret_value() for name in names}
-    env |= {
-        "IMEM_POSTGRES_URL": harness.url,
-        "IMEM_POSTGRES_PIPELINE_URL": as_pipelines(harness.settings, harness.url),
-        "IMEM_NEO4J_URL": "bolt://127.0.0.1:1",
-        "IMEM_HOME": str(tmp_path),
-    }
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "imem.worker", "applier", env=env, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
+    given = {**in_database(harness.settings, harness.url), "neo4j_url": "bolt://127.0.0.1:1", "home": tmp_path}
+    async with process("applier", harness.settings.model_copy(update=given)):
         receipt = await harness.record("ann", importance=0.9)
         await arrives(harness, agent_id, receipt.position, within_s=60)
-    finally:
-        process.terminate()
-        code = await asyncio.wait_for(process.wait(), 30)
 
-    assert code == 0
     assert await harness.rows("SELECT FROM lease WHERE name = 'router' AND expires_at > imem_now()") == []
 
 

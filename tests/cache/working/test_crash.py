@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -20,6 +19,7 @@ from imem.cache.working.document import MemoryEntry, Type, digest, document_of
 from imem.cache.working.memory import WorkingMemory
 from imem.cache.working.state import MemoryIdentity, MemoryState
 from imem.journal.errors import NotOpen, OutcomeUnknown, ValkeyUnavailable
+from tests.killed_programs import KilledProgram, killed_program
 
 from .conftest import NEVER, World, somebody, url_of
 from .servers import OwnServer
@@ -46,18 +46,16 @@ def content(number: int, leaves: int = 40) -> dict[bytes, MemoryEntry]:
     }
 
 
-class KilledProgram:
-    """The program that is killed at a given step."""
+class Restorer:
+    """Restores in a program that is killed at a given step."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, program: KilledProgram) -> None:
+        self._program = program
 
     async def run_once(
         self, identity: MemoryIdentity, contents: dict[bytes, MemoryEntry], epoch: int, steps: int
     ) -> int:
         """Restore *contents* for so many steps; return how it ended."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         told = {
             "identity": [identity.agent_id, identity.analysis_id, identity.agent_type],
             "document": document_of(contents),
@@ -65,26 +63,13 @@ class KilledProgram:
             "seq": epoch,
             "steps": steps,
         }
-        self._process.stdin.write(json.dumps(told).encode() + b"\n")
-        await self._process.stdin.drain()
-        return int(await asyncio.wait_for(self._process.stdout.readline(), 120))
+        return int(await self._program.ended(json.dumps(told)))
 
 
 @pytest_asyncio.fixture
-async def killed_program(light_stack: Any) -> AsyncIterator[KilledProgram]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.cache.working.crashing",
-        cwd=TOP,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(url_of(light_stack, "working")).encode() + b"\n")
-    yield KilledProgram(process)
-    process.stdin.close()
-    await process.wait()
+async def restorer(light_stack: Any) -> AsyncIterator[Restorer]:
+    async with killed_program("tests.cache.working.crashing", url_of(light_stack, "working")) as program:
+        yield Restorer(program)
 
 
 async def found_after(world: World, identity: MemoryIdentity, old: str, new: str, epoch: int) -> str:
@@ -108,7 +93,7 @@ async def found_after(world: World, identity: MemoryIdentity, old: str, new: str
 
 @pytest.mark.spec("CK-23")
 @pytest.mark.parametrize("kills", [25, pytest.param(1_000, marks=pytest.mark.chaos)])
-async def test_a_restorer_killed_at_any_step(world: World, killed_program: KilledProgram, kills: int) -> None:
+async def test_a_restorer_killed_at_any_step(world: World, restorer: Restorer, kills: int) -> None:
     """Before and after each of its scripts, again and again: the next recovery never takes remains for a memory."""
     identity, left = somebody(), Counter[str]()
     standing = content(0)
@@ -116,7 +101,7 @@ async def test_a_restorer_killed_at_any_step(world: World, killed_program: Kille
     epoch = 1
     for number in range(1, kills + 1):
         wanted, epoch = content(number), epoch + 1
-        ended = await killed_program.run_once(identity, wanted, epoch, number % STEPS + 1)
+        ended = await restorer.run_once(identity, wanted, epoch, number % STEPS + 1)
         assert ended == -signal.SIGKILL
         what = await found_after(world, identity, digest(standing), digest(wanted), epoch)
         left[what] += 1
@@ -131,7 +116,7 @@ async def test_a_restorer_killed_at_any_step(world: World, killed_program: Kille
     assert left["old"] >= kills // STEPS
     assert left["new"] >= kills // STEPS
     assert left["restoring"] >= kills // 2
-    assert await killed_program.run_once(identity, standing, epoch + 1, 0) == 0
+    assert await restorer.run_once(identity, standing, epoch + 1, 0) == 0
 
 
 @pytest.mark.spec("CK-23")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import Sequence
 
 import psycopg
@@ -14,6 +12,7 @@ from imem.checkpoints.conversations.messages import WINDOW, Message, StoredMessa
 from imem.checkpoints.conversations.store import SummaryOutcome
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
+from tests.killed_programs import printed
 
 from .conftest import Counting, Talk, Threads
 
@@ -169,14 +168,7 @@ async def test_killed_at_every_point(talk: Talk, kills: int) -> None:
 
     What it was told is stored, is stored once; numbers have no gap; every summary stands for messages that are there.
     """
-    environment = {**os.environ, "TALK_KILLS": str(kills)}
-    program = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.checkpoints.conversations.killed",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment,
-    )  # fmt: skip
-    out, _ = await program.communicate(talk.url.encode() + b"\n")
-
-    assert program.returncode == 0
+    out = await printed("tests.checkpoints.conversations.killed", given=f"{talk.url}\n", TALK_KILLS=str(kills))
     killed, told = map(int, out.split())
     assert killed == kills
     said_ = await talk.said()

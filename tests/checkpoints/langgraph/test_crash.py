@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +19,7 @@ from imem.local.supervisor import LocalStack
 from tests.checkpoints.langgraph.conftest import Base, chain, checkpoint, config, metadata
 from tests.checkpoints.langgraph.killed import LENGTH, OPERATIONS, values, writes
 from tests.conftest import settings_for, temporary_home
+from tests.killed_programs import printed
 
 KILLS = 1000 if os.environ.get("IMEM_CHAOS") else 30
 """How often each operation is killed."""
@@ -29,14 +29,9 @@ TIMEOUT_S = 60.0
 
 async def killed(base: Base, operation: str, count: int) -> dict[str, dict[str, list[int]]]:
     """Run the writers, and return what was acknowledged: thread → put or written → which."""
-    program = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.checkpoints.langgraph.killed", operation, str(count),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, _ = await program.communicate(base.url.encode() + b"\n")
-    assert program.returncode == 0
+    out = await printed("tests.checkpoints.langgraph.killed", operation, str(count), given=f"{base.url}\n")
     acknowledged: dict[str, dict[str, list[int]]] = defaultdict(lambda: {"put": [], "written": []})
-    *said, last = out.decode().splitlines()
+    *said, last = out.splitlines()
     assert last == f"killed {count}"
     for line in said:
         what, thread_id, n = line.split()

@@ -20,6 +20,7 @@ from langgraph.types import Command, Send, interrupt
 from examples.langgraph import approval
 from imem.journal.clock import ManualClock
 from imem.langgraph import ImemSaver
+from tests import forking
 from tests.checkpoints.langgraph.conftest import Base, config, listed, thread
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "langgraph"
@@ -39,9 +40,7 @@ def environment(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ran(name: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / name, *arguments], capture_output=True, text=True, check=False, timeout=120
-    )
+    done = forking.run("script", str(EXAMPLES / name), *arguments, env=os.environ)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -24,8 +24,8 @@ from tests.http_server import HttpServer, serving
 from tests.punctual import Punctual
 from tests.servers import in_database
 from tests.waiting import until
+from tests.workers import process
 
-from .test_worker import process
 from .world import World, soon
 
 PROMISED_S = 60.0

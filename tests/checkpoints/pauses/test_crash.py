@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
 from typing import Any
 
 import pytest
 
 from imem.cache.working.state import ExpiryMode
+from tests.killed_programs import printed
 from tests.servers import as_pipelines
 
 from .world import World, soon
@@ -23,12 +22,7 @@ async def run(world: World, light_stack: Any, **task: Any) -> dict[str, int]:
         "durable": light_stack.settings.valkey_durable_url.get_secret_value(),
         **task,
     }
-    program = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.checkpoints.pauses.killed", stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, errors = await program.communicate(json.dumps(given).encode() + b"\n")
-    assert program.returncode == 0, errors.decode()[-3_000:]
+    out = await printed("tests.checkpoints.pauses.killed", given=f"{json.dumps(given)}\n")
     found: dict[str, int] = json.loads(out.splitlines()[-1])
     return found
 

@@ -14,8 +14,9 @@ from imem.journal.settings import Settings
 from imem.services.pauses import sender
 from imem.workers.celery_app import QUEUE, make_app
 from tests.waiting import until
+from tests.workers import process
 
-from .test_worker import process, settings
+from .test_worker import settings
 from .world import World, soon
 
 __all__ = ["settings"]
@@ -31,9 +32,7 @@ def program_of_the_how_to() -> str:
 
 
 @pytest.mark.spec("CK-7")
-async def test_the_program_of_the_how_to_runs_to_the_end(
-    world: World, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_program_of_the_how_to_runs_to_the_end(world: World, settings: Settings) -> None:
     """
     With the definitions that come with the program, through the real workers and the manager's rounds.
 
@@ -43,7 +42,6 @@ async def test_the_program_of_the_how_to_runs_to_the_end(
     folder = settings.home / "my_desk"
     folder.mkdir()
     (folder / "programs.py").write_text(program_of_the_how_to())
-    monkeypatch.setenv("PYTHONPATH", str(settings.home))
     settings = settings.model_copy(update={"agent_programs": "my_desk.programs"})
     app = make_app(settings)
     orchestrator = CeleryOrchestrator(world.database, world.definitions, sender(app))
@@ -53,7 +51,7 @@ async def test_the_program_of_the_how_to_runs_to_the_end(
         (found,) = await world.rows("SELECT outcome, cleared_at FROM workflow.analysis")
         return found["outcome"] == "succeeded" and found["cleared_at"] is not None
 
-    async with process("celery", settings), process("agents", settings):
+    async with process("celery", settings), process("agents", settings, path=str(settings.home)):
         await orchestrator.start_analysis("a-1", "company:MU", {"business_research": "bus-1"}, deadline=soon())
         await until(cleaned_up)
 

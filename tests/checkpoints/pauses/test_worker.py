@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator
 from imem.checkpoints.pauses.pipelines import MANAGE
@@ -23,6 +19,7 @@ from imem.services.pauses import sender
 from imem.workers.celery_app import QUEUE, make_app
 from tests.servers import in_database
 from tests.waiting import until
+from tests.workers import process
 
 from .world import PERSON, World, soon
 
@@ -42,38 +39,6 @@ def settings(world: World, light_stack: Any, home: Path) -> Settings:
             "archive_checkpoints": True,
         }
     )
-
-
-SETTINGS = ("home", "agent_programs", "agent_processes", "archive_checkpoints")
-"""What a worker is told besides addresses and secrets."""
-
-
-@asynccontextmanager
-async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run one role as the supervisor does, in a process group of its own, and end it."""
-    environment: dict[str, str] = {}
-    for name in Settings.model_fields:
-        value = getattr(settings, name)
-        if name.endswith(("_url", "_secret")) or name in SETTINGS:
-            text = value.get_secret_value() if isinstance(value, SecretStr) else value
-            environment |= {f"IMEM_{name.upper()}": str(text)} if text is not None else {}
-    path = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH"))))
-    with (settings.home / f"{role}.log").open("ab") as out:
-        started = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "imem.worker", role,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": path, **environment},
-            stdout=out, stderr=out, start_new_session=True,
-        )  # fmt: skip
-    try:
-        yield started
-        if started.returncode is None:
-            started.terminate()
-            log = settings.home / f"{role}.log"
-            assert await asyncio.wait_for(started.wait(), TIMEOUT_S) == 0, log.read_text()
-    finally:
-        if started.returncode is None:
-            os.killpg(started.pid, signal.SIGKILL)
-            await started.wait()
 
 
 @pytest.mark.spec("CK-38")
@@ -109,7 +74,7 @@ async def test_an_analysis_runs_is_killed_paused_and_resumed(world: World, setti
         return set((await orchestrator.get_workflow_state("a-1", deadline=soon())).agents.values()) == {"COMPLETED"}
 
     async with process("celery", settings):
-        async with process("agents", settings) as agents:
+        async with process("agents", settings, killed=True) as agents:
             names = {"screening": "scr-1", "news_monitor": "new-1"}
             await orchestrator.start_analysis("a-1", "company:MU", names, deadline=soon())
             await until(begun)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -17,6 +15,7 @@ from imem.journal.deadline import Deadline
 from imem.kg.asof import AsOf
 from imem.kg.kinds.enums import Regime
 from imem.kg.model import AgentCredibility
+from tests.killed_programs import printed
 
 from ..conftest import HALFLIFE, World  # noqa: TID252 - a folder of its own beside it
 from .killed import POINTS
@@ -32,13 +31,8 @@ KILLS = 143 if os.environ.get("IMEM_CHAOS") else 25
 async def test_killed_at_every_point(world: World) -> None:
     for number in range(AGENTS):
         await outcomes(world, [True], agent=f"a{number}")
-    program = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.credibility.regimes.killed",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, _ = await program.communicate(f"{world.pipeline_url}\n{KILLS}\n".encode())
+    out = await printed("tests.credibility.regimes.killed", given=f"{world.pipeline_url}\n{KILLS}\n")
 
-    assert program.returncode == 0
     assert int(out) == (len(POINTS) - 1) * KILLS + 1
     (run,) = await runs(world)
     assert (run["records"], run["published"], run["regime"]) == (AGENTS, AGENTS, "BULL_HIGH_RATES")

@@ -22,6 +22,7 @@ import imem.kg.migrations
 from imem.journal.settings import Role, Settings
 from tests import forking
 from tests.servers import EMPTYING, cloned, in_database, kept
+from tests.workers import variables
 
 TOP = Path(__file__).resolve().parents[3]
 KNOWN = "2026-06-01T10:00:00Z"
@@ -94,13 +95,7 @@ class LoadHarness:
     def environment(self) -> dict[str, str]:
         """The variables by which a child process has the same settings."""
         found = {name: text for name, text in os.environ.items() if not name.startswith("IMEM_")}
-        for name in Settings.model_fields:
-            value = getattr(self.settings, name)
-            if value is None:
-                continue
-            text = value.get_secret_value() if isinstance(value, SecretStr) else str(getattr(value, "value", value))
-            found[f"IMEM_{name.upper()}"] = text
-        return {**found, "PYTHONPATH": str(TOP), "PYTHONWARNINGS": "error"}
+        return {**found, **variables(self.settings), "PYTHONPATH": str(TOP), "PYTHONWARNINGS": "error"}
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line."""
@@ -135,9 +130,8 @@ class LoadHarness:
     @contextmanager
     def applier(self) -> Iterator[subprocess.Popen[bytes]]:
         """Run the applier's process for as long as the block lasts."""
-        with subprocess.Popen(
-            [sys.executable, "-m", "imem.worker", "applier"], env=self.environment, stderr=subprocess.DEVNULL
-        ) as process:
+        command = forking.command("module", "imem.worker", "applier")
+        with subprocess.Popen(command, env=self.environment, stderr=subprocess.DEVNULL) as process:
             try:
                 yield process
             finally:

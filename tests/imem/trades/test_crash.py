@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
 from collections import Counter
 
 import pytest
@@ -13,6 +11,7 @@ from imem.journal.errors import BudgetExceeded, OutcomeUnknown, StoreUnavailable
 from imem.postmortem.trades.ledger import TickStatus
 from imem.postmortem.trades.model import ChangeKind, Trade
 from tests.imem.memory.conftest import MemoryHarness
+from tests.killed_programs import printed
 
 from .conftest import memory_of, record
 from .killed import LATEST, ticks_of
@@ -51,13 +50,8 @@ def held(harness: MemoryHarness, desk: str) -> list[list[str]]:
 async def test_a_runner_killed_at_any_statement(harness: MemoryHarness, desk: str) -> None:
     assert harness.settings.postgres_url is not None
     given = {"url": harness.settings.postgres_url.get_secret_value(), "deployment": desk}
-    program = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.imem.trades.killed", stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, errors = await program.communicate(json.dumps(given).encode() + b"\n")
+    out = await printed("tests.imem.trades.killed", given=f"{json.dumps(given)}\n")
 
-    assert program.returncode == 0, errors.decode()[-3_000:]
     assert int(out.split()[-1]) >= 2 * LATEST
     check(harness, desk)
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import random
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -18,42 +14,23 @@ from imem.kg.projection.hash import graph_hash
 from tests.kg.killed import APPLYING, PUSHING, said
 from tests.kg.projection.test_crash import let_go, whole
 from tests.kg.projection.world import NEVER, Journal, World
+from tests.killed_programs import KilledProgram, killed_program
 
 TOP = Path(__file__).resolve().parents[3]
 BATCH = 3
 
 
-@asynccontextmanager
-async def program(world: World, journal: Journal) -> AsyncIterator[asyncio.subprocess.Process]:
+def program(world: World, journal: Journal) -> AbstractAsyncContextManager[KilledProgram]:
     found = world.settings
     assert found.neo4j_password is not None
     assert found.valkey_durable_url is not None
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.kg.killed", cwd=TOP,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
     where = {
         "graph": [found.neo4j_url, found.neo4j_user, found.neo4j_password.get_secret_value()],
         "postgres": journal.pipeline_url,
         "valkey": found.valkey_durable_url.get_secret_value(),
         "batch": BATCH,
     }
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(where).encode() + b"\n")
-    try:
-        yield process
-    finally:
-        process.stdin.close()
-        await process.wait()
-
-
-async def one(process: asyncio.subprocess.Process, line: str) -> int:
-    """Live once; return how it ended."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(f"{line}\n".encode())
-    await process.stdin.drain()
-    return int(await asyncio.wait_for(process.stdout.readline(), 300))
+    return killed_program("tests.kg.killed", where)
 
 
 async def _killed(world: World, journal: Journal, kills: int) -> None:
@@ -65,9 +42,9 @@ async def _killed(world: World, journal: Journal, kills: int) -> None:
         for nth in range(kills):
             what, step = steps[nth % len(steps)]
             if what == "push":
-                ends[step] += await one(process, f"push {step} {number}") == -9
+                ends[step] += await process.ended(f"push {step} {number}") == "-9"
                 # The agent cannot know whether it was recorded, and says it again.
-                assert await one(process, f"push never {number}") == 0
+                assert await process.ended(f"push never {number}") == "0"
                 number += 1
                 continue
             # Enough for a step of the second batch, and for both lanes.
@@ -75,10 +52,10 @@ async def _killed(world: World, journal: Journal, kills: int) -> None:
                 actor, entries = said(number)
                 await Gateway(journal.database, actor).append(entries, deadline=NEVER)
                 number += 1
-            ends[step] += await one(process, f"apply {step} {rng.randint(1, 2)}") == -9
+            ends[step] += await process.ended(f"apply {step} {rng.randint(1, 2)}") == "-9"
             let_go(journal)
             assert await whole(world)
-        while await one(process, "apply never 1"):
+        while await process.ended("apply never 1") != "0":
             let_go(journal)
     assert sum(ends.values()) >= 0.9 * kills, ends
     assert all(ends[step] >= kills // len(steps) // 2 for _, step in steps), ends

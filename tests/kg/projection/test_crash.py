@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import random
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,11 +18,13 @@ from tests.kg.draining import drain
 from tests.kg.projection.conftest import CHAOS
 from tests.kg.projection.histories import CORES, DAYS
 from tests.kg.projection.world import NEVER, Journal, Line, World, importer
+from tests.killed_programs import KilledProgram, killed_program
 
 TOP = Path(__file__).resolve().parents[3]
 BATCH = 5
 MAX_FALLBACKS = 30
 """Within so many steps a run of the long test ends: more than one batch has."""
+TO_THE_END = f"apply any {10**9}"
 STRIDE = 1 if CHAOS else 5
 
 
@@ -112,45 +110,15 @@ class Due:
         let_go(journal)
 
 
-@dataclass
-class KilledProgram:
-    """The program that is killed at a given step."""
-
-    process: asyncio.subprocess.Process
-
-    async def run_once(self, steps: int) -> int:
-        """Run for so many steps; return the exit code."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"apply any {steps}\n".encode())
-        await self.process.stdin.drain()
-        return int(await asyncio.wait_for(self.process.stdout.readline(), 120))
-
-
-@asynccontextmanager
-async def killed_program(world: World, journal: Journal, batch: int = BATCH) -> AsyncIterator[KilledProgram]:
+def killed(world: World, journal: Journal, batch: int = BATCH) -> AbstractAsyncContextManager[KilledProgram]:
     found = world.settings
     assert found.neo4j_password is not None
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.kg.killed",
-        cwd=TOP,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
     where = {
         "graph": [found.neo4j_url, found.neo4j_user, found.neo4j_password.get_secret_value()],
         "postgres": journal.pipeline_url,
         "batch": batch,
     }
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(where).encode() + b"\n")
-    try:
-        yield KilledProgram(process)
-    finally:
-        process.stdin.close()
-        await process.wait()
+    return killed_program("tests.kg.killed", where)
 
 
 def let_go(journal: Journal) -> None:
@@ -174,14 +142,14 @@ async def _killed(world: World, journal: Journal, kills: int) -> None:
     rng = random.Random(kills)
     due = await Due.stated(world, journal, rounds=kills // 3)
     ends = []
-    async with killed_program(world, journal) as program:
+    async with killed(world, journal) as program:
         for _ in range(kills):
-            ends.append(await program.run_once(rng.randint(1, MAX_FALLBACKS)))
+            ends.append(await program.ended(f"apply any {rng.randint(1, MAX_FALLBACKS)}"))
             let_go(journal)
             assert await whole(world)
-        while await program.run_once(10**9):
+        while await program.ended(TO_THE_END) != "0":
             let_go(journal)
-    assert ends.count(-9) >= 0.9 * kills
+    assert ends.count("-9") >= 0.9 * kills
     assert await journal.rows("SELECT DISTINCT state, attempts FROM delivery") == [{"state": "applied", "attempts": 0}]
     assert await journal.rows("SELECT FROM due_row WHERE queue = 'graph'") == []
     assert await graph_hash(world.graph) == due.undisturbed
@@ -209,11 +177,11 @@ async def test_a_kill_at_every_single_step(empty: World, journal: Journal) -> No
     """
     due = await Due.stated(empty, journal, rounds=2)
     step = 1
-    async with killed_program(empty, journal, batch=len(round_of(0))) as program:
-        while await program.run_once(step) == -9:
+    async with killed(empty, journal, batch=len(round_of(0))) as program:
+        while await program.ended(f"apply any {step}") == "-9":
             assert await whole(empty)
             let_go(journal)
-            assert await program.run_once(10**9) == 0
+            assert await program.ended(TO_THE_END) == "0"
             assert await graph_hash(empty.graph) == due.undisturbed, step
             await due.again(empty, journal)
             step += STRIDE

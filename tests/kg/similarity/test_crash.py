@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
-
 from tests.conftest import Stack
 from tests.kg.similarity.conftest import SimilarityHarness
 from tests.kg.similarity.test_index import agree, crowd, exact
+from tests.killed_programs import printed
 from tests.servers import as_pipelines
 
 
 async def test_killed_before_every_statement(harness: SimilarityHarness, light_stack: Stack) -> None:
     """One worker after the other dies a statement later than the one before; in the end all is as if none had."""
     await harness.say(*crowd(30))
-    program = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.kg.similarity.killed",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await program.communicate(as_pipelines(light_stack.settings, harness.url).encode() + b"\n")
+    given = f"{as_pipelines(light_stack.settings, harness.url)}\n"
+    out = await printed("tests.kg.similarity.killed", given=given)
 
-    assert program.returncode == 0
     assert int(out.splitlines()[-1]) >= 20
     lists = await harness.lists()
     assert set(lists) == {f"a{number:03}" for number in range(30)}

@@ -15,11 +15,12 @@ from pydantic import SecretStr
 from imem.kg.pipelines import REBUILD_SIMILAR, SIMILAR
 from imem.workers.applier import TaskRequester
 from imem.workers.celery_app import make_app
-from tests.credibility.test_workers import empty, process
+from tests.credibility.test_workers import empty
 from tests.encoders import LOCAL
 from tests.kg.similarity.conftest import SimilarityHarness, analysis, company
 from tests.servers import in_database
 from tests.waiting import until
+from tests.workers import process
 
 TEXTS = (
     "Demand for memory chips stays strong and the maker's margin widens.",

@@ -16,7 +16,7 @@ from .killed_at_points import POINTS
 from .load import day, lines
 
 DECISIONS = 8
-KILLS = 125 if os.environ.get("IMEM_CHAOS") else 25
+KILLS = 125 if os.environ.get("IMEM_CHAOS") else 5
 """Kills at each named point; in the long form a thousand in all."""
 
 

@@ -22,7 +22,7 @@ from .killed import POINTS
 from .test_runs import outcomes, regime, runs, scores
 
 AGENTS = 5
-KILLS = 143 if os.environ.get("IMEM_CHAOS") else 25
+KILLS = 143 if os.environ.get("IMEM_CHAOS") else 5
 """Kills at each point; in the long form a thousand in all."""
 
 

@@ -116,7 +116,7 @@ def _asked(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def _wait(child: int, connection: socket.socket) -> int:
-    """Wait for the end of the command, hand signals on, and kill it once nobody waits for it any more."""
+    """Return the command's exit code, or minus its signal; forward signals; kill it when its client disconnects."""
     process = os.pidfd_open(child)
     while process not in select.select([process, connection.fileno()], [], [])[0]:
         signals = connection.recv(16)

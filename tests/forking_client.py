@@ -24,6 +24,7 @@ def ended(
     cwd: str,
     streams: Sequence[int],
     signals: Sequence[int] = (),
+    timeout_s: float | None = TIMEOUT_S,
 ) -> int:
     """
     Have a command run, and return how it ended: its exit code, or the negative number of a signal.
@@ -36,13 +37,14 @@ def ended(
         cwd: the folder.
         streams: descriptors of standard input, output and error.
         signals: which of those that come meanwhile the command gets instead of this process.
+        timeout_s: how long it may take; None without limit.
 
     Raises:
         TimeoutError: it takes longer than a command may; it is killed.
     """
     asked = json.dumps({"kind": kind, "words": list(words), "env": dict(env), "cwd": cwd}).encode()
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(TIMEOUT_S)
+        connection.settimeout(timeout_s)
         connection.connect(f"\0{address}")
         socket.send_fds(connection, [len(asked).to_bytes(4, "big")], streams)
         connection.sendall(asked)
@@ -58,5 +60,6 @@ if __name__ == "__main__":
     code = ended(
         sys.argv[1], sys.argv[2], sys.argv[3:], env=os.environ, cwd=os.getcwd(), streams=(0, 1, 2),  # noqa: PTH109 - see above
         signals=(signal.SIGTERM, signal.SIGINT),
+        timeout_s=None,  # Whoever runs a program has a limit of their own.
     )  # fmt: skip
     sys.exit(code if code >= 0 else 128 - code)

@@ -16,18 +16,18 @@ ANSWERS_S: Final = 300.0
 
 
 class KilledProgram:
-    """A program that runs a child for each line and says how it ended."""
+    """A program of :func:`tests.kill_points.run_each_line`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def ended(self, line: str) -> str:
-        """Run a child; return how it ended, in the program's words."""
+    async def ended(self, line: str) -> int:
+        """Run a child; return its exit code, or minus the signal that killed it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{line}\n".encode())
         await self._process.stdin.drain()
-        return (await asyncio.wait_for(self._process.stdout.readline(), ANSWERS_S)).decode().strip()
+        return int(await asyncio.wait_for(self._process.stdout.readline(), ANSWERS_S))
 
 
 @asynccontextmanager

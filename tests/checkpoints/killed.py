@@ -3,16 +3,14 @@ Processes that are killed: ``python -m tests.checkpoints.killed``, told on its i
 
 It starts one process after the other (forked, each with connections of its own) and lets each die by SIGKILL at a named
 point of its work. A line of input is JSON: what to work on, at which point to die, and by how much the clock is ahead;
-a line of output is how the process ended: ``killed``, ``done``, or the code it ended with.
+a line of output is how the process ended: its exit code, or minus the signal that killed it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,6 +28,7 @@ from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Settings
 from imem.journal.statements import sql
+from tests.kill_points import run_each_line
 
 from .conftest import DEFINITIONS, World, memory, opened, soon
 
@@ -176,30 +175,16 @@ async def clean(world: World) -> None:
 OPERATIONS = {"lease": lease, "save": save, "step": step, "cleanup": clean}
 
 
-async def live(settings: Settings, told: dict[str, Any]) -> None:
+async def live(first: dict[str, str], line: str) -> None:
+    told = json.loads(line)
+    if told["point"] is not None:
+        Death(told["point"]).arm()
+    settings = Settings.read({}, **{name: SecretStr(url) for name, url in first.items()})
     async with opened(settings, told["url"], told["admin_url"]) as made:
         world = World(**{**vars(made), "analysis": told["analysis"]})
         async with world.later(timedelta(seconds=told["ahead_s"])) as there:
             await OPERATIONS[told["operation"]](there)
 
 
-def main() -> None:
-    first = json.loads(sys.stdin.readline())
-    settings = Settings.read({}, **{name: SecretStr(url) for name, url in first.items()})
-    for line in sys.stdin:
-        told = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            if told["point"] is not None:
-                Death(told["point"]).arm()
-            asyncio.run(live(settings, told))
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        code = os.waitstatus_to_exitcode(status)
-        sys.stdout.write("killed\n" if killed else "done\n" if code == 0 else f"{code}\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    run_each_line(live)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +23,7 @@ from .killed import POINTS
 from .parts import debate, graph_that_follows, held, member, snapshots, synchronizer
 
 KILLS = 1000 if os.environ.get("IMEM_CHAOS") else 25
-KILLED = "-9"
+KILLED = -signal.SIGKILL
 
 
 class KillCounter:
@@ -35,7 +36,7 @@ class KillCounter:
     async def run_once(self, **told: Any) -> bool:
         """Run once; return whether it was killed."""
         ended = await self._program.ended(json.dumps(told))
-        assert ended in {KILLED, "0"}, ended
+        assert ended in {KILLED, 0}, ended
         self.killed[told["point"]] += ended == KILLED
         return ended == KILLED
 

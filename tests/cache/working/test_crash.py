@@ -9,7 +9,6 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +22,6 @@ from tests.killed_programs import KilledProgram, killed_program
 
 from .conftest import NEVER, World, somebody, url_of
 from .servers import OwnServer
-
-TOP = Path(__file__).resolve().parents[3]
 
 LEAVES = 1_500
 """So many in each of four collections that a server takes a while over them."""
@@ -63,7 +60,7 @@ class Restorer:
             "seq": epoch,
             "steps": steps,
         }
-        return int(await self._program.ended(json.dumps(told)))
+        return await self._program.ended(json.dumps(told))
 
 
 @pytest_asyncio.fixture

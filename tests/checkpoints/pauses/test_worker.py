@@ -23,8 +23,6 @@ from tests.workers import process
 
 from .world import PERSON, World, soon
 
-TIMEOUT_S = 60.0
-
 
 @pytest.fixture
 def settings(world: World, light_stack: Any, home: Path) -> Settings:

@@ -15,7 +15,7 @@ def test_what_does_not_belong_is_gone(harness: LoadHarness, graph: neo4j.Driver)
     """It says in what the old graph differed, and the one that is there now is the journal's."""
     harness.load(harness.file("lines.jsonl", [company("MU"), analysis("a1"), analysis("a2")]))
     assert harness.run("rebuild", "graph", "--in-place").returncode == 0
-    graph.execute_query("CREATE (:Human {id: 'somebody'})")
+    graph.execute_query("CREATE (:Human {id: 'not-in-the-journal'})")
 
     done = harness.run("rebuild", "graph", "--in-place")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,6 @@ from tests.kg.projection.test_crash import let_go, whole
 from tests.kg.projection.world import NEVER, Journal, World
 from tests.killed_programs import KilledProgram, killed_program
 
-TOP = Path(__file__).resolve().parents[3]
 BATCH = 3
 
 
@@ -42,9 +40,9 @@ async def _killed(world: World, journal: Journal, kills: int) -> None:
         for nth in range(kills):
             what, step = steps[nth % len(steps)]
             if what == "push":
-                ends[step] += await process.ended(f"push {step} {number}") == "-9"
+                ends[step] += await process.ended(f"push {step} {number}") == -9
                 # The agent cannot know whether it was recorded, and says it again.
-                assert await process.ended(f"push never {number}") == "0"
+                assert await process.ended(f"push never {number}") == 0
                 number += 1
                 continue
             # Enough for a step of the second batch, and for both lanes.
@@ -52,10 +50,10 @@ async def _killed(world: World, journal: Journal, kills: int) -> None:
                 actor, entries = said(number)
                 await Gateway(journal.database, actor).append(entries, deadline=NEVER)
                 number += 1
-            ends[step] += await process.ended(f"apply {step} {rng.randint(1, 2)}") == "-9"
+            ends[step] += await process.ended(f"apply {step} {rng.randint(1, 2)}") == -9
             let_go(journal)
             assert await whole(world)
-        while await process.ended("apply never 1") != "0":
+        while await process.ended("apply never 1"):
             let_go(journal)
     assert sum(ends.values()) >= 0.9 * kills, ends
     assert all(ends[step] >= kills // len(steps) // 2 for _, step in steps), ends

@@ -90,6 +90,21 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    async def connect(self, deadline: Deadline) -> None:
+        """
+        Connect, unless an idle connection is there; the connection is kept for the next call.
+
+        Raises:
+            ValkeyUnavailable, BudgetExceeded: the server cannot be reached, or not in time.
+        """
+        try:
+            async with asyncio.timeout(deadline.left_s()), self._slots:
+                await self._return_connection(await self._acquire_connection(), whole=True)
+        except TimeoutError as error:
+            raise self._deadline_error(deadline, unknown=False) from error
+        except (redis.exceptions.RedisError, OSError) as error:
+            raise self._connection_error(unknown=False) from error
+
     async def run(
         self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument], *, deadline: Deadline
     ) -> Any:

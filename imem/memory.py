@@ -47,6 +47,7 @@ from imem.recall.retrievers import Limits
 from imem.recall.sections import contradictions, debates, history, lessons, panels, patterns
 from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, budget_ms, share
 from imem.services.arguments import parameters as checked
+from imem.services.connections import Part
 from imem.services.delegation import delegated_actor
 from imem.services.parts.memories_api import MemoriesApi
 from imem.services.parts.pause_api import PauseApi
@@ -72,6 +73,10 @@ LENDING_MS: Final = 2_000
 
 LONGEST_ACTOR: Final = 200
 """Most characters of an agent's name."""
+
+
+_OF_THE_GRAPH: Final = (Part.GRAPH, Part.CACHE)
+"""What a read of the graph needs beside Postgres."""
 
 
 class ReadOptions(TypedDict, total=False):
@@ -129,7 +134,9 @@ class Memory(
     * ``as_of``: the moment for which the answer holds, aware; the present by default. It is clamped to the safe
       horizon, and the answer states the moment used.
     * ``clock``: ``known`` (what could have been known by then, the default) or ``recorded`` (what was recorded here).
-    * ``deadline_ms``: when the answer is due, 10 to 30,000 ms; ``deadline_ms`` of the settings by default.
+    * ``deadline_ms``: when the answer is due, 10 to 30,000 ms; ``deadline_ms`` of the settings by default. The time
+      begins when the process is connected: its first read waits up to 5 s for servers, its first search up to 30 s for
+      the local encoder.
 
     **What every reading method promises.** It ends by its deadline; an answer that is late all the same, because the
     machine is overloaded, states by how much in ``late_ms``. They raise:
@@ -151,9 +158,16 @@ class Memory(
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, settings: Settings | None = None) -> AsyncIterator[Self]:
+    async def open(cls, settings: Settings | None = None, *, warm_up: bool = False) -> AsyncIterator[Self]:
         """
         Open the memory that *settings* name, the environment's by default; connections are made when first used.
+
+        The first read waits until the process is connected, and the first search until the encoder is loaded: their
+        deadlines begin after that.
+
+        Args:
+            warm_up: whether to connect to every server and to load the encoder now, so that no read waits for it. A
+                server that is away is no error here: the calls that need it say so.
 
         If the program has not configured structlog, events are logged to standard error, from ``log_level`` on.
 
@@ -163,6 +177,8 @@ class Memory(
         """
         async with Stores.open(settings) as stores:
             memory = cls(stores)
+            if warm_up:
+                await stores.connections.wait(*Part)
             try:
                 yield memory
             finally:
@@ -193,17 +209,18 @@ class Memory(
         """
         if not 0 < len(agent) <= LONGEST_ACTOR or ":" in agent or not agent.isprintable():
             raise BadInput("agent", "is no name of an agent: 1 to 200 printable characters without a colon.")
+        await self._stores.connections.wait(Part.POSTGRES)
         due = Deadline.after_ms(LENDING_MS)
         actor = await delegated_actor(self._stores.gateway, agent, lender=self._actor, deadline=due)
         yield type(self)(self._stores, actor, replace(self._recall, actor=actor))
 
     @staticmethod
     @checks_call
-    def sync(settings: Settings | None = None) -> AbstractContextManager[SyncMemory]:
+    def sync(settings: Settings | None = None, *, warm_up: bool = False) -> AbstractContextManager[SyncMemory]:
         """Open the memory for callers without an event loop: the same methods without ``await``; see :meth:`open`."""
         from imem.blocking.memory import SyncMemory  # noqa: PLC0415 - it imports this module
 
-        return SyncMemory.open(settings)
+        return SyncMemory.open(settings, warm_up=warm_up)
 
     # Reading
 
@@ -222,11 +239,11 @@ class Memory(
         Raises:
             UnknownSubject: nothing is known under that name; nearest names are given.
         """
-        return await self._recall.brief(subject, for_agent=for_agent, limits=limits, **self._at(**asked))
+        return await self._recall.brief(subject, for_agent=for_agent, limits=limits, **await self._at(**asked))
 
     async def history(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> HistorySection:
         """Return the newest analyses of *subject* with findings, decisions and outcomes; at most *limit* (200)."""
-        return await single_reads.part(self._recall, history.SECTION, subject, limit=limit, **self._at(**asked))
+        return await single_reads.part(self._recall, history.SECTION, subject, limit=limit, **await self._at(**asked))
 
     async def similar(
         self, what: str, *, limit: int | None = None, min_score: float = MIN_SCORE, **asked: Unpack[ReadOptions]
@@ -245,25 +262,29 @@ class Memory(
             UnknownSubject: nothing is known under that name; nearest names are given.
         """
         share("min_score", min_score)
-        return await single_reads.similar_to(self._recall, what, limit=limit, min_score=min_score, **self._at(**asked))
+        return await single_reads.similar_to(
+            self._recall, what, limit=limit, min_score=min_score, **await self._at(**asked)
+        )
 
     async def debates(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> DebatesSection:
         """Return the newest debates on *subject* and how they ended."""
-        return await single_reads.part(self._recall, debates.SECTION, subject, limit=limit, **self._at(**asked))
+        return await single_reads.part(self._recall, debates.SECTION, subject, limit=limit, **await self._at(**asked))
 
     async def contradictions(
         self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]
     ) -> RecordsSection:
         """Return contradictions between sources about *subject*: open ones first, by priority, then the newest."""
-        return await single_reads.part(self._recall, contradictions.SECTION, subject, limit=limit, **self._at(**asked))
+        return await single_reads.part(
+            self._recall, contradictions.SECTION, subject, limit=limit, **await self._at(**asked)
+        )
 
     async def patterns(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> RecordsSection:
         """Return the patterns that were active then, of the sector of *subject* or of none."""
-        return await single_reads.part(self._recall, patterns.SECTION, subject, limit=limit, **self._at(**asked))
+        return await single_reads.part(self._recall, patterns.SECTION, subject, limit=limit, **await self._at(**asked))
 
     async def lessons(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> RecordsSection:
         """Return the lessons that concern *subject*."""
-        return await single_reads.part(self._recall, lessons.SECTION, subject, limit=limit, **self._at(**asked))
+        return await single_reads.part(self._recall, lessons.SECTION, subject, limit=limit, **await self._at(**asked))
 
     async def track_record(
         self, agent: str, domain: str | None = None, **asked: Unpack[ReadOptions]
@@ -276,7 +297,7 @@ class Memory(
         Raises:
             PermissionDenied: an agent reads its own record alone; briefings show those of agents with claims.
         """
-        return await single_reads.agent_records(self._recall, agent, domain, **self._at(**asked))
+        return await single_reads.agent_records(self._recall, agent, domain, **await self._at(**asked))
 
     async def track_records(
         self,
@@ -309,7 +330,7 @@ class Memory(
             as_of=as_of,
             unscored=unscored,
             clock=clock,
-            deadline=self._due(deadline_ms),
+            deadline=await self._due(deadline_ms),
         )
 
     async def panel(
@@ -338,9 +359,11 @@ class Memory(
             limit: most questions (200).
         """
         if metric is None and target_at is None:
-            return await single_reads.part(self._recall, panels.SECTION, subject, limit=limit, **self._at(**asked))
+            return await single_reads.part(
+                self._recall, panels.SECTION, subject, limit=limit, **await self._at(**asked)
+            )
         question: dict[str, Any] = {"metric": metric, "target_at": target_at, "limit": limit}
-        return await single_reads.panels_on(self._recall, subject, **question, **self._at(**asked))
+        return await single_reads.panels_on(self._recall, subject, **question, **await self._at(**asked))
 
     async def weights(
         self,
@@ -376,7 +399,7 @@ class Memory(
         """
         moments = [as_of] if isinstance(as_of, datetime) else as_of
         return await single_reads.weights(
-            self._recall, agents, domain, context, as_of=moments, clock=clock, deadline=self._due(deadline_ms)
+            self._recall, agents, domain, context, as_of=moments, clock=clock, deadline=await self._due(deadline_ms)
         )
 
     async def debate(self, debate_id: str, **asked: Unpack[ReadOptions]) -> RecordedDebate:
@@ -386,7 +409,7 @@ class Memory(
         Raises:
             UnknownDebate: there was no such debate.
         """
-        return await single_reads.debate(self._recall, debate_id, **self._at(**asked))
+        return await single_reads.debate(self._recall, debate_id, **await self._at(**asked))
 
     async def text(self, kind: str, key: str, **asked: Unpack[ReadOptions]) -> LongText | None:
         """
@@ -394,7 +417,7 @@ class Memory(
 
         For a pattern that was not active it is None, unless the actor may validate patterns.
         """
-        return await single_reads.text(self._recall, kind, key, **self._at(**asked))
+        return await single_reads.text(self._recall, kind, key, **await self._at(**asked))
 
     async def search(
         self,
@@ -434,7 +457,7 @@ class Memory(
         """
         from imem.services.search import search  # noqa: PLC0415 - what makes vectors takes long to import
 
-        due = self._due(deadline_ms)
+        due = await self._due(deadline_ms, Part.ENCODER, *(() if subject is None else _OF_THE_GRAPH))
         return await search(
             self._stores,
             self._recall,
@@ -463,7 +486,7 @@ class Memory(
         Raises:
             UnknownSubject: nothing is known under the name of a subject; nearest names are given.
         """
-        return await views.row_of(self._recall, name, key, deadline=self._due(deadline_ms))
+        return await views.row_of(self._recall, name, key, deadline=await self._due(deadline_ms))
 
     async def warm(self, subject: str, *, deadline_ms: float | None = None) -> int:
         """
@@ -487,9 +510,9 @@ class Memory(
             BadInput: there is no such query, or a parameter is missing, unknown or of another type.
         """
         given = checked(name, parameters or {})
-        return await single_reads.named(self._recall, name, given, **self._at(**asked))
+        return await single_reads.named(self._recall, name, given, **await self._at(**asked))
 
-    def _at(
+    async def _at(
         self, *, as_of: datetime | None = None, clock: str = "known", deadline_ms: float | None = None
     ) -> _ReadMoment:
-        return {"as_of": as_of, "clock": clock, "deadline": self._due(deadline_ms)}
+        return {"as_of": as_of, "clock": clock, "deadline": await self._due(deadline_ms, *_OF_THE_GRAPH)}

@@ -202,6 +202,16 @@ class Graph:
             await self._driver.close()
             self._driver = None
 
+    async def connect(self, deadline: Deadline) -> None:
+        """
+        Connect, unless an idle connection is there; the connection stays in the pool.
+
+        Raises:
+            GraphUnavailable, BudgetExceeded: the server cannot be reached, or not in time.
+        """
+        async with self._bounded(deadline):
+            await self.driver.verify_connectivity(database=DATABASE)
+
     async def read(self, name: str, parameters: Mapping[str, Any] | None = None, *, deadline: Deadline) -> list[Record]:
         """
         Run the named query and return its rows.

@@ -37,9 +37,9 @@ class SyncMemory(Twin[Memory]):
 
     @classmethod
     @contextmanager
-    def open(cls, settings: Settings | None = None) -> Iterator[Self]:
+    def open(cls, settings: Settings | None = None, *, warm_up: bool = False) -> Iterator[Self]:
         """Open the memory that *settings* name, the environment's by default; see :meth:`imem.memory.Memory.open`."""
-        with Portal() as portal, portal.hold_context(lambda: Memory.open(settings)) as held:
+        with Portal() as portal, portal.hold_context(lambda: Memory.open(settings, warm_up=warm_up)) as held:
             yield cls(portal, held.value)
 
     @contextmanager

@@ -44,6 +44,7 @@ from imem.recall.memories.namespaces import (
 from imem.recall.memories.store import unknown_memory
 from imem.recall.read_horizon import clamped_until
 from imem.services.arguments import share
+from imem.services.connections import Part
 from imem.services.parts.actor_api import ActorApi
 from imem.services.stores import Stores
 
@@ -113,7 +114,7 @@ class Memories(ActorApi):
         share("threshold", threshold)
         wanted = memory_type_of(memory_type) if memory_type is not None else None
         asked = parse_pattern(namespace) if namespace is not None else None
-        due, actor = self._due(deadline_ms), self._actor
+        due, actor = await self._due(deadline_ms, Part.ENCODER), self._actor
         of_all = Resource(ResourceType.MEMORIES, None, actor.id)
         resource = resource_of(asked.segments, actor, Action.READ) if asked is not None else of_all
         found = MemoryQuery(
@@ -235,7 +236,7 @@ class Memories(ActorApi):
             memory_id: of any of them.
             deadline_ms: as of :meth:`search`.
         """
-        due, actor, known = self._due(deadline_ms), self._actor, checked_uuid("memory_id", memory_id)
+        due, actor, known = await self._due(deadline_ms), self._actor, checked_uuid("memory_id", memory_id)
         await self._authorize_memory(known, Action.READ, due)
         return await self._table.versions(known, scopes(None, readable(actor)), deadline=due)
 

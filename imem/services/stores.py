@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from imem.recall.search.store import SearchIndex
     from imem.recall.signals.reader import SignalReader
     from imem.services.agent_stores import AgentStores
+    from imem.services.connections import Connections
 
 
 _CREATE_ROLE = (
@@ -106,6 +107,15 @@ class Stores:
         for one in (durable, shared, tiers):
             self.closing.push_async_callback(one.close)
         return tiers
+
+    @cached_property
+    def connections(self) -> Connections:
+        """The first connections of the process, for which no deadline pays."""
+        from imem.services.connections import Connections  # noqa: PLC0415 - as above
+
+        connections = Connections(self)
+        self.closing.push_async_callback(connections.close)
+        return connections
 
     @property
     def journal(self) -> str:

@@ -47,6 +47,18 @@ def wrong_usage() -> Iterator[None]:
         raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
 
 
+READ_MS: Final = 10_000
+"""Budget of a command's read, in milliseconds, where the settings name none: a person can wait."""
+
+
+def for_commands(settings: Settings) -> Settings:
+    """Return *settings* with the budgets of reads that commands have; those that were set stay."""
+    longer = {"deadline_ms": READ_MS, "signals_timeout_ms": READ_MS // 2}
+    return settings.model_copy(
+        update={name: ms for name, ms in longer.items() if name not in settings.model_fields_set}
+    )
+
+
 def run(work: Callable[[Stores], Awaitable[T]]) -> T:
     """Run *work* with the stores that the environment names; see :func:`run_within`."""
     from imem.services.stores import Stores  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
@@ -58,7 +70,7 @@ def run_within(open_: Callable[[Settings], AbstractAsyncContextManager[S]], work
     """Run *work* with what *open_* opens, as the environment's settings say; see :func:`wrong_usage`."""
 
     async def ran() -> T:
-        async with open_(Settings.read()) as opened:
+        async with open_(for_commands(Settings.read())) as opened:
             return await work(opened)
 
     with wrong_usage():

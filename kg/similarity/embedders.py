@@ -101,6 +101,11 @@ class LocalEmbedder:
         """Cosine of unrelated texts."""
         return self._model.unrelated
 
+    @property
+    def loaded(self) -> bool:
+        """Whether the model is loaded now."""
+        return self._encode is not None
+
     async def embed(self, texts: Sequence[str], *, deadline: Deadline, purpose: Purpose = Purpose.COMPARE) -> Vectors:
         """
         Return the vectors; see :class:`Embedder`.

@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
@@ -52,7 +53,7 @@ OnClock = Annotated[
     str, typer.Option("--clock", metavar="known|recorded", help="What could have been known, or was recorded here.")
 ]
 Budget = Annotated[
-    int | None, typer.Option("--deadline-ms", help="When the answer is due, 10 to 30,000 ms; 500 by default.")
+    int | None, typer.Option("--deadline-ms", help="When the answer is due, 10 to 30,000 ms; 10,000 by default.")
 ]
 Limit = Annotated[int | None, typer.Option("--limit", help="How many, at most 200.")]
 
@@ -65,11 +66,16 @@ class _Options(TypedDict):
     deadline_ms: int | None
 
 
-def run_question(question: Callable[[Memory], Awaitable[T]]) -> T:
-    """Return the answer; a wrong argument ends with exit code 2, an unknown subject or debate with 1."""
+def run_question(question: Callable[[Memory], Awaitable[T]], *, warm_up: bool = False) -> T:
+    """
+    Return the answer; a wrong argument ends with exit code 2, an unknown subject or debate with 1.
+
+    Args:
+        warm_up: whether everything is connected and loaded at once, as searches need it, rather than one by one.
+    """
     from imem.memory import Memory  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
-    return run_within(Memory.open, question)
+    return run_within(partial(Memory.open, warm_up=warm_up), question)
 
 
 @app.command()

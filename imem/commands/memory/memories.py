@@ -10,13 +10,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from imem.commands.memory.ask import AsOf, checked_options, run_question
+from imem.commands.memory.ask import AsOf, Budget, checked_options, run_question
 from imem.journal.actors import Actor
 from imem.journal.settings import Settings
 from imem.terminal.command import FAILURE, Json, print_answer, print_section, run
-
-BUDGET_MS = 5_000
-"""Default budget of a search, in milliseconds: each command loads the encoder anew."""
 
 SHOWN_CHARS = 300
 """Characters of a memory that a line shows."""
@@ -36,7 +33,6 @@ group = typer.Typer(cls=SearchByDefault, help="Find memories: `imem memories QUE
 app.add_typer(group, name="memories")
 
 Limit = Annotated[int, typer.Option("--limit", help="How many, at most 200.")]
-Budget = Annotated[int, typer.Option("--deadline-ms", help="When the answer is due, 10 to 30,000 ms.")]
 Type = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="semantic, episodic or procedural.")]
 
 
@@ -60,7 +56,7 @@ def ask(
     ] = None,
     limit: Limit = 10,
     as_of: AsOf = None,
-    deadline_ms: Budget = BUDGET_MS,
+    deadline_ms: Budget = None,
     as_json: Json = False,
 ) -> None:
     """
@@ -80,7 +76,8 @@ def ask(
             limit=limit,
             as_of=moment,
             deadline_ms=deadline_ms,
-        )
+        ),
+        warm_up=True,
     )
     print_section(
         answer,
@@ -148,7 +145,7 @@ def memories(
     memory_type: Type = None,
     limit: Limit = 10,
     as_of: AsOf = None,
-    deadline_ms: Budget = BUDGET_MS,
+    deadline_ms: Budget = None,
     as_json: Json = False,
 ) -> None:
     """
@@ -162,7 +159,8 @@ def memories(
     answer = run_question(
         lambda memory: memory.memories.search(
             query, namespace=namespace, memory_type=memory_type, limit=limit, as_of=moment, deadline_ms=deadline_ms
-        )
+        ),
+        warm_up=True,
     )
     print_section(
         answer,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from imem.commands.memory.ask import AsOf, Budget, OnClock, Subject, checked_options, run_question
+from imem.commands.memory.ask import AsOf, OnClock, Subject, checked_options, run_question
 from imem.terminal.command import Json, print_section
 
 MOST_CHARS = 10_000
@@ -23,7 +23,9 @@ def signals(
     as_of: AsOf = None,
     clock: OnClock = "known",
     limit: Annotated[int | None, typer.Option("--limit", help="How many, at most 5.")] = None,
-    deadline_ms: Budget = None,
+    deadline_ms: Annotated[
+        int | None, typer.Option("--deadline-ms", help="When the answer is due, 10 to 5,000 ms; 5,000 by default.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """

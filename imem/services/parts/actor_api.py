@@ -8,6 +8,7 @@ from typing import TypeVar
 from imem.journal.actors import Action, Actor, Resource
 from imem.journal.deadline import Deadline
 from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms
+from imem.services.connections import Part
 from imem.services.stores import Stores
 
 T = TypeVar("T")
@@ -38,10 +39,16 @@ class ActorApi:
         """Return if the actor may do *action* to *resource*; else PermissionDenied, and one denial row."""
         await self._stores.gateway.authorize(resource, action, deadline=deadline, actor=self._actor)
 
-    def _due(self, deadline_ms: float | None) -> Deadline:
-        """Return the deadline of a read; the settings have the default budget."""
+    async def _due(self, deadline_ms: float | None, *needs: Part) -> Deadline:
+        """
+        Return the deadline of a read, which begins once the process is connected to Postgres and to what it *needs*.
+
+        The settings have the default budget.
+        """
         default = self._stores.settings.deadline_ms
-        return Deadline.after_ms(budget_ms(deadline_ms, default=default, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS))
+        allowed_ms = budget_ms(deadline_ms, default=default, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS)
+        await self._stores.connections.wait(Part.POSTGRES, *needs)
+        return Deadline.after_ms(allowed_ms)
 
     @staticmethod
     def _write_due(deadline_ms: float | None, default: float) -> Deadline:

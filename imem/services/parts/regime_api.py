@@ -45,7 +45,7 @@ class RegimeApi(ActorApi):
         if not 0 <= limit <= MOST:
             raise BadInput("limit", f"must be a whole number from 0 to {MOST:,}.")
         asked, on = parse_as_of(as_of, clock)
-        due = self._due(deadline_ms)
+        due = await self._due(deadline_ms)
 
         async def read() -> MarketRegime:
             database = self._stores.database

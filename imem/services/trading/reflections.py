@@ -67,7 +67,7 @@ class Reflections(ActorApi):
             as_of: the moment for which the answer holds, aware; now by default.
             deadline_ms: when the answer is due, 10 to 30,000 ms; ``deadline_ms`` of the settings by default.
         """
-        due = self._due(deadline_ms)
+        due = await self._due(deadline_ms)
         until = await self._readable(deployment, skill, as_of, due)
         return (await self._table.skill_memory(deployment, skill, until, deadline=due)).note
 
@@ -75,7 +75,7 @@ class Reflections(ActorApi):
         self, deployment: str, *, as_of: datetime | None = None, deadline_ms: float | None = None
     ) -> list[ReflectionNote]:
         """Return the notes of a deployment, newest first, at most 200; arguments as of :meth:`current`."""
-        due = self._due(deadline_ms)
+        due = await self._due(deadline_ms)
         until = await self._readable(deployment, None, as_of, due)
         return await self._table.history(deployment, until, deadline=due)
 
@@ -93,7 +93,7 @@ class Reflections(ActorApi):
         What others wrote is quoted. Empty if there is nothing to show, or the configuration is off. Arguments as of
         :meth:`current`.
         """
-        due = self._due(deadline_ms)
+        due = await self._due(deadline_ms)
         until = await self._readable(deployment, skill, as_of, due)
         memory = await self._table.skill_memory(deployment, skill, until, deadline=due)
         if not memory.config.enabled:

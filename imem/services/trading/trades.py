@@ -88,7 +88,7 @@ class Trades(ActorApi):
         Args:
             deadline_ms: when the answer is due, 10 to 30,000 ms; ``deadline_ms`` of the settings by default.
         """
-        due = self._due(deadline_ms)
+        due = await self._due(deadline_ms)
         await self._authorize_deployment(deployment, Action.READ, due)
         return await self._ledger.resume(deployment, deadline=due)
 
@@ -117,7 +117,7 @@ class Trades(ActorApi):
             deadline_ms: as of :meth:`resume`.
         """
         _check_count("k", k, 0, MOST)
-        due, still_open = self._due(deadline_ms), MOST if include_open else 0
+        due, still_open = await self._due(deadline_ms), MOST if include_open else 0
         scope = await self._scope(deployment, skill, skill_version, as_of, due)
         held = await self._ledger.recent(scope, closed=k, still_open=still_open, deadline=due)
         return recent_trades(held, scope.until)
@@ -156,7 +156,7 @@ class Trades(ActorApi):
             raise SettingsError(
                 f"{PREFIX}SITUATIONS_ENABLED is off.", mend="Set it to true, for workers too; they make the vectors."
             )
-        due = self._due(deadline_ms)
+        due = await self._due(deadline_ms)
         scope = await self._scope(deployment, skill, skill_version, as_of, due)
         encoder = self._stores.memories.encoder
         [vector] = await encoder.vectors([context_summary(context)], Purpose.PASSAGE, deadline=due)
@@ -178,7 +178,7 @@ class Trades(ActorApi):
             since: a tick; what came until then is not compared. From the first tick by default.
             deadline_ms: as of :meth:`resume`.
         """
-        due = self._due(deadline_ms)
+        due = await self._due(deadline_ms)
         await self._authorize_deployment(deployment, Action.READ, due)
         ticks = await self._ledger.ticks(deployment, since, deadline=due)
         return reconcile(ticks, [fill for fill in fills if since is None or fill.at > since])

@@ -124,7 +124,12 @@ class Settings(BaseSettings):
     role: Role = Field(Role.HUMAN_ADMIN, description="The actor's role; never taken from a call.")
     may_import: bool = Field(default=True, description="Whether the actor may state a known_at earlier than now.")
 
-    deadline_ms: int = Field(500, ge=10, le=30_000, description="Default budget of one read, in milliseconds.")
+    deadline_ms: int = Field(
+        500,
+        ge=10,
+        le=30_000,
+        description="Default budget of one read, in milliseconds; 10,000 in commands, unless it is set.",
+    )
     visible_wait_ms: int = Field(2000, ge=0, le=2000, description="Longest wait of a write for its visibility.")
     postgres_pool_size: int = Field(8, ge=1, le=64, description="Most connections to Postgres of one process.")
     neo4j_pool_size: int = Field(12, ge=1, le=64, description="Most connections to the graph of one process.")

@@ -210,7 +210,7 @@ class Graph:
             GraphUnavailable, BudgetExceeded: the server cannot be reached, or not in time.
         """
         async with self._bounded(deadline):
-            await self.driver.verify_connectivity(database=DATABASE)
+            await self.driver.verify_connectivity()
 
     async def read(self, name: str, parameters: Mapping[str, Any] | None = None, *, deadline: Deadline) -> list[Record]:
         """

@@ -63,6 +63,9 @@ class Connections:
         tasks = [task for part in parts if (task := self._attempt(part)) is not None and not task.done()]
         if tasks:
             await asyncio.wait(tasks)
+            for task in tasks:
+                if not task.cancelled():
+                    task.result()  # A defect of ours is not left to the call.
 
     async def close(self) -> None:
         """Give up what is under way."""

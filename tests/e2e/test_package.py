@@ -52,6 +52,15 @@ LINES = (
         "id": "a0", "subject_id": "company:T0", "date": KNOWN, "kind": "equity_research"}},
 )  # fmt: skip
 
+QUESTION = "Is there enough HBM for AI chips?"
+
+ASKS_FIRST = """
+from imem import Memory
+with Memory.sync() as memory:
+    print(memory.memories.search("QUESTION").model_dump_json())
+""".replace("QUESTION", QUESTION)
+"""A new process whose first call is a search, in other words than what was remembered, at the default budget."""
+
 BESIDE_OWN_MODULES = """
 import asyncio, json
 import cache, journal, recall, sync
@@ -186,8 +195,14 @@ def test_nothing_was_written_into_the_home(user: User) -> None:
     assert {path.name for path in user.home.iterdir()} <= {".cache"}
 
 
-async def test_the_first_lines_of_the_readme_and_a_client_of_its_tools(running: User) -> None:
-    """They run as they are written; the protocol's own client finds with `imem mcp` what they remembered."""
+async def test_the_path_of_a_newcomer(running: User) -> None:
+    """
+    The wheel in an empty environment, `imem up`, the five lines of the README, and what others then find.
+
+    The lines run as they are written. A new process finds what they remembered by its first search, in other words and
+    at the default budget, and so do a command and the protocol's own client with `imem mcp`.
+    """
+    assert "IMEM_DEADLINE_MS" not in running.env
     first = next(block for block in blocks("README.md") if block.language == "python")
     assert len([line for line in first.text.splitlines() if line.strip()]) == 5
     (running.home / "first.py").write_text(first.text, encoding="utf-8")
@@ -195,12 +210,20 @@ async def test_the_first_lines_of_the_readme_and_a_client_of_its_tools(running: 
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "High-bandwidth memory is sold out until 2027." in ran.stdout
 
+    (running.home / "asks.py").write_text(ASKS_FIRST, encoding="utf-8")
+    for asked in (running.run("python", "asks.py"), running.run("imem", "memories", "search", QUESTION, "--json")):
+        assert (asked.returncode, asked.stderr) == (0, "")
+        answer = json.loads(asked.stdout)
+        assert (answer["quality"], answer.get("reason")) == ("exact", None)
+        [item] = answer["items"]
+        assert (item["namespace"], item["similarity"] > 0) == ("symbol/MU", True)
+
     server = StdioServerParameters(
         command=str(running.programs / "imem"), args=["mcp"], env=running.env, cwd=running.home
     )
     async with Client(server) as client:
         assert "brief" in {tool.name for tool in (await client.list_tools()).tools}
-        found = await client.call_tool("search_memories", {"query": "Is there enough HBM for AI chips?"})
+        found = await client.call_tool("search_memories", {"query": QUESTION})
         assert found.structured_content is not None
         assert [item["namespace"] for item in found.structured_content["items"]] == ["symbol/MU"]
 

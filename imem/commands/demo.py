@@ -2,7 +2,8 @@
 ``imem demo``: from nothing to a briefing on real data.
 
 It starts missing servers, loads the examples, waits until their outcomes are scored, prints briefings, and stops what
-it started. A second run finds everything loaded and only prints.
+it started. A second run finds everything loaded and only prints. It waits as long as anything moves. If it must give
+up, the servers go on, and so does the next run.
 """
 
 from __future__ import annotations
@@ -17,27 +18,30 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.console import Console
 
-from imem.journal.errors import StackError
+from imem.ingest.examples import ASK_MS, EXAMPLES, example_files, missing_examples, wait_for_pipelines
+from imem.journal.deadline import Deadline
+from imem.journal.errors import ImemError, StackError
 from imem.journal.settings import Settings
-from imem.journal.statements import root_of
 from imem.local import state, status_view
 from imem.local.folders import Folders
 from imem.terminal import output
 from imem.terminal.command import DEGRADED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from imem.journal.postgres.connection import Row
+    from imem.memory import Memory
     from imem.recall.model import Briefing
     from imem.services.stores import Stores
 
 app = typer.Typer()
 
-EXAMPLES: Final = ("trading_desk", "flusight")
+PATIENCE_MS: Final = 300_000
+"""How long a briefing that lacks something is asked for again, in milliseconds."""
 
-STALLED_S: Final = 120.0
-"""Time without progress of the pipelines after which the demo fails, in seconds; a busy machine takes minutes."""
-
-POLL_S: Final = 0.25
+_PAUSE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +80,21 @@ QUESTIONS: Final = (
     ),
 )
 
+STILL_RUNS: Final = (
+    "The servers still run, and what is loaded stays: `imem demo` goes on from here, `imem doctor` checks every "
+    "server, and `imem down` stops them."
+)
+"""What to do after a demo that could not show everything."""
+
 NEXT: Final = (
     ("imem brief company:ORCL --as-of 2026-06-04", "another company, as of another day"),
     ("imem debate trading_desk:MU-20260602/research", "every turn of a debate"),
     ("imem agents FluSight-ensemble", "whom to believe about the flu"),
 )
+
+
+class ForeignData(StackError):
+    """The memory holds data that is not the examples'."""
 
 
 @app.command()
@@ -103,19 +117,28 @@ def demo(
             "Starting Neo4j, Postgres, three Valkeys and the workers; the first time their files are fetched."
         )
         _start(settings, console)
+    degraded = len(QUESTIONS)
+    stops = own and not keep
     try:
         degraded = asyncio.run(_show(settings, console, as_json=as_json))
+    except ForeignData:
+        raise
+    except ImemError:
+        stops = False
+        console.print(STILL_RUNS, soft_wrap=True)
+        raise
+    else:
+        stops = stops and not degraded
     finally:
-        if own and not keep:
+        if stops:
             console.print("Stopping what the demo started.")
             _stop(settings)
     console.print(f"Done in {time.monotonic() - started:.0f} s.")
     if not as_json:
-        _print_next(running=keep or not own)
+        _print_next(running=not stops)
     if degraded:
         console.print(
-            f"{degraded} of {len(QUESTIONS)} briefings could not ask everything and say what is missing. "
-            "`imem doctor` checks every server; the demo can be run again.",
+            f"{degraded} of {len(QUESTIONS)} briefings could not ask everything and say what is missing. {STILL_RUNS}",
             soft_wrap=True,
         )
         raise typer.Exit(DEGRADED)
@@ -140,22 +163,21 @@ async def _show(settings: Settings, console: Console, *, as_json: bool) -> int:
     """Load, wait, ask and print; return how many briefings could not ask everything."""
     from imem.kg.projection.plan_warming import warm  # noqa: PLC0415
     from imem.memory import Memory  # noqa: PLC0415
-    from imem.services.arguments import MOST_BUDGET_MS  # noqa: PLC0415 - as above
     from imem.services.stores import Stores  # noqa: PLC0415
 
     async with Stores.open(settings) as stores:
         await _only_examples(stores)
-    await _load(settings)
+        missing = await missing_examples(stores.database, example_files())
+    if missing:
+        await _load(settings, missing)
+    else:
+        console.print("The examples are loaded already.")
     async with Stores.open(settings) as stores:
-        await _scored(stores, console)
+        await _scored(stores, settings, console)
         # What has just been filled is asked for the first time: the server would make its plans while we wait.
         await warm(stores.graph)
     async with Memory.open(settings) as memory:
-        answers = [
-            # The machine may still be busy with what was just loaded.
-            (question, await memory.brief(question.subject, as_of=question.as_of, deadline_ms=MOST_BUDGET_MS))
-            for question in QUESTIONS
-        ]
+        answers = [(question, await _briefing(memory, question)) for question in QUESTIONS]
     if as_json:
         found = [{"title": question.title, "briefing": answer.to_dict()} for question, answer in answers]
         typer.echo(json.dumps({"briefings": found}, indent=2, ensure_ascii=False))
@@ -170,63 +192,72 @@ async def _only_examples(stores: Stores) -> None:
     Check that the journal holds no data but the examples.
 
     Raises:
-        StackError: the journal holds more than the examples.
+        ForeignData: the journal holds more than the examples.
     """
     from imem.credibility.pipelines import ACTORS  # noqa: PLC0415 - as above
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
 
     # What the product itself writes does not count: what its pipelines record, and events of workflows.
     ours = [*(f"import:{name}" for name in EXAMPLES), *(actor.id for actor in ACTORS), "service:workflow"]
-    rows = await stores.database.named("other_actors", {"actors": ours}, deadline=Deadline.after_ms(10_000))
+    rows = await stores.database.named("other_actors", {"actors": ours}, deadline=Deadline.after_ms(ASK_MS))
     if rows:
-        raise StackError(
+        raise ForeignData(
             f"This memory holds data of its own (of {rows[0]['actor']}), with which the examples shall not be mixed.",
             mend="Give the demo a folder of its own: IMEM_HOME=/some/folder imem demo",
         )
 
 
-async def _load(settings: Settings) -> None:
+async def _load(settings: Settings, files: Sequence[Path]) -> None:
     """
-    Load the examples.
+    Load *files*.
 
     Raises:
-        StackError: a line was refused, or the graph did not follow.
+        StackError: a line was refused.
     """
     from imem.commands.load import run  # noqa: PLC0415 - as above
     from imem.ingest.line_reader import sources_of  # noqa: PLC0415
 
-    folder = root_of("imem", "examples")
-    sources = sources_of([str(folder / name / f"{name}.jsonl.gz") for name in EXAMPLES])
-    code = await run(settings, sources, strict=False, wait=True, report=None, as_json=False)
-    if code:
-        raise StackError("The examples could not be loaded whole.", mend="`imem doctor` checks every server.")
+    sources = sources_of([str(file) for file in files])
+    # What follows waits for the graph together with all else.
+    if await run(settings, sources, strict=False, wait=False, report=None, as_json=False):
+        raise StackError("Lines of the examples were refused.", mend="`imem doctor` checks every server.")
 
 
-async def _scored(stores: Stores, console: Console) -> None:
-    """
-    Wait until the pipelines have scored what was loaded, and computed similarity.
-
-    Raises:
-        StackError: nothing moved for :data:`STALLED_S`.
-    """
-    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-
-    async def look() -> Row:
-        return (await stores.database.named("pipelines_due", deadline=Deadline.after_ms(10_000)))[0]
-
-    moved, before = time.monotonic(), None
+async def _scored(stores: Stores, settings: Settings, console: Console) -> None:
+    """Wait until the pipelines have done what the examples give them to do."""
+    folders = Folders(settings.home)
+    # Servers of one's own have no supervisor here.
+    ours = state.running(folders) is not None
     with console.status("Scoring outcomes …") as status:
-        while (due := await look())["due"] or due["uncompared"]:
+
+        def shown(due: Row) -> None:
             status.update(
                 f"Scoring outcomes: {due['scores']:,} scores so far, {due['due']:,} rows to go; "
                 f"{due['uncompared']:,} statements to compare …"
             )
-            if due != before:
-                moved, before = time.monotonic(), due
-            if time.monotonic() - moved > STALLED_S:
-                raise StackError("The outcomes were not scored in time.", mend="`imem logs celery` shows why.")
-            await asyncio.sleep(POLL_S)
+
+        due = await wait_for_pipelines(
+            stores.database,
+            list(example_files()),
+            shown=shown,
+            runs=lambda: not ours or state.running(folders) is not None,
+        )
     console.print(f"{due['scores']:,} scores recorded, computed by the worker.")
+
+
+async def _briefing(memory: Memory, question: DemoQuestion) -> Briefing:
+    """
+    Ask with all the time there is, and again while the answer lacks something: the machine may still be busy.
+
+    What was late once is planned and cached by the next time.
+    """
+    from imem.services.arguments import MOST_BUDGET_MS  # noqa: PLC0415 - as above
+
+    until = Deadline.after_ms(PATIENCE_MS)
+    while True:
+        answer = await memory.brief(question.subject, as_of=question.as_of, deadline_ms=MOST_BUDGET_MS)
+        if not answer.degraded or until.passed:
+            return answer
+        await asyncio.sleep(_PAUSE_S)
 
 
 def _print(question: DemoQuestion, answer: Briefing) -> None:

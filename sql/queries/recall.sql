@@ -253,6 +253,10 @@ ORDER BY 1
 -- One actor with events other than the given actors, if any.
 SELECT actor FROM agent_cursor WHERE actor <> ALL (%(actors)s::text[]) AND pushed_seq > 0 LIMIT 1
 
+-- events_of_actors --
+-- How many events each of the given actors has stated. Parameters: actors (array). Columns: actor, events.
+SELECT actor, pushed_seq AS events FROM agent_cursor WHERE actor = ANY (%(actors)s::text[])
+
 -- pipelines_due --
 -- How much the pipelines still have to do, how many scores there are, and how many statements about analyses are not compared.
 SELECT (SELECT count(*) FROM due_row WHERE queue <> 'similar' AND set_aside IS NULL) + (SELECT count(*) FROM track_due) + (SELECT count(*) FROM delivery WHERE state = 'pending') AS due,

@@ -22,6 +22,7 @@ import psycopg
 import pytest
 
 from imem.commands import demo
+from imem.ingest.examples import EXAMPLES
 from imem.journal.settings import Settings
 from imem.local import state
 from imem.local.folders import Folders
@@ -260,7 +261,7 @@ def test_the_demo_names_what_the_examples_hold() -> None:
     assert [sum(name in line for name in named) for line in lines] == [1, 1, 1]
     assert [line for line in lines if line not in readme] == []
     held = ""
-    for name in demo.EXAMPLES:
+    for name in EXAMPLES:
         with gzip.open(ROOT / "examples" / name / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
             held += file.read()
     assert [name for name in named if f'"{name}"' not in held] == []

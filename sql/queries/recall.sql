@@ -30,6 +30,18 @@ SELECT * FROM (
     ORDER BY 1 LIMIT %(limit)s
 ) AS named
 
+-- namespace_with_memories --
+-- The first of the given namespaces in which a memory was current as of a moment, or below it: for subjects of which nothing is
+-- recorded. Parameters: namespaces (in the order of preference), known_until, recorded_until. Column: namespace.
+SELECT c.namespace FROM unnest(%(namespaces)s::text[]) WITH ORDINALITY AS c (namespace, nth)
+WHERE EXISTS (
+    SELECT FROM recall.memory_namespace AS n JOIN recall.memory AS m ON m.namespace = n.namespace
+    -- What lies below it sorts between its slash and the character after the slash, which is the digit 0.
+    WHERE (n.namespace = c.namespace OR n.namespace > c.namespace || '/' AND n.namespace < c.namespace || '0')
+      AND m.recorded_at <= least(%(known_until)s, %(recorded_until)s)
+      AND (m.superseded_at IS NULL OR m.superseded_at > least(%(known_until)s, %(recorded_until)s)))
+ORDER BY c.nth LIMIT 1
+
 -- subject_names --
 -- Keys of subjects whose record was known, with their names at that moment, those first that contain the name searched or begin
 -- like it: for suggestions as of a day, and without the graph. Parameters: kinds, name (in small letters), known_until,

@@ -3,8 +3,8 @@ Resolution of a subject as of a moment: by id, ticker, market id, or the exact n
 
 A subject exists as of T if its own record, or a record about it, was known by T; so one that is imported late exists
 as soon as an analysis of it was known. Where no record answers to a name, a company exists if a memory of its ticker
-was current at T: records come first, so that a memory never takes a name from them. A subject first known after T is answered like an unknown one, suggestions
-included (docs/decisions/0024).
+was current at T: records come first, so that a memory never takes a name from them. A subject first known after T is
+answered like an unknown one, suggestions included (docs/decisions/0024).
 """
 
 from __future__ import annotations

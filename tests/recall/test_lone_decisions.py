@@ -116,7 +116,7 @@ async def test_a_subject_of_which_there_is_one_decision_alone(harness: RecallHar
 
 async def test_without_the_graph_they_are_shown_too(far: Far) -> None:
     """They are found in Postgres; the section is partial for other reasons."""
-    about = {"subject": "company:LONE"}
+    about: dict[str, Any] = {"subject": "company:LONE"}
     await far.harness.know([
         facts.analysis("a90", 0, subject_id="company:LONE"), decision("x", 2, **about),
         decision("y", 2, analysis_id="a90", **about), decision("z", 2, decided=3.0, analysis_id="none", **about),

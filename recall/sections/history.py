@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from pydantic import Field
 
-from imem.credibility.track_record import BASELINE, scores_as_of
+from imem.credibility.history import DatedStatement
+from imem.credibility.store import citation_of
+from imem.credibility.track_record import BASELINE, scores_as_of, scores_until
+from imem.credibility.verdicts import CitedClaim, FindingCitation, NoVerdict, no_verdict
 from imem.kg.asof import Ref, ValuesAsOf
 from imem.kg.load_format.entries import link_key
 from imem.recall.answers import AnswerModel, BriefingSection, ClaimSummary, DatedRecord, ReviewedDecision
@@ -20,6 +24,7 @@ from imem.recall.rendering.formatting import (
     label,
     quote_lead,
     result_text,
+    verdict_of,
     when,
     with_noun,
 )
@@ -120,9 +125,11 @@ async def _answer(request: RetrievalRequest, rows: Sequence[dict[str, Any]], tot
     answer = await request.dated(_refs(rows))
     kept = _dated_rows(rows, answer, _parameters(request))
     shown = [finding for row in kept for finding in row["findings"]]
-    scores, claims = await asyncio.gather(
+    taken = {row["analysis"]: _decisions(row, answer) for row in kept}
+    scores, claims, unsettled = await asyncio.gather(
         _scores(request, shown),
         claims_settled(request, [row["analysis"] for row in kept]),
+        _missing_verdicts(request, [one for decisions in taken.values() for one in decisions]),
     )
     items = [
         HistoryItem(
@@ -134,7 +141,7 @@ async def _answer(request: RetrievalRequest, rows: Sequence[dict[str, Any]], tot
                 for key in row["findings"]
             ],
             findings_total=row["findings_total"],
-            decisions=_decisions(row, answer),
+            decisions=[one.model_copy(update=unsettled.get(one.decision.key, {})) for one in taken[row["analysis"]]],
             claims=claims.get(row["analysis"]),
         )
         for row in kept
@@ -144,6 +151,41 @@ async def _answer(request: RetrievalRequest, rows: Sequence[dict[str, Any]], tot
 
 async def _scores(request: RetrievalRequest, findings: Sequence[str]) -> Mapping[str, Any]:
     return await scores_as_of(request.database, findings, request.at, deadline=request.deadline) if findings else {}
+
+
+async def _missing_verdicts(
+    request: RetrievalRequest, taken: Sequence[ReviewedDecision]
+) -> dict[str, dict[str, NoVerdict | datetime | None]]:
+    """Return, for each decision without a verdict, the fields that say why."""
+    without = [one.decision for one in taken if verdict_of(one) is None]
+    if not without:
+        return {}
+    until = await scores_until(request.database, request.at, deadline=request.deadline)
+    rows = await request.database.named(
+        "unsettled_citations",
+        {
+            "decisions": [one.key for one in without],
+            "clock": request.at.clock.value,
+            "until": until,
+            **request.at.limits,
+        },
+        deadline=request.deadline,
+    )
+    cited: dict[str, dict[str, list[DatedStatement[FindingCitation]]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        cited[row["decision"]][row["link"]].append(citation_of(row))
+    claims = {
+        row["finding_id"]: CitedClaim(row["claim_known_at"], row["target_at"], row["metric"])
+        for row in rows
+        if row["metric"] is not None
+    }
+    abstained = {row["finding_id"] for row in rows if row["abstained"]}
+    found: dict[str, dict[str, NoVerdict | datetime | None]] = {}
+    for one in without:
+        stated_at = one.corrected_at or one.known_at
+        reason, due_at = no_verdict(one.core.get("stance"), stated_at, cited[one.key], claims, abstained)
+        found[one.key] = {"no_verdict": reason, "due_at": due_at}
+    return found
 
 
 async def _rows_from_journal(request: RetrievalRequest, analyses: Sequence[str]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from imem.recall.rendering.formatting import (
     quote_lead,
     share,
     topic_of,
-    verdict_of,
+    verdict_text,
     when,
     with_marks,
     with_noun,
@@ -25,6 +25,7 @@ from imem.recall.rendering.rendered import Block, RenderContext, RenderedSection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from imem.recall.answers import DatedRecord, ReviewedDecision
     from imem.recall.sections.history import HistoryItem, SettledFinding
@@ -58,7 +59,7 @@ def newest(context: RenderContext) -> RenderedSection:
     item = context.newest
     if item is None:
         return RenderedSection("")
-    heads, findings = in_full(item, context.records, context.briefing.for_agent)
+    heads, findings = in_full(item, context.records, context.briefing.for_agent, context.briefing.as_of)
     return RenderedSection(
         title=f"Newest analysis: {_title(item, context.own)}",
         blocks=(*heads, *findings),
@@ -70,7 +71,7 @@ def newest(context: RenderContext) -> RenderedSection:
 
 def analysis_text(item: HistoryItem) -> str:
     """Return an analysis in full as Markdown."""
-    heads, findings = in_full(item, {}, None)
+    heads, findings = in_full(item, {}, None, None)
     left = item.findings_total - len(findings)
     more = [f"- ({with_noun(left, ('more finding', 'more findings'))})"] if left > 0 else []
     return "\n".join([f"## {_title(item, '')}", *(block.text for block in (*heads, *findings)), *more])
@@ -85,7 +86,9 @@ def _title(item: HistoryItem, own: str) -> str:
     return f"{when(item.analysis.core['date'])}{on} [{label(item.analysis.key)}]{by}"
 
 
-def in_full(item: HistoryItem, records: Records, for_agent: str | None) -> tuple[list[Block], list[Block]]:
+def in_full(
+    item: HistoryItem, records: Records, for_agent: str | None, at: datetime | None
+) -> tuple[list[Block], list[Block]]:
     """
     Return an analysis in two parts: consensus, decisions and summary; and its findings.
 
@@ -93,13 +96,13 @@ def in_full(item: HistoryItem, records: Records, for_agent: str | None) -> tuple
         item: the analysis.
         records: track records of its agents, as far as available.
         for_agent: the agent that asks, if known.
+        at: the answer's moment, if known.
     """
     findings = ordered(item, records)
     question = _question(findings)
     consensus = _consensus(findings, item.findings_total, records, question)
     heads = [Block(f"- {line}", CONSENSUS_WORTH) for line in consensus]
-    waits = item.claims is not None and item.claims.settled < item.claims.claims
-    heads += [Block(_decision(taken, waits=waits), DECISION_WORTH) for taken in item.decisions]
+    heads += [Block(_decision(taken, at), DECISION_WORTH) for taken in item.decisions]
     if item.analysis.core.get("summary"):
         heads.append(Block(f"- Summary: {quote_lead(item.analysis.core['summary'], SUMMARY_CHARS)}", SUMMARY_WORTH))
     if question is not None:
@@ -257,7 +260,7 @@ def _verdict(settled: SettledFinding) -> str:
     return f" → {word} (was {number(score.actual)}{brier})"
 
 
-def _decision(taken: ReviewedDecision, *, waits: bool) -> str:
+def _decision(taken: ReviewedDecision, at: datetime | None) -> str:
     core = taken.decision.core
     parts = [f"Decided {when(core['decided_at'])}: {label(core['type'])}"]
     if core.get("action"):
@@ -268,7 +271,7 @@ def _decision(taken: ReviewedDecision, *, waits: bool) -> str:
         parts.append(f"USD {core['size_usd']:,.0f}")
     corrected = " (corrected)" if taken.decision.corrected_at is not None else ""
     ends = "; ".join(_outcome(one) for one in taken.outcomes[:OUTCOMES])
-    verdict = verdict_of(taken) or ("no verdict yet" if waits else "no verdict")
+    verdict = verdict_text(taken, at) or "no verdict"
     return f"- {', '.join(parts)}{corrected} → {verdict}{f'; {ends}' if ends else ''}"
 
 

@@ -81,6 +81,7 @@ class HistoryItem(AnswerModel):
 
     Attributes:
         subject_id: the subject asked about, or another market of its series.
+        concluder: the one agent whose conclusion it is; None for that of a team, or if it is not recorded.
         performed_by, findings: filled for the first :attr:`Limits.detailed` analyses of a history alone.
         findings_total: number of its findings; ``findings`` holds the most important ones.
         claims: how its claims turned out; None without any.
@@ -88,6 +89,7 @@ class HistoryItem(AnswerModel):
 
     subject_id: str
     analysis: DatedRecord
+    concluder: str | None = None
     performed_by: list[Performer] = Field(default_factory=list)
     findings: list[SettledFinding] = Field(default_factory=list)
     findings_total: int = 0
@@ -126,8 +128,9 @@ async def _answer(request: RetrievalRequest, rows: Sequence[dict[str, Any]], tot
     kept = _dated_rows(rows, answer, _parameters(request))
     shown = [finding for row in kept for finding in row["findings"]]
     taken = {row["analysis"]: _decisions(row, answer) for row in kept}
-    scores, claims, unsettled = await asyncio.gather(
+    scores, concluders, claims, unsettled = await asyncio.gather(
         _scores(request, shown),
+        _concluders(request, [row["analysis"] for row in kept]),
         claims_settled(request, [row["analysis"] for row in kept]),
         _missing_verdicts(request, [one for decisions in taken.values() for one in decisions]),
     )
@@ -135,6 +138,7 @@ async def _answer(request: RetrievalRequest, rows: Sequence[dict[str, Any]], tot
         HistoryItem(
             subject_id=row["subject"],
             analysis=record(answer.records["Analysis", row["analysis"]]),
+            concluder=concluders.get(row["analysis"]),
             performed_by=_performers(row, answer),
             findings=[
                 SettledFinding(finding=record(answer.records["Finding", key]), score=_score(scores.get(key)))
@@ -151,6 +155,24 @@ async def _answer(request: RetrievalRequest, rows: Sequence[dict[str, Any]], tot
 
 async def _scores(request: RetrievalRequest, findings: Sequence[str]) -> Mapping[str, Any]:
     return await scores_as_of(request.database, findings, request.at, deadline=request.deadline) if findings else {}
+
+
+async def _concluders(request: RetrievalRequest, analyses: Sequence[str]) -> dict[str, str | None]:
+    """
+    Return the agent that concluded each of the given analyses; None for a team.
+
+    It is the only agent that performed the analysis; without any, the only agent of its findings; without any, the
+    agent that recorded it.
+    """
+    if not analyses:
+        return {}
+    given = {"analyses": list(analyses), **request.at.limits}
+    rows = await request.database.named("concluders_of_analyses", given, deadline=request.deadline)
+    found = {}
+    for row in rows:
+        agents = row["performers"] or row["speakers"] or [row["recorder"]]
+        found[row["analysis_id"]] = agents[0] if len(agents) == 1 else None
+    return found
 
 
 async def _missing_verdicts(
@@ -342,6 +364,8 @@ def render(context: RenderContext) -> RenderedSection:
 def _line(item: HistoryItem, own: str, kind: str | None, at: datetime) -> str:
     core = item.analysis.core
     found = []
+    if item.concluder is not None:
+        found.append(label(item.concluder))
     if item.subject_id != own:
         found.append(label(item.subject_id))
     if core["kind"] != kind:

@@ -81,6 +81,7 @@ def _title(item: HistoryItem, own: str) -> str:
     performers = ", ".join(
         f"{label(one.agent)} ({label(one.role)})" if one.role else label(one.agent) for one in item.performed_by[:4]
     )
+    performers = performers or (label(item.concluder) if item.concluder is not None else "")
     by = f" by {performers}" if performers else ""
     on = f" on {label(item.subject_id)}" if item.subject_id != own else ""
     return f"{when(item.analysis.core['date'])}{on} [{label(item.analysis.key)}]{by}"

@@ -83,12 +83,12 @@ class DecisionVerdict(NamedTuple):
 class NoVerdict(StrEnum):
     """Why a decision has no verdict."""
 
-    NO_STANCE = "it states no stance"
-    NO_CITATION = "it cites no finding"
-    NO_CLAIM = "it cites no finding with a claim"
-    CITED_LATE = "it cites the finding only after its target date"
-    STATED_LATE = "its stance was stated only after the target date"
-    VALUE_METRIC = "the claim cited first is about a number, not about up or down"
+    NO_STANCE = "states no stance"
+    NO_CITATION = "cites no finding"
+    NO_CLAIM = "cites no finding with a claim"
+    CITED_LATE = "cites the finding only after its target date"
+    STATED_LATE = "states its stance only after the target date"
+    VALUE_METRIC = "the claim cited first is a number, not a direction"
     UNKNOWN_METRIC = "the metric of the claim cited first is not registered"
     ABSTAINED = "the claim cited first took no side"
     WAITS = "its outcome is not settled yet"

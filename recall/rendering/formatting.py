@@ -167,7 +167,7 @@ def verdict_text(taken: ReviewedDecision, at: datetime | None) -> str:
     if due_at is None:
         return f"no verdict: {reason}"
     over = at is not None and due_at <= at
-    return f"no verdict yet: {'no outcome settled since' if over else 'outcome due'} {when(due_at)}"
+    return f"no verdict yet: outcome {'overdue since' if over else 'due'} {when(due_at)}"
 
 
 def decision_text(taken: ReviewedDecision) -> str:
@@ -189,7 +189,7 @@ def claims_result(claims: ClaimSummary | None, at: datetime | None, probability:
         if claims.due_at is None:
             return "open"
         over = at is not None and claims.due_at <= at
-        return f"open, {'no outcome since' if over else 'due'} {when(claims.due_at)}"
+        return f"open, {'overdue since' if over else 'due'} {when(claims.due_at)}"
     found = []
     if claims.actual is not None and (settled := settled_number(claims)):
         side = ""

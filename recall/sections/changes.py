@@ -106,11 +106,12 @@ def _minds(latest: Sequence[tuple[HistoryItem, HistoryItem | None]]) -> str:
         if _moved(now, old, several=False)
     ]
     if not moved:
-        return f"None of the {len(heard)} agents heard both times changed side."
+        return f"No agent changed its view (of {len(heard)} compared)."
     moved.sort(key=lambda one: (-one[0], one[1]))
     more = f" and {len(moved) - MOST} more" if len(moved) > MOST else ""
     changed = "; ".join(text for _, text, _ in moved[:MOST])
-    return f"{len({agent for *_, agent in moved})} of {len(heard)} agents changed: {changed}{more}."
+    of = with_noun(len(heard), ("agent", "agents"))
+    return f"{len({agent for *_, agent in moved})} of {of} changed: {changed}{more}."
 
 
 def _views(newest: HistoryItem, before: HistoryItem) -> list[tuple[DatedRecord, DatedRecord]]:
@@ -205,7 +206,7 @@ def _settled(context: RenderContext) -> str:
     if not found:
         return ""
     more = f" and {len(found) - MOST} more" if len(found) > MOST else ""
-    return f"Settled since: {'; '.join(found[:MOST])}{more}."
+    return f"Settled since then: {'; '.join(found[:MOST])}{more}."
 
 
 def _since(newest: HistoryItem, clock: str) -> datetime | None:
@@ -222,12 +223,12 @@ def _right(context: RenderContext) -> str:
         if claims is None or not claims.settled:
             continue
         who = [
-            f"{word} {len(agents)} ({', '.join(map(label, shown))}{'…' if len(agents) > len(shown) else ''})"
+            f"{len(agents)} {word} ({', '.join(map(label, shown))}{'…' if len(agents) > len(shown) else ''})"
             for word, agents in (("right", claims.right_agents), ("wrong", claims.wrong_agents))
             if agents and (shown := sorted(agents, key=lambda agent: _standing(agent, context))[:NAMED])
         ]
         on = f" on {label(item.subject_id)}" if item.subject_id != context.own else ""
-        sided = ", ".join(who) or "nobody took a side"
+        sided = ", ".join(who) or "no agent took a side"
         outcome = f", {value}" if (value := settled_number(claims)) else ""
         return f"Last settled: the analysis of {when(item.analysis.core['date'])}{on}{outcome}: {sided}."
     return ""
@@ -256,4 +257,4 @@ def _new(context: RenderContext) -> str:
         found.append(with_noun(len(debates), ("debate", "debates")))
     if not found:
         return ""
-    return f"With it or since: {', '.join(found)}."
+    return f"New with the newest analysis or later: {', '.join(found)}."

@@ -351,9 +351,13 @@ def render(context: RenderContext) -> RenderedSection:
     kind = context.newest.analysis.core["kind"] if context.newest is not None else None
     at = context.briefing.as_of
     most = max(answer.total, context.newest.findings_total if context.newest is not None else 0)
-    series = ", its own before its series" if any(item.subject_id != context.own for item in answer.items) else ""
+    series = (
+        ", this market before others of its series"
+        if any(item.subject_id != context.own for item in answer.items)
+        else ""
+    )
     return rendered_section(
-        f"History, newest first{series}: what each {label(kind)} concluded → what came of it" if kind else "History",
+        f"History, newest first{series}: conclusion of each {label(kind)} → result" if kind else "History",
         answer,
         faded((f"- {_line(item, context.own, kind, at)}" for item in answer.items), WORTH, FADING),
         nouns=("analysis", "analyses"),

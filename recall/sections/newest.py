@@ -165,7 +165,7 @@ def _consensus(findings: Sequence[SettledFinding], total: int, records: Records,
     """Return a line on the directions, then one per topic and field; *question* was named before."""
     voices = [one.finding for one in findings if not _baseline(one.finding, records)]
     left = len(findings) - len(voices)
-    of = f" (the weightiest of {total:,})" if total > len(findings) else ""
+    of = f" (the {len(findings):,} most important of {total:,})" if total > len(findings) else ""
     without = f", without {with_noun(left, ('baseline', 'baselines'))}" if left else ""
     lines = []
     directions = Counter(one.core["direction"] for one in voices if one.core.get("direction"))
@@ -173,12 +173,16 @@ def _consensus(findings: Sequence[SettledFinding], total: int, records: Records,
         counts = ", ".join(
             f"{directions[side]} {side}" for side in ("positive", "negative", "neutral") if directions[side]
         )
-        lines.append(f"{with_noun(directions.total(), ('direction', 'directions'))}{of}: {counts}{without}")
+        lines.append(f"{_give(directions.total(), 'direction')}{of}: {counts}{without}")
     for field, shown in (("probability", share), ("value", number)):
         for topic, values in _grouped(voices, field).items():
             about = _about(topic, question)
-            lines.append(f"{len(values)} give a {field}{about}{of}: {_spread(values, shown)}{without}")
+            lines.append(f"{_give(len(values), field)}{about}{of}: {_spread(values, shown)}{without}")
     return [f"Consensus: {line}." for line in lines[:3]]
+
+
+def _give(count: int, field: str) -> str:
+    return f"{with_noun(count, ('finding gives', 'findings give'))} a {field}"
 
 
 def _grouped(voices: Sequence[DatedRecord], field: str) -> dict[Topic | str | None, list[float]]:
@@ -207,7 +211,7 @@ def _spread(values: Sequence[float], shown: Callable[[float], str]) -> str:
     if len(values) == 1:
         return shown(values[0])
     low, high = shown(min(values)), shown(max(values))
-    return f"median {shown(median(values))}, from {low} to {high}, equal-weight mean {shown(fmean(values))}"
+    return f"median {shown(median(values))}, mean {shown(fmean(values))}, from {low} to {high}"
 
 
 # Texts

@@ -13,7 +13,7 @@ from tests.recall.facts import Line, day
 from tests.recall.pages import part
 
 SUBJECT: dict[str, Any] = {"analysis_id": "a0", "subject_id": "company:T0"}
-DUE, OVER = "2026-01-04 12:00", "no verdict yet: no outcome settled since 2026-01-04 12:00"
+DUE, OVER = "2026-01-04 12:00", "no verdict yet: outcome overdue since 2026-01-04 12:00"
 
 
 def claim(key: str, at: float, **core: Any) -> Line:
@@ -37,13 +37,13 @@ def cites(key: str, finding: str, at: float = 2, **props: Any) -> Line:
 
 
 CASES: dict[str, tuple[list[Line], str, str]] = {
-    "no stance": ([decision("d0", 2, None), cites("d0", "f0")],) + ("no verdict: it states no stance",) * 2,
-    "no citation": ([decision("d0", 2)],) + ("no verdict: it cites no finding",) * 2,
-    "a remark": ([decision("d0", 2), cites("d0", "f4")],) + ("no verdict: it cites no finding with a claim",) * 2,
+    "no stance": ([decision("d0", 2, None), cites("d0", "f0")],) + ("no verdict: states no stance",) * 2,
+    "no citation": ([decision("d0", 2)],) + ("no verdict: cites no finding",) * 2,
+    "a remark": ([decision("d0", 2), cites("d0", "f4")],) + ("no verdict: cites no finding with a claim",) * 2,
     "a value": (
         [decision("d0", 2), cites("d0", "f8")],
-        "no verdict: the claim cited first is about a number, not about up or down",
-        "no verdict: the claim cited first is about a number, not about up or down",
+        "no verdict: the claim cited first is a number, not a direction",
+        "no verdict: the claim cited first is a number, not a direction",
     ),
     "no outcome": ([decision("d0", 2), cites("d0", "f12")], "no verdict yet: outcome due 2026-01-10 12:00",
                    "no verdict yet: outcome due 2026-01-10 12:00"),
@@ -56,8 +56,8 @@ CASES: dict[str, tuple[list[Line], str, str]] = {
                          f"no verdict yet: outcome due {DUE}", "success"),
     "a lower rank": ([decision("d0", 2), cites("d0", "f12", rank=3), cites("d0", "f0", rank=2)],
                      f"no verdict yet: outcome due {DUE}", "success"),
-    "cited late": ([decision("d0", 2), cites("d0", "f0", 4)], "no verdict: it cites no finding",
-                   "no verdict: it cites the finding only after its target date"),
+    "cited late": ([decision("d0", 2), cites("d0", "f0", 4)], "no verdict: cites no finding",
+                   "no verdict: cites the finding only after its target date"),
 }  # fmt: skip
 
 

@@ -197,7 +197,8 @@ def claims_result(claims: ClaimSummary | None, at: datetime | None, probability:
             side = " (right side)" if (probability > EVEN) == bool(claims.actual) else " (wrong side)"
         found.append(f"{settled}{side}")
     sided = claims.right + claims.wrong
-    found.append(f"{claims.right} of {sided} claims right" if sided else "no claim took a side")
+    of = with_noun(sided, ("claim", "claims"))
+    found.append(f"{claims.right} of {of} right" if sided else "no claim took a side")
     if claims.settled < claims.claims:
         found.append(f"{claims.claims - claims.settled} open")
     return ", ".join(found)

@@ -94,7 +94,7 @@ def test_what_came_of_claims_names_their_period() -> None:
     )  # fmt: skip
     found = briefing(analysis(0, claims=claims)).to_markdown()
     about = '"revenue" ("USD"), 2025-06-01 12:00 to 2026-06-01 12:00, was 44'
-    assert f"→ {about}, 1 of 1 claims right" in part(found, "History")
+    assert f"→ {about}, 1 of 1 claim right" in part(found, "History")
     assert f'Last settled: the analysis of 2026-06-01 12:00, {about}: 1 right ("ann").' in found
 
 

@@ -18,7 +18,8 @@ from imem.journal.errors import BadInput
 from imem.journal.events.entry import AppendStatus
 from imem.journal.settings import Role
 from imem.kg.kinds.base import Kind
-from imem.kg.kinds.catalog import KINDS, LINK_KINDS, PAST_DATES, link_props
+from imem.kg.kinds.catalog import KINDS, PAST_DATES, link_props
+from imem.kg.kinds.links import LINK_KINDS
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
 from imem.mcp.server import MemoryServer
@@ -180,7 +181,7 @@ AHEAD = {
 
 def test_every_time_of_a_core_or_a_link_is_of_the_past_or_may_lie_ahead() -> None:
     times = {
-        f"{label}.{name}": prop.type.past
+        f"{label}.{name}": prop.type.past or (name == info.occurred and not info.settles)
         for label, info in KINDS.items()
         for name, prop in info.core.properties.items()
         if prop.type.name == "datetime"

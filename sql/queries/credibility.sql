@@ -493,11 +493,12 @@ CROSS JOIN LATERAL (
       AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s OFFSET 0
 ) AS c
 LEFT JOIN LATERAL (
-    SELECT h.known_at, h.target_at, h.metric
-    FROM record_head AS h JOIN event AS e ON e.position = h.position
-    WHERE h.kind = 'Finding' AND h.grp = 'core' AND h.key = c.payload ->> 'to_key' AND h.metric IS NOT NULL
-      AND h.known_at < h.target_at AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
-) AS f ON true
+    SELECT y.known_at, (e.payload -> 'core' ->> 'target_at')::timestamptz AS target_at, e.payload -> 'core' ->> 'metric' AS metric
+    FROM record_history AS y JOIN event AS e ON e.position = y.position
+    WHERE y.kind = 'Finding' AND y.grp = 'core' AND y.key = c.payload ->> 'to_key'
+      AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+    ORDER BY y.order_key LIMIT 1
+) AS f ON f.metric IS NOT NULL AND f.known_at < f.target_at
 LEFT JOIN LATERAL (
     SELECT o.abstained FROM agent_outcome AS o
     WHERE o.finding_id = c.payload ->> 'to_key'

@@ -222,9 +222,11 @@ SELECT a.key AS analysis_id,
         ORDER BY 1 LIMIT 2
     ) AS speakers,
     (
-        SELECT e.actor FROM record_head AS h JOIN event AS e ON e.position = h.position
-        WHERE h.kind = 'Analysis' AND h.grp = 'core' AND h.key = a.key AND e.actor_role = 'agent'
-          AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+        SELECT CASE WHEN e.actor_role = 'agent' THEN e.actor END
+        FROM record_history AS y JOIN event AS e ON e.position = y.position
+        WHERE y.kind = 'Analysis' AND y.grp = 'core' AND y.key = a.key
+          AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+        ORDER BY y.order_key LIMIT 1
     ) AS recorder
 FROM unnest(%(analyses)s::text[]) AS a (key)
 

@@ -525,12 +525,12 @@ async def judge_decisions(
     """
     cited = await store.citations(conn, decisions)
     findings = {one.value.finding_id for links in cited.values() for link in links.values() for one in link}
-    marks, targets = await store.marks(conn, findings)
+    claims, marks = await store.cited_claims(conn, findings), await store.marks(conn, findings)
     stances = await store.stances(conn, decisions)
     recorded = await store.recorded_verdicts(conn, decisions)
     found: dict[str, list[DecisionVerdict]] = {}
     for decision in decisions:
-        wanted = verdicts(cited.get(decision, {}), marks, targets, stances.get(decision, []))
+        wanted = verdicts(cited.get(decision, {}), marks, claims, stances.get(decision, []))
         to_record = missing(wanted, recorded.get(decision, []))
         if to_record:
             found[decision] = to_record

@@ -44,7 +44,7 @@ from imem.credibility.track_steps import (
     TrackRecordStep,
     span_of,
 )
-from imem.credibility.verdicts import FindingCitation, movement
+from imem.credibility.verdicts import CitedClaim, FindingCitation, movement
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import execute, rows
 from imem.kg.asof import AsOfClock
@@ -461,27 +461,32 @@ async def citations(
     """Return, for each decision, the statements of its citations by the identity of the link."""
     found: dict[str, dict[str, list[DatedStatement[FindingCitation]]]] = defaultdict(lambda: defaultdict(list))
     for row in await rows(conn, "citations_of", {"decisions": list(decisions)}):
-        citation = FindingCitation(row["finding_id"], row["at"] or datetime.min.replace(tzinfo=UTC), row["rank"])
-        statement = DatedStatement(
-            row["known_at"], row["recorded_at"], row["order_key"], corrects=False, value=citation
-        )
+        statement = citation_of(row)
         found[row["decision"]][row["link"]].append(statement)
     return found
 
 
-async def marks(
-    conn: Connection, findings: Collection[str]
-) -> tuple[dict[str, list[tuple[ValidityInterval, int | None]]], dict[str, datetime]]:
-    """Return the movements of each scored finding with their intervals on the known clock, and its ``target_at``."""
+def citation_of(row: Row) -> DatedStatement[FindingCitation]:
+    """Return the statement of a citation in a row of ``citations_of`` or ``unsettled_citations``."""
+    citation = FindingCitation(row["finding_id"], row["at"] or datetime.min.replace(tzinfo=UTC), row["rank"])
+    return DatedStatement(row["known_at"], row["recorded_at"], row["order_key"], corrects=False, value=citation)
+
+
+async def cited_claims(conn: Connection, findings: Collection[str]) -> dict[str, CitedClaim]:
+    """Return the claims of the given findings, settled or not; findings without a claim are left out."""
+    found = await rows(conn, "cited_claims", {"findings": sorted(findings)}) if findings else []
+    return {row["finding_id"]: CitedClaim(row["known_at"], row["target_at"], row["metric"]) for row in found}
+
+
+async def marks(conn: Connection, findings: Collection[str]) -> dict[str, list[tuple[ValidityInterval, int | None]]]:
+    """Return the movements of each scored finding with their intervals on the known clock."""
     found: dict[str, list[tuple[ValidityInterval, int | None]]] = defaultdict(list)
-    targets: dict[str, datetime] = {}
     for row in await rows(conn, "scores_of_findings", {"findings": sorted(findings)}) if findings else []:
         span = _span(row["known_at"], row["superseded_known_at"])
-        targets[row["finding_id"]] = row["target_at"]
         if span is not None:
             moved = movement(metric_of(row["metric"]), row["actual"], abstained=row["abstained"])
             found[row["finding_id"]].append((span, moved))
-    return found, targets
+    return found
 
 
 async def stances(conn: Connection, decisions: Sequence[str]) -> dict[str, list[DatedStatement[str | None]]]:

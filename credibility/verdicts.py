@@ -1,13 +1,18 @@
 """
-The verdict on a decision: its stance compared with the outcome of the finding that it cites first. Pure.
+The verdict on a decision: its stance compared with the outcome of the claim that it cites first. Pure.
 
 The finding gives the question, the stance the answer that counts as a success. *Long* succeeds if the metric went up,
 *short* if it went down, *avoid* if it did not go up, *hold* if it did not go down. A *direction* metric went up if its
 outcome is above zero, a *binary* one if its event happened. A *value* metric says how much, not whether it rose, so it
 gives no verdict. Neither does a decision without a stance, or with *none*, nor a finding that abstained.
 
+The first citation is the one with the lowest rank. A citation without a rank comes after those with one; among equal
+ranks, the order is: known first, the earliest ``at``, then the order in which the links were given. Findings without a
+claim are skipped, since no outcome settles them.
+
 Citations and stances count only if they were known before the finding's ``target_at``: a later one, or a later
-correction, could be made with hindsight. The time ``at`` that a citation's author gives it does not matter.
+correction, could be made with hindsight. For the same reason no citation known after the ``target_at`` of the first
+claim takes its place, whatever its rank. The time ``at`` that a citation's author gives it does not matter to that.
 
 Verdicts are facts of the journal, known from when both the score and the citation were. Each value is valid until a
 later one replaces it. If a recomputation finds that there should be no verdict (the claim turns out to have abstained),
@@ -17,8 +22,9 @@ the value *pending* replaces the recorded one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from imem.credibility.history import (
@@ -31,7 +37,7 @@ from imem.credibility.history import (
 )
 from imem.credibility.settlement import TOLERANCE
 from imem.kg.asof import AsOfClock
-from imem.kg.kinds.metrics import Metric
+from imem.kg.kinds.metrics import Metric, metric_of
 
 SUCCESS, FAILURE, PENDING = "success", "failure", "pending"
 
@@ -51,12 +57,20 @@ class FindingCitation(NamedTuple):
     Attributes:
         finding_id: the cited finding.
         at: when it was cited.
-        rank: 1 is the finding on which the decision mainly rests.
+        rank: lowest for the finding on which the decision mainly rests; None if it was not stated.
     """
 
     finding_id: str
     at: datetime
     rank: int | None
+
+
+class CitedClaim(NamedTuple):
+    """The claim of a cited finding: since when it is known, when it is due, and its metric."""
+
+    known_at: datetime
+    target_at: datetime
+    metric: str
 
 
 class DecisionVerdict(NamedTuple):
@@ -66,10 +80,24 @@ class DecisionVerdict(NamedTuple):
     outcome: str
 
 
+class NoVerdict(StrEnum):
+    """Why a decision has no verdict."""
+
+    NO_STANCE = "states no stance"
+    NO_CITATION = "cites no finding"
+    NO_CLAIM = "cites no finding with a claim"
+    CITED_LATE = "cites the finding only after its target date"
+    STATED_LATE = "states its stance only after the target date"
+    VALUE_METRIC = "the claim cited first is a number, not a direction"
+    UNKNOWN_METRIC = "the metric of the claim cited first is not registered"
+    ABSTAINED = "the claim cited first took no side"
+    WAITS = "its outcome is not settled yet"
+
+
 def verdicts(
     citations: Mapping[str, Sequence[DatedStatement[FindingCitation]]],
     scores: Mapping[str, Sequence[tuple[ValidityInterval, int | None]]],
-    targets: Mapping[str, datetime],
+    claims: Mapping[str, CitedClaim],
     stances: Sequence[DatedStatement[str | None]],
 ) -> Timeline[str]:
     """
@@ -78,45 +106,99 @@ def verdicts(
     Args:
         citations: identity of a link → its statements.
         scores: finding id → movements with their validity intervals; see :func:`movement`.
-        targets: finding id → its ``target_at``.
+        claims: finding id → its claim, settled or not; a finding without a claim is left out.
         stances: statements of the decision's stance, in any order.
     """
-    counted = {key: _in_time(statements, targets) for key, statements in citations.items()}
-    links = {
-        key: fold_statements(statements, AsOfClock.KNOWN, latest) for key, statements in counted.items() if statements
-    }
-    since = {key: min(one.known_at for one in statements) for key, statements in counted.items() if statements}
+    firsts = first_claims(citations, claims)
     # Of a batch of decisions, each has its own findings: looking at those of all would be quadratic.
-    cited = {one.value.finding_id for statements in counted.values() for one in statements}
     marks = {
         finding: Timeline(
             change
             for span, y in sorted(scores[finding], key=lambda one: one[0].start)
             for change in ((span.start, y), *(((span.end, None),) if span.end is not None else ()))
         )
-        for finding in cited & scores.keys()
+        for finding in {one for one in firsts.values if one is not None} & scores.keys()
     }
 
     def verdict(moment: datetime) -> str | None:
-        first = min(
-            (
-                (since[key], citation.at, key, citation.finding_id)
-                for key, steps in links.items()
-                if (citation := steps.at(moment)) is not None and citation.rank == 1
-            ),
-            default=None,
-        )
-        moved = marks[first[-1]].at(moment) if first is not None and first[-1] in marks else None
+        first = firsts.at(moment)
+        moved = marks[first].at(moment) if first is not None and first in marks else None
         if first is None or moved is None:
             return None
-        target_at = targets.get(first[-1])
-        said = [one for one in stances if one.known_at <= moment and (target_at is None or one.known_at < target_at)]
+        target_at = claims[first].target_at
+        said = [one for one in stances if one.known_at <= moment and one.known_at < target_at]
         right = CLAIM_RIGHT.get(effective_statement(said).value or "") if said else None
         return None if right is None else SUCCESS if moved in right else FAILURE
 
-    moments = {at for steps in (*links.values(), *marks.values()) for at in steps.times}
+    moments = {at for steps in (firsts, *marks.values()) for at in steps.times}
     moments |= {one.known_at for one in stances}
     return Timeline((moment, verdict(moment)) for moment in sorted(moments))
+
+
+def first_claims(
+    citations: Mapping[str, Sequence[DatedStatement[FindingCitation]]], claims: Mapping[str, CitedClaim]
+) -> Timeline[str]:
+    """Return the finding whose claim a decision cites first, at each moment of the known clock."""
+    counted = {key: in_time for key, statements in citations.items() if (in_time := _in_time(statements, claims))}
+    links = {key: fold_statements(statements, AsOfClock.KNOWN, latest) for key, statements in counted.items()}
+    given = {key: min((one.known_at, one.order_key) for one in statements) for key, statements in counted.items()}
+
+    def place(key: str, citation: FindingCitation) -> tuple[bool, int, datetime, datetime, str, str]:
+        known_at, order_key = given[key]
+        since = max(known_at, claims[citation.finding_id].known_at)
+        return citation.rank is None, citation.rank or 0, since, citation.at, order_key, key
+
+    changes: list[tuple[datetime, str | None]] = []
+    moments = {at for steps in links.values() for at in steps.times}
+    moments |= {claims[one.value.finding_id].known_at for statements in counted.values() for one in statements}
+    first: str | None = None
+    for moment in sorted(moments):
+        if first is not None and claims[first].target_at <= moment:
+            break
+        there = [
+            (place(key, citation), citation.finding_id)
+            for key, steps in links.items()
+            if (citation := steps.at(moment)) is not None and claims[citation.finding_id].known_at <= moment
+        ]
+        first = min(there)[1] if there else None
+        changes.append((moment, first))
+    return Timeline(changes)
+
+
+def no_verdict(
+    stance: str | None,
+    stated_at: datetime,
+    citations: Mapping[str, Sequence[DatedStatement[FindingCitation]]],
+    claims: Mapping[str, CitedClaim],
+    abstained: Collection[str],
+) -> tuple[NoVerdict, datetime | None]:
+    """
+    Return why a decision has no verdict, with the first claim's ``target_at`` if its outcome is awaited.
+
+    Args:
+        stance: the decision's stance.
+        stated_at: since when the stance is known.
+        citations, claims: as for :func:`verdicts`, without statements later than the moment asked for.
+        abstained: settled findings that took no side.
+    """
+    if stance not in CLAIM_RIGHT:
+        return NoVerdict.NO_STANCE, None
+    cited = {one.value.finding_id for statements in citations.values() for one in statements}
+    if not cited:
+        return NoVerdict.NO_CITATION, None
+    if cited.isdisjoint(claims):
+        return NoVerdict.NO_CLAIM, None
+    firsts = first_claims(citations, claims).values
+    first = firsts[-1] if firsts else None
+    if first is None:
+        return NoVerdict.CITED_LATE, None
+    claim = claims[first]
+    metric = metric_of(claim.metric)
+    if metric is None or metric.kind == "value":
+        return NoVerdict.UNKNOWN_METRIC if metric is None else NoVerdict.VALUE_METRIC, None
+    if stated_at >= claim.target_at:
+        return NoVerdict.STATED_LATE, None
+    return (NoVerdict.ABSTAINED, None) if first in abstained else (NoVerdict.WAITS, claim.target_at)
 
 
 def movement(metric: Metric | None, actual: float, *, abstained: bool) -> int | None:
@@ -133,9 +215,10 @@ def movement(metric: Metric | None, actual: float, *, abstained: bool) -> int | 
 
 
 def _in_time(
-    statements: Sequence[DatedStatement[FindingCitation]], targets: Mapping[str, datetime]
+    statements: Sequence[DatedStatement[FindingCitation]], claims: Mapping[str, CitedClaim]
 ) -> list[DatedStatement[FindingCitation]]:
-    return [one for one in statements if (at := targets.get(one.value.finding_id)) is None or one.known_at < at]
+    found = ((one, claims.get(one.value.finding_id)) for one in statements)
+    return [one for one, claim in found if claim is not None and one.known_at < claim.target_at]
 
 
 def missing(wanted: Timeline[str], recorded: Sequence[DatedStatement[str]]) -> list[DecisionVerdict]:

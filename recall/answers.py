@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from imem.credibility.verdicts import NoVerdict
 from imem.journal.modes import Mode
 
 
@@ -76,10 +77,18 @@ class DatedRecord(AnswerModel):
 
 
 class ReviewedDecision(AnswerModel):
-    """A decision with the outcomes that reviewed it; its verdict is in its group ``outcome``."""
+    """
+    A decision with the outcomes that reviewed it; its verdict is in its group ``outcome``.
+
+    Attributes:
+        no_verdict: in a history, why there is no verdict; None with one.
+        due_at: when the outcome that the verdict waits for is due.
+    """
 
     decision: DatedRecord
     outcomes: list[DatedRecord] = Field(default_factory=list)
+    no_verdict: NoVerdict | None = None
+    due_at: datetime | None = None
 
 
 class ClaimSummary(AnswerModel):

@@ -102,8 +102,6 @@ async def _set(stores: Stores, name: Regime, market: str, at: str | None) -> dic
     from imem.kg.model import RegimeReading  # noqa: PLC0415 - as above
 
     observed_at = moment(at, "--at") or SystemClock().now()
-    if observed_at > SystemClock().now():
-        raise BadInput("--at", "lies in the future: a regime is not known before it begins.")
     actor = stores.gateway.actor.id
     reading = RegimeReading(
         id=reading_id(market, actor, observed_at), market=market, observed_at=observed_at, regime=name, stale=False,

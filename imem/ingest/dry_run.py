@@ -1,7 +1,7 @@
 """
 Checks across lines for ``imem load --dry-run``, without a server.
 
-It finds two lines with different cores for one key, and a ``known_at`` in the future. What needs the journal (another
+It finds two lines with different cores for one key, and dates in the future. What needs the journal (another
 core recorded before, a correction of a missing record) is found by a load with ``--strict``.
 """
 
@@ -18,8 +18,9 @@ from imem.journal.errors import BadInput, CoreConflict
 from imem.journal.events.canonical import content_hash
 from imem.journal.events.entry import AppendStatus
 from imem.kg.kinds.fields import shown
+from imem.kg.load_format.entries import latest_date_of
 from imem.kg.load_format.lines import RecordLine
-from imem.kg.load_format.verdicts import refusal_by
+from imem.kg.load_format.verdicts import CLOCK_TOLERANCE, refusal_by
 
 CORES: Final = 200_000
 """Most records whose cores are remembered, about 300 bytes each: 60 MB. Cores of further records are not compared."""
@@ -60,6 +61,10 @@ class DryCheck:
         line = prepared.line
         if line.known_at is not None and line.known_at > now:
             yield refusal_by(AppendStatus.FUTURE)
+            return
+        dated = latest_date_of(line)
+        if dated is not None and dated[0] > now + CLOCK_TOLERANCE:
+            yield refusal_by(AppendStatus.NOT_BEGUN, dated=dated[1])
             return
         if not isinstance(line, RecordLine) or line.core is None:
             return

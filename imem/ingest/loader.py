@@ -32,6 +32,7 @@ from imem.journal.postgres.database import Database
 from imem.journal.retry import retry
 from imem.journal.statements import sql
 from imem.kg.kinds.catalog import REFERENCES
+from imem.kg.load_format.entries import latest_date_of
 
 BATCH_BUDGET_MS: Final = 30_000
 """Budget of one batch in Postgres, in milliseconds."""
@@ -337,6 +338,7 @@ async def _judge(conn: Connection, source: LoadSource, batch: Batch, before: int
         "ref_hash": [entry.ref_hash for entry in entries],
         "corrects": [entry.kind.startswith("correct.") for entry in entries],
         "known_at": [entry.known_at for entry in entries],
+        "dated": [dated[0] if (dated := latest_date_of(one.line)) is not None else None for one in batch.lines],
         "line": numbers,
     }
     await conn.execute(sql("note_seen"), parameters)

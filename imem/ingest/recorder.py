@@ -20,7 +20,7 @@ from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from imem.kg.kinds.fields import shown
-from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.entries import entry_of, latest_date_of
 from imem.kg.load_format.lines import CorrectLine, Line, RecordLine
 from imem.kg.load_format.ownership import (
     NO_OWNER,
@@ -282,4 +282,7 @@ def refusal_of(verdict: AppendStatus, line: Line) -> BadInput | None:
     """Return why the journal refused *line*, with the field; None if it did not."""
     if not verdict.refused:
         return None
-    return refusal_by(verdict, getattr(line, "kind", "a link"), getattr(line, "key", "it"))
+    dated = latest_date_of(line)
+    return refusal_by(
+        verdict, getattr(line, "kind", "a link"), getattr(line, "key", "it"), dated[1] if dated is not None else None
+    )

@@ -92,7 +92,7 @@ class Kind(StrictModel):
       record it; without it, the actor that records it owns it;
     - ``unowned``: whether it decides for others, so that no agent may append it;
     - ``tags``: the dependency tags of its records, beside that of the record itself;
-    - ``occurred``: the field of the core with the default ``occurred_at``;
+    - ``occurred``: the field of the core with the default ``occurred_at``, which may not lie in the future;
     - ``fixed``: fields that a correction may not change, since scores or histories hang on them;
     - ``settles``: whether a record says what its metric turned out to be; one of another kind with a metric claims it;
     - ``reference``: whether scores are computed by it, so that it takes the import right or a person to record it.

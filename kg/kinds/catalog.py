@@ -335,6 +335,24 @@ LINKS: Final[Mapping[tuple[str, str, str], LinkKind]] = MappingProxyType(dict(_j
 """The link of a type between two kinds, by (type, label of the start, label of the end)."""
 
 
+def _past_dates(*parts: tuple[str, PropertySet]) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        (*path.split("."), name) for path, part in parts for name, prop in part.properties.items() if prop.type.past
+    )
+
+
+PAST_DATES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
+    {
+        **{
+            label: _past_dates((CORE, info.core), *((f"groups.{name}", part) for name, part in info.groups.items()))
+            for label, info in KINDS.items()
+        },
+        **{f"link.{link.name}": _past_dates(("props", _LINK_PROPS[link.props])) for link in LINK_KINDS},
+    }
+)
+"""Paths in a line to the times that may not lie in the future, by the kind of its heads."""
+
+
 # Conversions
 
 

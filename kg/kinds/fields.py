@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Any, Final, cast, final
@@ -68,6 +68,7 @@ class PropertyType:
         encode: converts the model's value to canonical JSON; None where they are the same.
         store: converts the canonical value to the graph's; None where they are the same.
         fetch: converts the graph's value to the canonical one; None where they are the same.
+        past: whether it is a time that may not lie in the future.
     """
 
     name: str
@@ -75,6 +76,7 @@ class PropertyType:
     encode: Callable[[Any], Any] | None = None
     store: Callable[[Any], Any] | None = None
     fetch: Callable[[Any], Any] | None = None
+    past: bool = False
 
 
 def refuse(where: str, reason: str) -> PydanticCustomError:
@@ -445,15 +447,25 @@ Prob = Annotated[
 Flag = Annotated[bool, Field(strict=True), PropertyType("bool", {"type": "boolean"})]
 """True or false, and nothing that looks like it."""
 
+_MOMENT_TYPE: Final = PropertyType(
+    "datetime", MOMENT_SCHEMA, encode=moment_text, store=datetime.fromisoformat, fetch=_native_moment_text
+)
+
 Moment = Annotated[
     datetime,
     PlainValidator(parse_moment),
     PlainSerializer(moment_text, return_type=str, when_used="json"),
-    PropertyType(
-        "datetime", MOMENT_SCHEMA, encode=moment_text, store=datetime.fromisoformat, fetch=_native_moment_text
-    ),
+    _MOMENT_TYPE,
 ]
-"""An aware time, kept in UTC to the microsecond."""
+"""An aware time, kept in UTC to the microsecond; it may lie in the future."""
+
+PastMoment = Annotated[
+    datetime,
+    PlainValidator(parse_moment),
+    PlainSerializer(moment_text, return_type=str, when_used="json"),
+    replace(_MOMENT_TYPE, past=True),
+]
+"""A moment at which something happened: the journal refuses one in the future."""
 
 Strings = Annotated[
     tuple[ShortText, ...],

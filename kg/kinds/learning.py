@@ -4,7 +4,20 @@ from pydantic import Field
 
 from imem.kg.kinds.base import Group, Kind, Tag
 from imem.kg.kinds.enums import LessonPriority, LessonSource, PostmortemStatus, RootCause, SuccessClass
-from imem.kg.kinds.fields import Flag, Integer, Key, LongText, Moment, Names, Number, Prob, ShortText, Strings, Text
+from imem.kg.kinds.fields import (
+    Flag,
+    Integer,
+    Key,
+    LongText,
+    Moment,
+    Names,
+    Number,
+    PastMoment,
+    Prob,
+    ShortText,
+    Strings,
+    Text,
+)
 
 
 class PostMortem(Kind, governed="postmortem", tags=(Tag("lessons"),)):
@@ -21,7 +34,7 @@ class PostMortem(Kind, governed="postmortem", tags=(Tag("lessons"),)):
     decision_id: Key
     checkpoint: Integer = Field(description="Days after the decision at which it was reviewed.")
     deviation: Number
-    trigger_date: Moment
+    trigger_date: PastMoment
     state: State | None = None
 
 
@@ -49,7 +62,7 @@ class HumanInsight(Kind, governed="postmortem", tags=()):
     future_actions: LongText
     patterns_to_revise: Strings | None = None
     foreseeability_rating: Integer
-    review_date: Moment
+    review_date: PastMoment
 
 
 class SuccessValidation(Kind, governed="postmortem", tags=()):

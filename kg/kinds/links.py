@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from imem.kg.kinds.base import StrictModel, Tag, TagName
 from imem.kg.kinds.enums import StorageTier
-from imem.kg.kinds.fields import Integer, Key, LongText, Moment, Number, Prob, ShortText
+from imem.kg.kinds.fields import Integer, Key, LongText, Moment, Number, PastMoment, Prob, ShortText
 
 
 class LinkProps(StrictModel):
@@ -41,7 +41,7 @@ class SettlementProps(LinkProps):
 class CitationProps(LinkProps):
     """The time and rank of a citation; the first citation has rank 1."""
 
-    at: Moment
+    at: PastMoment
     rank: Integer | None = None
 
 
@@ -69,7 +69,7 @@ class RankedSimilarityProps(LinkProps):
 class GateDecisionProps(LinkProps):
     """A person's decision at a gate."""
 
-    at: Moment
+    at: PastMoment
     rationale: LongText | None = None
     task_id: Key | None = None
 
@@ -85,7 +85,7 @@ class TierMigrationProps(LinkProps):
 
     from_tier: StorageTier
     to_tier: StorageTier
-    date: Moment
+    date: PastMoment
 
 
 class TrackRecordProps(LinkProps):
@@ -108,14 +108,14 @@ class SideProps(LinkProps):
 class OverrideProps(LinkProps):
     """A person's override of a resolution."""
 
-    at: Moment
+    at: PastMoment
     rationale: LongText
 
 
 class DatedProps(LinkProps):
     """The time of the event."""
 
-    at: Moment
+    at: PastMoment
 
 
 class TaskProps(LinkProps):

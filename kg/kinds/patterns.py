@@ -14,6 +14,7 @@ from imem.kg.kinds.fields import (
     Key,
     Moment,
     Number,
+    PastMoment,
     Prob,
     ShortText,
     Strings,
@@ -112,7 +113,7 @@ class ShadowAnalysis(Kind, governed="patterns", tags=()):
     analysis_id: Key
     with_pattern_prediction: Number
     without_pattern_prediction: Number
-    timestamp: Moment
+    timestamp: PastMoment
     outcome: Outcome | None = None
 
 
@@ -127,7 +128,7 @@ class ArchiveDirectory(Kind, governed="patterns", tags=()):
     tier: Integer
     id: Key = Field(default_factory=_archive_id, description="<pattern_id>/tier<tier>; follows from them.")
     path: Text
-    created_date: Moment
+    created_date: PastMoment
     size_mb: Number = Field(description="In MB of 10^6 bytes.")
     retention_expiry: Moment
     content_types: ArchiveContents
@@ -152,6 +153,6 @@ class DataFile(Kind, key="file_path", governed="patterns", tags=()):
         in_archive: Flag
 
     file_path: Key
-    created_date: Moment
+    created_date: PastMoment
     size_mb: Number = Field(description="In MB of 10^6 bytes.")
     storage: Storage | None = None

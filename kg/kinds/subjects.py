@@ -6,7 +6,20 @@ from pydantic import Field, model_validator
 
 from imem.kg.kinds.base import Group, Kind, Tag
 from imem.kg.kinds.enums import AgentKind, GrowthStage, SizeClass
-from imem.kg.kinds.fields import Integer, Json, Key, Moment, Name, Names, ShortText, SubjectId, SubjectKey, Text, refuse
+from imem.kg.kinds.fields import (
+    Integer,
+    Json,
+    Key,
+    Moment,
+    Name,
+    Names,
+    PastMoment,
+    ShortText,
+    SubjectId,
+    SubjectKey,
+    Text,
+    refuse,
+)
 
 
 def _subject_id(prefix: str, key: str) -> Any:
@@ -58,7 +71,7 @@ class Market(
     class Resolution(Group, unowned=True):
         """The answer to the question."""
 
-        resolved_at: Moment
+        resolved_at: PastMoment
         resolution: ShortText
 
     class Counters(Group, derived=True):

@@ -30,6 +30,7 @@ from imem.kg.kinds.fields import (
     Names,
     Number,
     Ordinal,
+    PastMoment,
     Prob,
     Reason,
     ShortText,
@@ -134,7 +135,7 @@ class RegimeReading(Kind, occurred="observed_at", reference=True, tags=()):
 
     id: Key
     market: Key = Field("US", description="The market that is in it.")
-    observed_at: Moment = Field(description="When the market was in that regime.")
+    observed_at: PastMoment = Field(description="When the market was in that regime.")
     regime: Regime
     stale: Flag = Field(description="Whether an indicator was missing, so that the previous regime was kept.")
     sp500_return_12m: Number | None = Field(
@@ -160,7 +161,7 @@ class HumanOverride(
     decision_id: Key | None = None
     reason: OverrideReason
     rationale: Text | None = None
-    overridden_at: Moment
+    overridden_at: PastMoment
     withdrawn: Flag | None = Field(None, description="Set by a correction: the override no longer counts.")
 
     @model_validator(mode="after")
@@ -182,7 +183,7 @@ class CredibilityPin(Kind, occurred="pinned_at", reference=True, fixed=("agent",
     class End(Group):
         """When the pin was taken out, and why."""
 
-        ended_at: Moment
+        ended_at: PastMoment
         end_reason: Reason
 
     id: Key
@@ -190,7 +191,7 @@ class CredibilityPin(Kind, occurred="pinned_at", reference=True, fixed=("agent",
     domain: Name
     score: Prob
     reason: Reason
-    pinned_at: Moment
+    pinned_at: PastMoment
     until: Moment | None = Field(None, description="When it ends by itself.")
     end: End | None = None
 
@@ -214,7 +215,7 @@ class BiasCorrection(
         """What was decided about it; only a person approves."""
 
         status: BiasStatus
-        decided_at: Moment
+        decided_at: PastMoment
         rationale: Text | None = None
 
     id: Key
@@ -228,7 +229,7 @@ class BiasCorrection(
     n: Count = Field(description="Observations that it was estimated on.")
     accuracy_before: Prob = Field(description="Share right of the newer claims, as stated.")
     accuracy_after: Prob = Field(description="Share right of them, corrected.")
-    proposed_at: Moment
+    proposed_at: PastMoment
     state: State | None = None
 
     @model_validator(mode="after")
@@ -259,7 +260,7 @@ class DataContradiction(Kind, occurred="timestamp", tags=(Tag("subject", "subjec
     source_b: Key
     value_a: Number
     value_b: Number
-    timestamp: Moment
+    timestamp: PastMoment
     priority: ContradictionPriority
     resolution: Resolution | None = None
 
@@ -293,7 +294,7 @@ class Debate(Kind, owner="challenger_agent", occurred="timestamp", tags=(Tag("su
     participants: Names
     disputed_finding: Key | None = None
     challenge_basis: Text | None = None
-    timestamp: Moment = Field(description="When the challenge was made.")
+    timestamp: PastMoment = Field(description="When the challenge was made.")
     priority: DebatePriority | None = None
     state: State | None = None
 

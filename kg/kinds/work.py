@@ -17,6 +17,7 @@ from imem.kg.kinds.fields import (
     Name,
     Names,
     Number,
+    PastMoment,
     Prob,
     ShortText,
     Strings,
@@ -40,7 +41,7 @@ class Analysis(Kind, occurred="date", tags=(Tag("subject", "subject_id"),)):
 
     id: Key
     subject_id: SubjectId
-    date: Moment = Field(description="When the analysis was made.")
+    date: PastMoment = Field(description="When the analysis was made.")
     kind: ShortText = Field(description="What sort of work it is, such as equity_research.")
     recommendation: Recommendation | None = None
     confidence: Prob | None = None
@@ -112,7 +113,7 @@ class Decision(Kind, owner="agents_involved", occurred="decided_at", tags=(Tag("
     subject_id: SubjectId
     type: ShortText = Field(description="What is decided, such as portfolio.")
     agents_involved: Names = Field(description="The agents that made it.")
-    decided_at: Moment
+    decided_at: PastMoment
     action: ShortText | None = None
     stance: Stance | None = Field(
         None, description="What it expects: decides with the outcome of the finding cited first how it turned out."
@@ -148,7 +149,7 @@ class Outcome(Kind, occurred="target_at", fixed=_CLAIM, settles=True, tags=(Tag(
     predicted: Number | None = None
     actual: Number
     unit: ShortText | None = Field(None, description="Of the value; the metric's own where it is not stated.")
-    observed_at: Moment = Field(description="When the value was read from its source.")
+    observed_at: PastMoment = Field(description="When the value was read from its source.")
     vintage: Count = Field(description="0 for the first number published, 1 for its first revision.")
     source: ShortText | None = None
     withdrawn: Flag | None = Field(

@@ -12,6 +12,7 @@ from imem.journal.events.tiers import tier_of_event
 from imem.kg.kinds.catalog import CORE, KINDS, implied_links
 from imem.kg.kinds.fields import moment_text
 from imem.kg.load_format.lines import CorrectLine, Line, LinkLine, RecordLine
+from imem.kg.load_format.verdicts import latest_date
 
 BODY: Final = "body"
 TURNS: Final = "turns"
@@ -56,6 +57,14 @@ def object_of(line: Line) -> dict[str, Any]:
         **whole,
         **{name: value for name, value in more.items() if value not in (None, {}, [])},
     }
+
+
+def latest_date_of(line: Line) -> tuple[datetime, str] | None:
+    """Return the latest time at which *line* says that something happened, and its field; None without any."""
+    if isinstance(line, LinkLine):
+        return latest_date(f"link.{line.type}", {"props": line.props}, line.occurred_at)
+    groups = line.groups if isinstance(line, RecordLine) else {}
+    return latest_date(line.kind, {CORE: line.core, "groups": groups}, line.occurred_at)
 
 
 def _tier(line: Line, kind: str, tier: Tier | None, importance: float | None = None) -> Tier:

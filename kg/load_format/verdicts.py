@@ -7,14 +7,17 @@ The journal decides again when it appends, by the same rules in SQL: it alone kn
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from imem.journal.errors import BadInput, CoreConflict
 from imem.journal.events.entry import AppendStatus
-from imem.kg.kinds.catalog import KINDS
+from imem.kg.kinds.catalog import KINDS, PAST_DATES
 from imem.kg.kinds.fields import shown
+
+CLOCK_TOLERANCE: Final = timedelta(minutes=1)
+"""By how much a date may lie in the future, since a caller's clock may be ahead; the same in SQL."""
 
 
 class Rule(NamedTuple):
@@ -22,7 +25,7 @@ class Rule(NamedTuple):
     What a refusal says.
 
     Attributes:
-        field: the offending field; ``{occurred}`` is the one that says when it was.
+        field: the offending field; ``{dated}`` is the one with the latest date.
         reason: what is wrong with it, of ``{kind}`` and ``{key}``.
         mend: what to do about it, likewise; may be empty.
         error: its class.
@@ -51,7 +54,7 @@ RULES: Final[Mapping[AppendStatus, Rule]] = MappingProxyType(
             "changes what links or scores of {key} hang on, which a correction may not.",
             "Record it under another key instead.",
         ),
-        AppendStatus.NOT_BEGUN: Rule("core.{occurred}", "lies in the future: nothing is recorded before it begins."),
+        AppendStatus.NOT_BEGUN: Rule("{dated}", "lies in the future: nothing is recorded before it happens."),
         AppendStatus.CORE_CONFLICT: Rule(
             "core",
             "is not the recorded core of {key}.",
@@ -63,11 +66,38 @@ RULES: Final[Mapping[AppendStatus, Rule]] = MappingProxyType(
 """Every status that refuses, in the order in which they are tried."""
 
 
-def refusal_by(status: AppendStatus, kind: str = "a link", key: str = "it") -> BadInput:
-    """Return the refusal of a line about *kind* and *key*."""
+def refusal_by(status: AppendStatus, kind: str = "a link", key: str = "it", dated: str | None = None) -> BadInput:
+    """Return the refusal of a line about *kind* and *key*; *dated* is its field with the latest date."""
     rule, names = RULES[status], {"kind": kind, "key": shown(key)}
-    occurred = KINDS[kind].occurred if kind in KINDS else None
-    return rule.error(rule.field.format(occurred=occurred), rule.reason.format(**names), mend=rule.mend.format(**names))
+    return rule.error(
+        rule.field.format(dated=dated or "occurred_at"), rule.reason.format(**names), mend=rule.mend.format(**names)
+    )
+
+
+def latest_date(
+    head_kind: str, members: Mapping[str, Any], occurred_at: datetime | None = None
+) -> tuple[datetime, str] | None:
+    """
+    Return the latest time at which a line says that something happened, and its field; None without any.
+
+    Args:
+        head_kind: kind of its heads.
+        members: ``core``, ``groups`` and ``props``, in canonical form.
+        occurred_at: as stated.
+    """
+    found = [] if occurred_at is None else [(occurred_at, "occurred_at")]
+    paths = PAST_DATES.get(head_kind, ())
+    info = KINDS.get(head_kind)
+    if info is not None and info.occurred is not None and not info.settles:
+        # A kind of an extension may name its date in this way alone.
+        paths = tuple(dict.fromkeys([*paths, ("core", info.occurred)]))
+    for path in paths:
+        value: Any = members
+        for name in path:
+            value = value.get(name) if value is not None else None
+        if value is not None:
+            found.append((datetime.fromisoformat(value), ".".join(path)))
+    return max(found, default=None)
 
 
 def verdict_by_target(

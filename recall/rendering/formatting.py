@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from imem.credibility.verdicts import PENDING
 from imem.journal.texts.prompt_text import name, quoted
 from imem.kg.kinds.metrics import metric_of, unit_of
 from imem.recall.rendering.lead import lead
@@ -153,9 +154,20 @@ def conclusion(record: DatedRecord) -> str:
 
 
 def verdict_of(taken: ReviewedDecision) -> str | None:
-    """Return a decision's verdict; None if there is none."""
+    """Return a decision's verdict; None if there is none, or if it was taken back."""
     verdict = taken.decision.groups.get("outcome", {}).get("outcome")
-    return str(verdict) if verdict is not None else None
+    return str(verdict) if verdict not in {None, PENDING} else None
+
+
+def verdict_text(taken: ReviewedDecision, at: datetime | None) -> str:
+    """Return a decision's verdict, or why there is none as of *at*; empty if that is unknown."""
+    verdict, reason, due_at = verdict_of(taken), taken.no_verdict, taken.due_at
+    if verdict is not None or reason is None:
+        return verdict or ""
+    if due_at is None:
+        return f"no verdict: {reason}"
+    over = at is not None and due_at <= at
+    return f"no verdict yet: outcome {'overdue since' if over else 'due'} {when(due_at)}"
 
 
 def decision_text(taken: ReviewedDecision) -> str:
@@ -177,7 +189,7 @@ def claims_result(claims: ClaimSummary | None, at: datetime | None, probability:
         if claims.due_at is None:
             return "open"
         over = at is not None and claims.due_at <= at
-        return f"open, {'no outcome since' if over else 'due'} {when(claims.due_at)}"
+        return f"open, {'overdue since' if over else 'due'} {when(claims.due_at)}"
     found = []
     if claims.actual is not None and (settled := settled_number(claims)):
         side = ""
@@ -185,7 +197,8 @@ def claims_result(claims: ClaimSummary | None, at: datetime | None, probability:
             side = " (right side)" if (probability > EVEN) == bool(claims.actual) else " (wrong side)"
         found.append(f"{settled}{side}")
     sided = claims.right + claims.wrong
-    found.append(f"{claims.right} of {sided} claims right" if sided else "no claim took a side")
+    of = with_noun(sided, ("claim", "claims"))
+    found.append(f"{claims.right} of {of} right" if sided else "no claim took a side")
     if claims.settled < claims.claims:
         found.append(f"{claims.claims - claims.settled} open")
     return ", ".join(found)
@@ -194,9 +207,13 @@ def claims_result(claims: ClaimSummary | None, at: datetime | None, probability:
 def result_text(
     taken: Sequence[ReviewedDecision], claims: ClaimSummary | None, at: datetime | None, probability: float | None
 ) -> str:
-    """Return the verdicts of an analysis's decisions, then the results of its claims, as of *at*."""
-    verdicts = [verdict for one in taken if (verdict := verdict_of(one))]
-    return "; ".join([*verdicts, *([came] if (came := claims_result(claims, at, probability)) else [])])
+    """Return the verdicts of an analysis's decisions, or why there are none, then the results of its claims."""
+    found = list(dict.fromkeys(text for one in taken if (text := verdict_text(one, at))))
+    waits = claims is not None and not claims.settled and any(one.due_at == claims.due_at for one in taken)
+    if claims is not None and not (waits and claims.due_at is not None):
+        # The same day is not named twice.
+        found.append(claims_result(claims, at, probability))
+    return "; ".join(found)
 
 
 def memory_text(item: FoundMemory, limit: int) -> str:

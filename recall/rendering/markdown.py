@@ -198,7 +198,7 @@ def _head(briefing: Briefing, fit: HeaderDetail) -> list[str]:
     clock = {"known": "what could have been known", "recorded": "what was recorded here"}[briefing.clock]
     lines.append(f"As of {moment(briefing.as_of)}: {clock} by then. All times are UTC.")
     if briefing.asked_as_of is not None and briefing.asked_as_of > briefing.as_of:
-        lines.append(f"Asked for {moment(briefing.asked_as_of)}; what came later is not complete yet.")
+        lines.append(f"Asked for {moment(briefing.asked_as_of)}; records are complete only up to the time above.")
     if (
         briefing.asked_as_of is None
         and briefing.complete_until is not None
@@ -208,9 +208,9 @@ def _head(briefing: Briefing, fit: HeaderDetail) -> list[str]:
         if behind_s >= 1:
             lines.append(f"Complete up to {moment(briefing.complete_until)}; later writes may be missing.")
     if briefing.degraded:
-        lines.append("Not every part is exact: each below says what it is worth.")
+        lines.append("Some sections are not exact; the line below their heading says why.")
     if briefing.late_ms is not None:
-        lines.append(f"This answer came {briefing.late_ms:,.0f} ms after its deadline: the machine has too much to do.")
+        lines.append(f"This answer came {briefing.late_ms:,.0f} ms after its deadline: the machine is overloaded.")
     return lines
 
 

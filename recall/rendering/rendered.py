@@ -111,13 +111,14 @@ class RenderContext:
 
     Attributes:
         briefing: the answer.
-        newest, before: the newest analysis, and the one before it.
+        newest: the newest analysis.
+        latest: the newest analysis of each concluder and kind, with the one before it; newest first.
         records: the track records of agents with claims, by agent and domain.
     """
 
     briefing: Briefing
     newest: HistoryItem | None = None
-    before: HistoryItem | None = None
+    latest: tuple[tuple[HistoryItem, HistoryItem | None], ...] = ()
     records: Mapping[tuple[str, str], TrackRecordItem] = field(default_factory=dict)
 
     @property
@@ -129,12 +130,22 @@ class RenderContext:
 def render_context_of(briefing: Briefing) -> RenderContext:
     """Return the render context of *briefing*."""
     items = briefing.history.items
-    newest = items[0] if items else None
-    before = None
-    if newest is not None:
+    records = {(one.agent, one.domain): one for one in briefing.track_records.items}
+    return RenderContext(briefing, items[0] if items else None, _latest(items), records)
+
+
+def _latest(items: Sequence[HistoryItem]) -> tuple[tuple[HistoryItem, HistoryItem | None], ...]:
+    """
+    Return the newest analysis of each concluder and kind, with the one before it.
+
+    An agent is compared with itself, and a team's run with the team's run before.
+    """
+    found: dict[tuple[str | None, str], list[HistoryItem]] = {}
+    for item in items:
+        found.setdefault((item.concluder, item.analysis.core["kind"]), []).append(item)
+    pairs = []
+    for first, *others in found.values():
         # A market's own analyses come before those of its series, which may be later.
-        day = str(newest.analysis.core["date"])
-        before = next((one for one in items[1:] if str(one.analysis.core["date"]) <= day), None)
-    return RenderContext(
-        briefing, newest, before, {(one.agent, one.domain): one for one in briefing.track_records.items}
-    )
+        day = str(first.analysis.core["date"])
+        pairs.append((first, next((one for one in others if str(one.analysis.core["date"]) <= day), None)))
+    return tuple(pairs)

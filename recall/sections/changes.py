@@ -24,6 +24,8 @@ from imem.recall.rendering.formatting import (
 from imem.recall.rendering.rendered import Block, RenderContext, RenderedSection
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from imem.recall.answers import DatedRecord
     from imem.recall.sections.history import HistoryItem
 
@@ -40,6 +42,9 @@ SUMMARY_CHARS: Final = 70
 MONTH_DAYS: Final = 30.44
 SHORTEST_MONTH_DAYS: Final = 28
 
+CONCLUDERS: Final = 5
+"""Most concluders whose last conclusions are shown."""
+
 NAMED: Final = 5
 """Most agents named as right, and as wrong."""
 
@@ -48,25 +53,39 @@ def changes(context: RenderContext) -> RenderedSection:
     """Return what changed; empty without an analysis."""
     if context.newest is None:
         return RenderedSection("")
-    newest, before = context.newest, context.before
-    lines = [_concluded(newest, before), _minds(newest, before), _settled(context), _right(context), _new(context)]
+    lines = [*_concluded(context), _minds(context.latest), _settled(context), _right(context), _new(context)]
     blocks = tuple(Block(f"- {line}", WORTH) for line in lines if line)
     return RenderedSection("What changed", blocks)
 
 
-def _concluded(newest: HistoryItem, before: HistoryItem | None) -> str:
-    """Return the two last conclusions side by side."""
+def _concluded(context: RenderContext) -> list[str]:
+    """Return the two last conclusions of each concluder side by side, the newest first."""
+    kinds = {newest.analysis.core["kind"] for newest, _ in context.latest if newest.concluder is None}
+    answer = context.briefing.history
+    whole = answer.quality == "exact" and answer.total <= len(answer.items)
+    found = []
+    for newest, before in context.latest:
+        who = [label(newest.concluder)] if newest.concluder is not None else []
+        if newest.concluder is None and len(kinds) > 1:
+            who = [label(newest.analysis.core["kind"])]
+        line = _last_conclusion(" ".join([*who, "last concluded"]), newest, before, whole=whole)
+        found += [line[0].upper() + line[1:]] if line else []
+    more = len(found) - CONCLUDERS
+    return [*found[:CONCLUDERS], *([f"{more} more concluded earlier; see the history."] if more > 0 else [])]
+
+
+def _last_conclusion(what: str, newest: HistoryItem, before: HistoryItem | None, *, whole: bool) -> str:
     now = _says(newest)
     at = when(newest.analysis.core["date"])
     if before is None:
-        return f"Last concluded {at}: {now}; it is the first analysis known." if now else ""
+        return f"{what} {at}: {now}{'; it is the first analysis known' if whole else ''}." if now else ""
     then = _says(before)
     # Of a series, another question was asked before.
     other = f" on {label(before.subject_id)}" if before.subject_id != newest.subject_id else ""
     since = f"{when(before.analysis.core['date'])}{other}"
     if now == then:
-        return f"Last concluded {at}: {now}, as on {since}." if now else ""
-    return f"Last concluded {at}: {now or 'nothing'}; before, {since}: {then or 'nothing'}."
+        return f"{what} {at}: {now}, as on {since}." if now else ""
+    return f"{what} {at}: {now or 'nothing'}; before, {since}: {then or 'nothing'}."
 
 
 def _says(item: HistoryItem) -> str:
@@ -75,19 +94,9 @@ def _says(item: HistoryItem) -> str:
     return ", ".join([part for part in (concluded, *map(decision_text, item.decisions)) if part])
 
 
-def _minds(newest: HistoryItem, before: HistoryItem | None) -> str:
+def _minds(latest: Sequence[tuple[HistoryItem, HistoryItem | None]]) -> str:
     """Return which agents changed side, the greatest change first."""
-    if before is None or not before.findings:
-        return ""
-    then: dict[Voice, list[DatedRecord]] = {}
-    for one in before.findings:
-        then.setdefault(_voice(one.finding), []).append(one.finding)
-    heads = newest.analysis, before.analysis
-    both = [
-        (one.finding, min((_apart(one.finding, old, *heads), old) for old in then[voice])[1])
-        for one in newest.findings
-        if (voice := _voice(one.finding)) in then
-    ]
+    both = [pair for newest, before in latest if before is not None for pair in _views(newest, before)]
     if not both:
         return ""
     heard = Counter(now.core["agent"] for now, _ in both)
@@ -97,11 +106,25 @@ def _minds(newest: HistoryItem, before: HistoryItem | None) -> str:
         if _moved(now, old, several=False)
     ]
     if not moved:
-        return f"None of the {len(heard)} agents heard both times changed side."
+        return f"No agent changed its view (of {len(heard)} compared)."
     moved.sort(key=lambda one: (-one[0], one[1]))
     more = f" and {len(moved) - MOST} more" if len(moved) > MOST else ""
     changed = "; ".join(text for _, text, _ in moved[:MOST])
-    return f"{len({agent for *_, agent in moved})} of {len(heard)} agents changed: {changed}{more}."
+    of = with_noun(len(heard), ("agent", "agents"))
+    return f"{len({agent for *_, agent in moved})} of {of} changed: {changed}{more}."
+
+
+def _views(newest: HistoryItem, before: HistoryItem) -> list[tuple[DatedRecord, DatedRecord]]:
+    """Return the findings of the newest analysis, each with what the same agent said before about the same."""
+    then: dict[Voice, list[DatedRecord]] = {}
+    for one in before.findings:
+        then.setdefault(_voice(one.finding), []).append(one.finding)
+    heads = newest.analysis, before.analysis
+    return [
+        (one.finding, min((_apart(one.finding, old, *heads), old) for old in then[voice])[1])
+        for one in newest.findings
+        if (voice := _voice(one.finding)) in then
+    ]
 
 
 Voice = tuple[str, str, str | None, str | None, int | None]
@@ -183,7 +206,7 @@ def _settled(context: RenderContext) -> str:
     if not found:
         return ""
     more = f" and {len(found) - MOST} more" if len(found) > MOST else ""
-    return f"Settled since: {'; '.join(found[:MOST])}{more}."
+    return f"Settled since then: {'; '.join(found[:MOST])}{more}."
 
 
 def _since(newest: HistoryItem, clock: str) -> datetime | None:
@@ -200,12 +223,12 @@ def _right(context: RenderContext) -> str:
         if claims is None or not claims.settled:
             continue
         who = [
-            f"{word} {len(agents)} ({', '.join(map(label, shown))}{'…' if len(agents) > len(shown) else ''})"
+            f"{len(agents)} {word} ({', '.join(map(label, shown))}{'…' if len(agents) > len(shown) else ''})"
             for word, agents in (("right", claims.right_agents), ("wrong", claims.wrong_agents))
             if agents and (shown := sorted(agents, key=lambda agent: _standing(agent, context))[:NAMED])
         ]
         on = f" on {label(item.subject_id)}" if item.subject_id != context.own else ""
-        sided = ", ".join(who) or "nobody took a side"
+        sided = ", ".join(who) or "no agent took a side"
         outcome = f", {value}" if (value := settled_number(claims)) else ""
         return f"Last settled: the analysis of {when(item.analysis.core['date'])}{on}{outcome}: {sided}."
     return ""
@@ -234,4 +257,4 @@ def _new(context: RenderContext) -> str:
         found.append(with_noun(len(debates), ("debate", "debates")))
     if not found:
         return ""
-    return f"With it or since: {', '.join(found)}."
+    return f"New with the newest analysis or later: {', '.join(found)}."

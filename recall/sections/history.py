@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from pydantic import Field
 
-from imem.credibility.track_record import BASELINE, scores_as_of
+from imem.credibility.history import DatedStatement
+from imem.credibility.store import citation_of
+from imem.credibility.track_record import BASELINE, scores_as_of, scores_until
+from imem.credibility.verdicts import CitedClaim, FindingCitation, NoVerdict, no_verdict
 from imem.kg.asof import Ref, ValuesAsOf
 from imem.kg.load_format.entries import link_key
 from imem.recall.answers import AnswerModel, BriefingSection, ClaimSummary, DatedRecord, ReviewedDecision
@@ -20,6 +24,7 @@ from imem.recall.rendering.formatting import (
     label,
     quote_lead,
     result_text,
+    verdict_of,
     when,
     with_noun,
 )
@@ -78,6 +83,7 @@ class HistoryItem(AnswerModel):
 
     Attributes:
         subject_id: the subject asked about, or another market of its series.
+        concluder: the one agent whose conclusion it is; None for that of a team, or if it is not recorded.
         performed_by, findings: filled for the first :attr:`Limits.detailed` analyses of a history alone.
         findings_total: number of its findings; ``findings`` holds the most important ones.
         claims: how its claims turned out; None without any.
@@ -85,6 +91,7 @@ class HistoryItem(AnswerModel):
 
     subject_id: str
     analysis: DatedRecord
+    concluder: str | None = None
     performed_by: list[Performer] = Field(default_factory=list)
     findings: list[SettledFinding] = Field(default_factory=list)
     findings_total: int = 0
@@ -131,21 +138,25 @@ async def _answer(request: RetrievalRequest, rows: Sequence[dict[str, Any]], tot
     answer = await request.dated(_refs(rows))
     kept = _dated_rows(rows, answer, _parameters(request))
     shown = [finding for row in kept for finding in row["findings"]]
-    scores, claims = await asyncio.gather(
+    taken = {row["analysis"]: _decisions(row, answer) for row in kept}
+    scores, concluders, claims, unsettled = await asyncio.gather(
         _scores(request, shown),
+        _concluders(request, [row["analysis"] for row in kept]),
         claims_settled(request, [row["analysis"] for row in kept]),
+        _missing_verdicts(request, [one for decisions in taken.values() for one in decisions]),
     )
     items = [
         HistoryItem(
             subject_id=row["subject"],
             analysis=record(answer.records["Analysis", row["analysis"]]),
+            concluder=concluders.get(row["analysis"]),
             performed_by=_performers(row, answer),
             findings=[
                 SettledFinding(finding=record(answer.records["Finding", key]), score=_score(scores.get(key)))
                 for key in row["findings"]
             ],
             findings_total=row["findings_total"],
-            decisions=_decisions(row, answer),
+            decisions=[one.model_copy(update=unsettled.get(one.decision.key, {})) for one in taken[row["analysis"]]],
             claims=claims.get(row["analysis"]),
         )
         for row in kept
@@ -155,6 +166,59 @@ async def _answer(request: RetrievalRequest, rows: Sequence[dict[str, Any]], tot
 
 async def _scores(request: RetrievalRequest, findings: Sequence[str]) -> Mapping[str, Any]:
     return await scores_as_of(request.database, findings, request.at, deadline=request.deadline) if findings else {}
+
+
+async def _concluders(request: RetrievalRequest, analyses: Sequence[str]) -> dict[str, str | None]:
+    """
+    Return the agent that concluded each of the given analyses; None for a team.
+
+    It is the only agent that performed the analysis; without any, the only agent of its findings; without any, the
+    agent that recorded it.
+    """
+    if not analyses:
+        return {}
+    given = {"analyses": list(analyses), **request.at.limits}
+    rows = await request.database.named("concluders_of_analyses", given, deadline=request.deadline)
+    found = {}
+    for row in rows:
+        agents = row["performers"] or row["speakers"] or [row["recorder"]]
+        found[row["analysis_id"]] = agents[0] if len(agents) == 1 else None
+    return found
+
+
+async def _missing_verdicts(
+    request: RetrievalRequest, taken: Sequence[ReviewedDecision]
+) -> dict[str, dict[str, NoVerdict | datetime | None]]:
+    """Return, for each decision without a verdict, the fields that say why."""
+    without = [one.decision for one in taken if verdict_of(one) is None]
+    if not without:
+        return {}
+    until = await scores_until(request.database, request.at, deadline=request.deadline)
+    rows = await request.database.named(
+        "unsettled_citations",
+        {
+            "decisions": [one.key for one in without],
+            "clock": request.at.clock.value,
+            "until": until,
+            **request.at.limits,
+        },
+        deadline=request.deadline,
+    )
+    cited: dict[str, dict[str, list[DatedStatement[FindingCitation]]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        cited[row["decision"]][row["link"]].append(citation_of(row))
+    claims = {
+        row["finding_id"]: CitedClaim(row["claim_known_at"], row["target_at"], row["metric"])
+        for row in rows
+        if row["metric"] is not None
+    }
+    abstained = {row["finding_id"] for row in rows if row["abstained"]}
+    found: dict[str, dict[str, NoVerdict | datetime | None]] = {}
+    for one in without:
+        stated_at = one.corrected_at or one.known_at
+        reason, due_at = no_verdict(one.core.get("stance"), stated_at, cited[one.key], claims, abstained)
+        found[one.key] = {"no_verdict": reason, "due_at": due_at}
+    return found
 
 
 async def _rows_from_journal(request: RetrievalRequest, analyses: Sequence[str]) -> list[dict[str, Any]]:
@@ -298,9 +362,13 @@ def render(context: RenderContext) -> RenderedSection:
     kind = context.newest.analysis.core["kind"] if context.newest is not None else None
     at = context.briefing.as_of
     most = max(answer.total, context.newest.findings_total if context.newest is not None else 0)
-    series = ", its own before its series" if any(item.subject_id != context.own for item in answer.items) else ""
+    series = (
+        ", this market before others of its series"
+        if any(item.subject_id != context.own for item in answer.items)
+        else ""
+    )
     return rendered_section(
-        f"History, newest first{series}: what each {label(kind)} concluded → what came of it" if kind else "History",
+        f"History, newest first{series}: conclusion of each {label(kind)} → result" if kind else "History",
         answer,
         faded((f"- {_line(item, context.own, kind, at)}" for item in answer.items), WORTH, FADING),
         nouns=("analysis", "analyses"),
@@ -311,6 +379,8 @@ def render(context: RenderContext) -> RenderedSection:
 def _line(item: HistoryItem, own: str, kind: str | None, at: datetime) -> str:
     core = item.analysis.core
     found = []
+    if item.concluder is not None:
+        found.append(label(item.concluder))
     if item.subject_id != own:
         found.append(label(item.subject_id))
     if core["kind"] != kind:

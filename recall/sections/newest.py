@@ -16,7 +16,7 @@ from imem.recall.rendering.formatting import (
     quote_lead,
     share,
     topic_of,
-    verdict_of,
+    verdict_text,
     when,
     with_marks,
     with_noun,
@@ -25,6 +25,7 @@ from imem.recall.rendering.rendered import Block, RenderContext, RenderedSection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from imem.recall.answers import DatedRecord, ReviewedDecision
     from imem.recall.sections.history import HistoryItem, SettledFinding
@@ -58,7 +59,7 @@ def newest(context: RenderContext) -> RenderedSection:
     item = context.newest
     if item is None:
         return RenderedSection("")
-    heads, findings = in_full(item, context.records, context.briefing.for_agent)
+    heads, findings = in_full(item, context.records, context.briefing.for_agent, context.briefing.as_of)
     return RenderedSection(
         title=f"Newest analysis: {_title(item, context.own)}",
         blocks=(*heads, *findings),
@@ -70,7 +71,7 @@ def newest(context: RenderContext) -> RenderedSection:
 
 def analysis_text(item: HistoryItem) -> str:
     """Return an analysis in full as Markdown."""
-    heads, findings = in_full(item, {}, None)
+    heads, findings = in_full(item, {}, None, None)
     left = item.findings_total - len(findings)
     more = [f"- ({with_noun(left, ('more finding', 'more findings'))})"] if left > 0 else []
     return "\n".join([f"## {_title(item, '')}", *(block.text for block in (*heads, *findings)), *more])
@@ -80,12 +81,15 @@ def _title(item: HistoryItem, own: str) -> str:
     performers = ", ".join(
         f"{label(one.agent)} ({label(one.role)})" if one.role else label(one.agent) for one in item.performed_by[:4]
     )
+    performers = performers or (label(item.concluder) if item.concluder is not None else "")
     by = f" by {performers}" if performers else ""
     on = f" on {label(item.subject_id)}" if item.subject_id != own else ""
     return f"{when(item.analysis.core['date'])}{on} [{label(item.analysis.key)}]{by}"
 
 
-def in_full(item: HistoryItem, records: Records, for_agent: str | None) -> tuple[list[Block], list[Block]]:
+def in_full(
+    item: HistoryItem, records: Records, for_agent: str | None, at: datetime | None
+) -> tuple[list[Block], list[Block]]:
     """
     Return an analysis in two parts: consensus, decisions and summary; and its findings.
 
@@ -93,13 +97,13 @@ def in_full(item: HistoryItem, records: Records, for_agent: str | None) -> tuple
         item: the analysis.
         records: track records of its agents, as far as available.
         for_agent: the agent that asks, if known.
+        at: the answer's moment, if known.
     """
     findings = ordered(item, records)
     question = _question(findings)
     consensus = _consensus(findings, item.findings_total, records, question)
     heads = [Block(f"- {line}", CONSENSUS_WORTH) for line in consensus]
-    waits = item.claims is not None and item.claims.settled < item.claims.claims
-    heads += [Block(_decision(taken, waits=waits), DECISION_WORTH) for taken in item.decisions]
+    heads += [Block(_decision(taken, at), DECISION_WORTH) for taken in item.decisions]
     if item.analysis.core.get("summary"):
         heads.append(Block(f"- Summary: {quote_lead(item.analysis.core['summary'], SUMMARY_CHARS)}", SUMMARY_WORTH))
     if question is not None:
@@ -161,7 +165,7 @@ def _consensus(findings: Sequence[SettledFinding], total: int, records: Records,
     """Return a line on the directions, then one per topic and field; *question* was named before."""
     voices = [one.finding for one in findings if not _baseline(one.finding, records)]
     left = len(findings) - len(voices)
-    of = f" (the weightiest of {total:,})" if total > len(findings) else ""
+    of = f" (the {len(findings):,} most important of {total:,})" if total > len(findings) else ""
     without = f", without {with_noun(left, ('baseline', 'baselines'))}" if left else ""
     lines = []
     directions = Counter(one.core["direction"] for one in voices if one.core.get("direction"))
@@ -169,12 +173,16 @@ def _consensus(findings: Sequence[SettledFinding], total: int, records: Records,
         counts = ", ".join(
             f"{directions[side]} {side}" for side in ("positive", "negative", "neutral") if directions[side]
         )
-        lines.append(f"{with_noun(directions.total(), ('direction', 'directions'))}{of}: {counts}{without}")
+        lines.append(f"{_give(directions.total(), 'direction')}{of}: {counts}{without}")
     for field, shown in (("probability", share), ("value", number)):
         for topic, values in _grouped(voices, field).items():
             about = _about(topic, question)
-            lines.append(f"{len(values)} give a {field}{about}{of}: {_spread(values, shown)}{without}")
+            lines.append(f"{_give(len(values), field)}{about}{of}: {_spread(values, shown)}{without}")
     return [f"Consensus: {line}." for line in lines[:3]]
+
+
+def _give(count: int, field: str) -> str:
+    return f"{with_noun(count, ('finding gives', 'findings give'))} a {field}"
 
 
 def _grouped(voices: Sequence[DatedRecord], field: str) -> dict[Topic | str | None, list[float]]:
@@ -203,7 +211,7 @@ def _spread(values: Sequence[float], shown: Callable[[float], str]) -> str:
     if len(values) == 1:
         return shown(values[0])
     low, high = shown(min(values)), shown(max(values))
-    return f"median {shown(median(values))}, from {low} to {high}, equal-weight mean {shown(fmean(values))}"
+    return f"median {shown(median(values))}, mean {shown(fmean(values))}, from {low} to {high}"
 
 
 # Texts
@@ -257,7 +265,7 @@ def _verdict(settled: SettledFinding) -> str:
     return f" → {word} (was {number(score.actual)}{brier})"
 
 
-def _decision(taken: ReviewedDecision, *, waits: bool) -> str:
+def _decision(taken: ReviewedDecision, at: datetime | None) -> str:
     core = taken.decision.core
     parts = [f"Decided {when(core['decided_at'])}: {label(core['type'])}"]
     if core.get("action"):
@@ -268,7 +276,7 @@ def _decision(taken: ReviewedDecision, *, waits: bool) -> str:
         parts.append(f"USD {core['size_usd']:,.0f}")
     corrected = " (corrected)" if taken.decision.corrected_at is not None else ""
     ends = "; ".join(_outcome(one) for one in taken.outcomes[:OUTCOMES])
-    verdict = verdict_of(taken) or ("no verdict yet" if waits else "no verdict")
+    verdict = verdict_text(taken, at) or "no verdict"
     return f"- {', '.join(parts)}{corrected} → {verdict}{f'; {ends}' if ends else ''}"
 
 

@@ -75,7 +75,7 @@ def render(context: RenderContext) -> RenderedSection:
 def _texts(answer: OwnSignalsSection) -> Iterator[str]:
     for place, item in enumerate(answer.items):
         changes = " ".join(one.description for one in answer.changes) if place == 0 else ""
-        yield signal_text(item) + (f" Against the one before: {changes}" if changes else "")
+        yield signal_text(item) + (f" Changed since the one before: {changes}" if changes else "")
 
 
 def signal_text(signal: AgentSignal) -> str:

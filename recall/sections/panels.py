@@ -266,17 +266,17 @@ def weight_item(one: AgentWeight) -> WeightItem:
 def reason_of(one: AgentWeight) -> str:
     """Return why an agent has its weight."""
     if one.loss is None or one.peer_loss is None:
-        return "no outcome yet on a question that others of the panel answered too, at about the same time"
+        return "no outcome yet on a question that other agents of the panel answered at about the same time"
     little = ", little evidence" if one.observations < ENOUGH_OBSERVATIONS else ""
     found = (
-        f"squared error {one.loss:.3f} beside {one.peer_loss:.3f} of the others on the same questions, "
+        f"mean squared error {one.loss:.3f}, other agents {one.peer_loss:.3f} on the same questions, "
         f"in {one.observations} {'observation' if one.observations == 1 else 'observations'}{little}"
     )
     if one.shared_with:
         matched = ", ".join(map(label, one.shared_with))
-        found += f"; it matches {matched}, and they share one weight, of which who answers first has more"
+        found += f"; same answers as {matched}: they share one weight, and the first to answer gets more of it"
     elif one.resemblance >= WORTH_NAMING:
-        found += f"; others of the panel err much as it does, which takes {one.resemblance:.0%} of its weight"
+        found += f"; its errors are like those of other agents, which reduces its weight by {one.resemblance:.0%}"
     return found
 
 
@@ -292,7 +292,7 @@ def render(context: RenderContext) -> RenderedSection:
     answer = context.briefing.panels
     shown = [item for item in answer.items if len(item.answers) > 1]
     return rendered_section(
-        "What the agents say together",
+        "Pooled answers of the agents",
         answer.model_copy(update={"items": shown, "total": answer.total - len(answer.items) + len(shown)}),
         faded(map(panel_text, shown), WORTH, FADING),
         nouns=("question with several answers", "questions with several answers"),
@@ -307,13 +307,13 @@ def panel_text(item: PanelItem) -> str:
     count = f"{len(item.answers)} agents" if len(item.answers) != 1 else "1 agent"
     lines = [f"- {topic.text}, {count}: {what} {_pool_text(item, item.equal)} with equal weights."]
     if item.evidence == "none":
-        none = "no agent has one yet on questions that others of the panel answered too"
-        lines.append(f"  By record: {none}, so the weights are equal.")
+        none = "no agent has one yet on questions that other agents of the panel answered"
+        lines.append(f"  Weighted by track record: {none}, so the weights are equal.")
         return "\n".join(lines)
     times = sorted(one.weight * len(item.answers) for one in item.answers)
-    range_text = f"{times[0]:.2f} to {times[-1]:.2f} times the equal one"
+    range_text = f"{times[0]:.2f} to {times[-1]:.2f} times the equal weight"
     little = f"; little evidence, so the weights are {range_text}" if item.evidence == "little" else ""
-    lines.append(f"  By record: {_pool_text(item, item.weighted)}{little}.")
+    lines.append(f"  Weighted by track record: {_pool_text(item, item.weighted)}{little}.")
     movers = sorted(item.answers, key=lambda one: (-abs(one.moves), one.agent))[:MOVERS]
     scale = abs(item.equal.value) if item.kind == "value" else 1.0
     named = [

@@ -35,7 +35,7 @@ async def load(request: RetrievalRequest) -> RecordsSection:
 
 async def _load_first(request: RetrievalRequest) -> RecordsSection:
     """Return the best of the first :data:`FIRST_PATTERNS` active patterns."""
-    reason = f"the time was over; these are of the first {FIRST_PATTERNS} active patterns of its sector"
+    reason = f"the deadline passed; only the first {FIRST_PATTERNS} active patterns of its sector were searched"
     return mark_partial(await _answer(request, FIRST_PATTERNS), reason=reason)
 
 
@@ -77,9 +77,7 @@ async def load_from_view(request: RetrievalRequest) -> RecordsSection:
     refs = [("Pattern", one["pattern_id"]) for one in best[: request.limits.patterns]]
     found = (await request.dated(refs)).records
     section = RecordsSection(items=[record(found[ref]) for ref in refs if ref in found], total=len(best))
-    return mark_partial(
-        section, reason=f"the time was over; these are of a view that was made {made[0].age_s:,.0f} s ago"
-    )
+    return mark_partial(section, reason=f"the deadline passed; read from a view made {made[0].age_s:,.0f} s ago")
 
 
 # Rendering

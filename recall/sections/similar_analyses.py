@@ -197,12 +197,12 @@ async def _searched(
     if not own:
         return _SearchResult(own)
     if rows[0]["model"] is None:
-        return _SearchResult(own, reason="no analysis was compared yet")
+        return _SearchResult(own, reason="no analysis has been compared yet")
     space, reason = rows[0], None
     if space["known"] > MOST_EXACT:
         near = {"model": space["model"], "keys": own, "limit": CANDIDATES, "ties": TIES, **request.at.limits}
         rows = await request.database.named("nearest", near, deadline=request.deadline)
-        reason = f"more than {MOST_EXACT:,} analyses were known: the nearest were looked for by an index"
+        reason = f"more than {MOST_EXACT:,} analyses were known, so an approximate index was searched"
     candidates: dict[str, list[tuple[str, float]]] = {key: [] for key in own}
     for row in rows:
         if row["candidate"] is not None:

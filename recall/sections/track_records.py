@@ -41,11 +41,11 @@ _KINDS: Final = frozenset({"baseline", "ensemble", "human"})
 """Kinds of agents that are shown; the others are models."""
 
 LEGEND: Final = (
-    "n: claims on all subjects that settle at one moment count once. Shares and skill fade with age; few n draw the "
-    "share toward 0.5. First comes the highest lower end."
+    "n: observations; claims on all subjects that settle at the same time count as one. Older ones weigh less; small n "
+    "pulls the share right toward 0.5. Sorted by the interval's lower bound."
 )
 
-ALL_LITTLE: Final = " All are little evidence (n below 15)."
+ALL_LITTLE: Final = " All rows have little evidence (n below 15)."
 
 
 class TrackRecordItem(AnswerModel):
@@ -207,7 +207,7 @@ def render(context: RenderContext) -> RenderedSection:
     subject = made.python.removeprefix("await memory.brief(").split(", limit", maxsplit=1)[0]
     call = FollowUpCall(f"(await memory.brief({subject}{{when}})).track_records", f"imem brief {subject} --json")
     return rendered_section(
-        f"Track records of those who spoke{where}, best first",
+        f"Track records of agents with claims{where}, best first",
         answer,
         blocks,
         nouns=("agent's track record", "agents' track records"),

@@ -105,7 +105,7 @@ def evolution(new: AgentSignal, history: AgentMemory | Sequence[AgentSignal]) ->
             changed(type_, before, after, abs(after - before), text)
     share = overlap(old.key_drivers, new.key_drivers)
     if LEAST_OVERLAP - share > TOLERANCE:
-        text = f"The key drivers have {share:.0%} in common."
+        text = f"{share:.0%} of the key drivers are the same."
         drivers = list(old.key_drivers), list(new.key_drivers)
         changed(EvolutionType.REASONING_EVOLUTION, *drivers, REASONING_MAGNITUDE, text)
     return events

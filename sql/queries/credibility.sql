@@ -471,6 +471,43 @@ CROSS JOIN LATERAL (
       AND e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Finding' OFFSET 0
 ) AS c
 
+-- cited_claims --
+-- The claims of the given findings that were made in time, settled or not: since when each is known, when it is due, its metric.
+SELECT h.key AS finding_id, h.known_at, h.target_at, h.metric
+FROM record_head AS h
+WHERE h.kind = 'Finding' AND h.grp = 'core' AND h.key = ANY (%(findings)s::text[])
+  AND h.metric IS NOT NULL AND h.known_at < h.target_at
+
+-- unsettled_citations --
+-- The citations of the given decisions as of a moment, as citations_of, each with the claim of its finding (NULL: none was made in
+-- time) and whether that abstained from a settled question. Parameters: decisions, clock, until (of scores), known_until,
+-- recorded_until.
+SELECT d.key AS decision, c.payload ->> 'to_key' AS link, c.payload ->> 'to_key' AS finding_id,
+    (c.payload -> 'props' ->> 'at')::timestamptz AS at, (c.payload -> 'props' ->> 'rank')::bigint AS rank,
+    c.known_at, c.recorded_at, c.order_key, f.known_at AS claim_known_at, f.target_at, f.metric, coalesce(s.abstained, false) AS abstained
+FROM unnest(%(decisions)s::text[]) AS d (key)
+CROSS JOIN LATERAL (
+    SELECT e.payload, e.known_at, e.recorded_at, e.order_key FROM event AS e
+    WHERE e.kind = 'link.CITES' AND e.payload ->> 'from_key' = d.key
+      AND e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Finding'
+      AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s OFFSET 0
+) AS c
+LEFT JOIN LATERAL (
+    SELECT y.known_at, (e.payload -> 'core' ->> 'target_at')::timestamptz AS target_at, e.payload -> 'core' ->> 'metric' AS metric
+    FROM record_history AS y JOIN event AS e ON e.position = y.position
+    WHERE y.kind = 'Finding' AND y.grp = 'core' AND y.key = c.payload ->> 'to_key'
+      AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+    ORDER BY y.order_key LIMIT 1
+) AS f ON f.metric IS NOT NULL AND f.known_at < f.target_at
+LEFT JOIN LATERAL (
+    SELECT o.abstained FROM agent_outcome AS o
+    WHERE o.finding_id = c.payload ->> 'to_key'
+      AND CASE WHEN %(clock)s = 'known'
+          THEN o.known_at <= %(until)s AND (o.superseded_known_at IS NULL OR o.superseded_known_at > %(until)s)
+          ELSE o.recorded_at <= %(until)s AND (o.superseded_recorded_at IS NULL OR o.superseded_recorded_at > %(until)s) END
+    LIMIT 1
+) AS s ON true
+
 -- stances_of --
 -- Every statement of the stance of the given decisions.
 SELECT y.key AS decision, y.grp = 'correction' AS corrects, y.known_at, y.recorded_at, y.order_key,

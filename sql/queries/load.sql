@@ -97,7 +97,8 @@ ON CONFLICT (kind, key) DO NOTHING
 
 -- validate_lines --
 -- What the journal would refuse of a batch, by its content and by the lines checked before. Parameters, arrays of one length:
--- kind, key, hash (of the core; null without one), ref_hash, corrects, known_at, line (its number over all files). Columns:
+-- kind, key, hash (of the core; null without one), ref_hash, corrects, known_at, dated (its latest date of the past; null without
+-- one), line (its number over all files). Columns:
 -- line, status (a status of imem_append_v1; premature and late_claim were found when the line was parsed, since it carries its
 -- known_at).
 SELECT j.line, j.status FROM (
@@ -107,11 +108,13 @@ SELECT j.line, j.status FROM (
             WHEN l.corrects AND coalesce(h.hash, s.hash) IS NULL THEN 'nothing_to_correct'
             WHEN l.corrects AND CASE WHEN h.hash IS NULL THEN s.ref_hash ELSE h.ref_hash END IS DISTINCT FROM l.ref_hash
                 THEN 'reference_changed'
+            WHEN l.dated > (SELECT imem_journal_now()) + interval '1 minute' THEN 'not_begun'
             WHEN NOT l.corrects AND l.hash IS NOT NULL AND coalesce(h.hash, s.hash, l.hash) <> l.hash THEN 'core_conflict'
         END AS status
     FROM unnest(
         %(kind)b::text[], %(key)b::text[], %(hash)b::bytea[], %(ref_hash)b::bytea[], %(corrects)b::boolean[],
-        %(known_at)b::timestamptz[], %(line)b::bigint[]) AS l (kind, key, hash, ref_hash, corrects, known_at, line)
+        %(known_at)b::timestamptz[], %(dated)b::timestamptz[], %(line)b::bigint[]
+    ) AS l (kind, key, hash, ref_hash, corrects, known_at, dated, line)
     LEFT JOIN record_head AS h ON h.kind = l.kind AND h.key = l.key AND h.grp = 'core'
     LEFT JOIN load_seen AS s ON s.kind = l.kind AND s.key = l.key AND s.line < l.line
 ) AS j

@@ -240,6 +240,32 @@ WHERE e.analysis_id = ANY (%(analyses)s::text[]) AND e.kind IN ('record.Finding'
   AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
 GROUP BY e.analysis_id
 
+-- concluders_of_analyses --
+-- Who may have concluded each of the given analyses, as of a moment: the agents that performed it, the agents of its findings (two
+-- of each at most) and the agent that recorded it (NULL: an import or a person did). Parameters: analyses, known_until,
+-- recorded_until.
+SELECT a.key AS analysis_id,
+    ARRAY(
+        SELECT DISTINCT e.payload ->> 'from_key' FROM event AS e
+        WHERE e.kind = 'link.PERFORMED' AND e.payload ->> 'to_key' = a.key
+          AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+        ORDER BY 1 LIMIT 2
+    ) AS performers,
+    ARRAY(
+        SELECT DISTINCT e.payload -> 'core' ->> 'agent' FROM event AS e
+        WHERE e.analysis_id = a.key AND e.kind = 'record.Finding'
+          AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+        ORDER BY 1 LIMIT 2
+    ) AS speakers,
+    (
+        SELECT CASE WHEN e.actor_role = 'agent' THEN e.actor END
+        FROM record_history AS y JOIN event AS e ON e.position = y.position
+        WHERE y.kind = 'Analysis' AND y.grp = 'core' AND y.key = a.key
+          AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+        ORDER BY y.order_key LIMIT 1
+    ) AS recorder
+FROM unnest(%(analyses)s::text[]) AS a (key)
+
 -- claims_of_analyses --
 -- How the claims of the given analyses turned out, as of a moment on a clock: how many findings made one, how many are
 -- settled, right and wrong (the others took no side) and whose, what was found where all speak of one metric at one time or over one

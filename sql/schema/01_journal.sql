@@ -70,6 +70,7 @@ CREATE INDEX event_of_debate ON event ((payload -> 'core' ->> 'debate_id')) WHER
 CREATE INDEX event_of_analysis ON event (analysis_id) WHERE analysis_id IS NOT NULL;
 CREATE INDEX event_cites_from ON event ((payload ->> 'from_key')) WHERE kind = 'link.CITES';
 CREATE INDEX event_cites_to ON event ((payload ->> 'to_key')) WHERE kind = 'link.CITES';
+CREATE INDEX event_performed ON event ((payload ->> 'to_key')) WHERE kind = 'link.PERFORMED';
 CREATE INDEX event_identified ON event ((payload ->> 'from_key')) WHERE kind = 'link.IDENTIFIED_PATTERN';
 CREATE INDEX event_identified_by ON event ((payload ->> 'to_key')) WHERE kind = 'link.IDENTIFIED_PATTERN';
 CREATE INDEX event_of_claimant ON event ((payload -> 'core' ->> 'agent'), (payload -> 'core' ->> 'domain'), known_at)

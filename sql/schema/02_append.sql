@@ -68,6 +68,25 @@ EXCEPTION WHEN data_exception OR datatype_mismatch THEN
 END
 $$;
 
+CREATE FUNCTION imem_past_dates_v1(p_head_kind text) RETURNS text[]
+LANGUAGE sql IMMUTABLE
+-- Where a payload holds times that may not lie in the future, by the kind of its heads; the kinds' models say the same.
+RETURN CASE
+        WHEN p_head_kind IN ('Market') THEN ARRAY['{groups,resolution,resolved_at}']
+        WHEN p_head_kind IN ('Analysis') THEN ARRAY['{core,date}']
+        WHEN p_head_kind IN ('Decision') THEN ARRAY['{core,decided_at}']
+        WHEN p_head_kind IN ('Outcome', 'RegimeReading') THEN ARRAY['{core,observed_at}']
+        WHEN p_head_kind IN ('ShadowAnalysis', 'DataContradiction', 'Debate') THEN ARRAY['{core,timestamp}']
+        WHEN p_head_kind IN ('ArchiveDirectory', 'DataFile') THEN ARRAY['{core,created_date}']
+        WHEN p_head_kind IN ('HumanOverride') THEN ARRAY['{core,overridden_at}']
+        WHEN p_head_kind IN ('CredibilityPin') THEN ARRAY['{core,pinned_at}', '{groups,end,ended_at}']
+        WHEN p_head_kind IN ('BiasCorrection') THEN ARRAY['{core,proposed_at}', '{groups,state,decided_at}']
+        WHEN p_head_kind IN ('PostMortem') THEN ARRAY['{core,trigger_date}']
+        WHEN p_head_kind IN ('HumanInsight') THEN ARRAY['{core,review_date}']
+        WHEN p_head_kind IN ('link.CITES', 'link.APPROVED_AT_GATE6', 'link.REJECTED_AT_GATE6', 'link.OVERRODE', 'link.ADDED_TO_CHECKLIST', 'link.RECEIVED_LESSON') THEN ARRAY['{props,at}']
+        WHEN p_head_kind IN ('link.MIGRATED_TO_TIER') THEN ARRAY['{props,date}']
+    END;
+
 CREATE FUNCTION imem_governed_kind_v1(p_agent text) RETURNS text
 LANGUAGE sql STABLE SET search_path = public, pg_temp
 AS $$
@@ -236,10 +255,8 @@ BEGIN
                     AND NOT j.core_recorded THEN 'late_claim'
                 WHEN l.kind LIKE 'correct.%' AND c.hash IS NULL THEN 'nothing_to_correct'
                 WHEN l.kind LIKE 'correct.%' AND c.ref_hash IS DISTINCT FROM l.ref_hash THEN 'reference_changed'
-                -- What is said of the present would sleep until the moment that it names. A caller's clock may be ahead by a minute.
-                WHEN NOT l.stated AND (l.payload::jsonb -> 'core' ->> CASE l.kind WHEN 'record.RegimeReading' THEN 'observed_at'
-                    WHEN 'record.HumanOverride' THEN 'overridden_at' WHEN 'record.CredibilityPin' THEN 'pinned_at' END
-                )::timestamptz > v_now + interval '1 minute' THEN 'not_begun'
+                -- What is dated later than now would be the newest until then. A caller's clock may be ahead by a minute.
+                WHEN greatest(l.occurred_at, d.latest) > v_now + interval '1 minute' THEN 'not_begun'
                 WHEN j.conflict THEN 'core_conflict'
                 WHEN j.all_same THEN 'identical'
                 WHEN j.existed THEN 'changed'
@@ -256,6 +273,10 @@ BEGIN
             SELECT r.hash, r.ref_hash FROM record_head AS r
             WHERE l.kind LIKE 'correct.%' AND r.kind = l.head_kind AND r.key = l.key AND r.grp = 'core' LIMIT 1
         ) AS c ON true
+        CROSS JOIN LATERAL (
+            SELECT max((l.payload::jsonb #>> p.path::text[])::timestamptz) AS latest
+            FROM unnest(imem_past_dates_v1(l.head_kind)) AS p (path)
+        ) AS d
     ),
     accepted AS (
         SELECT v.line, v.event_id, v.kind, v.head_kind, v.key, v.payload, v.body, v.payload_hash, v.analysis_id,

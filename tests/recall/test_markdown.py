@@ -233,9 +233,9 @@ def test_what_changed_since_the_last_analysis() -> None:
     told = part(briefing(now, before, contradictions=quarrel).to_markdown(), "What changed")
     assert 'Last concluded 2026-05-31 12:00: buy, decided "Overweight"; before, 2026-05-30 12:00: sell' in told
     assert '2 of 3 agents changed: "ann" negative → positive; "bob" 0.30 → 0.55.' in told
-    assert 'Settled since: 2026-05-30 12:00 ("up" was 1, 1 of 2 claims right)' in told
-    assert 'Last settled: the analysis of 2026-05-30 12:00, "up" was 1: right 1 ("bob"), wrong 1 ("ann").' in told
-    assert "With it or since: 1 contradiction (1 HIGH)." in told
+    assert 'Settled since then: 2026-05-30 12:00 ("up" was 1, 1 of 2 claims right)' in told
+    assert 'Last settled: the analysis of 2026-05-30 12:00, "up" was 1: 1 right ("bob"), 1 wrong ("ann").' in told
+    assert "New with the newest analysis or later: 1 contradiction (1 HIGH)." in told
     same = part(briefing(now, analysis(3, recommendation="buy", action="Overweight")).to_markdown(), "What changed")
     assert 'buy, decided "Overweight", as on 2026-05-29 12:00.' in same
 
@@ -257,12 +257,12 @@ def test_a_view_is_compared_with_the_one_on_the_same_thing() -> None:
         1, view(1, "up", 14, probability=0.25), view(1, "up", 7, probability=0.5), view(1, "eps", 7, value=200.0)
     )
     told = part(briefing(now, before).to_markdown(), "What changed")
-    assert "1 of 1 agents changed: " in told
+    assert "1 of 1 agent changed: " in told
     assert "0.90 → 0.50" in told
     assert "100 → 200" in told
     assert "0.20" not in told
     near = analysis(1, view(1, "up", 7, probability=0.85), view(1, "eps", 7, value=105.0))
-    assert "None of the 1 agents heard both times changed side." in briefing(near, before).to_markdown()
+    assert "No agent changed its view (of 1 compared)." in briefing(near, before).to_markdown()
 
 
 def test_what_is_settled_since_goes_by_the_clock_of_the_answer() -> None:
@@ -315,8 +315,8 @@ def test_the_list_of_what_is_alike_tells_what_is_overdue(monkeypatch: pytest.Mon
     )
     monkeypatch.setattr(ask, "run_question", lambda _question: SimilarSection(items=[item], total=1))
     for words, waits in (
-        ([], "open, no outcome since 2026-06-01 12:00"),
-        (["--as-of", "2026-06-02"], "open, no outcome since 2026-06-01 12:00"),
+        ([], "open, overdue since 2026-06-01 12:00"),
+        (["--as-of", "2026-06-02"], "open, overdue since 2026-06-01 12:00"),
         (["--as-of", "2026-05-31"], "open, due 2026-06-01 12:00"),
     ):
         assert waits in CliRunner().invoke(app, ["similar", "A", *words]).stdout
@@ -348,11 +348,11 @@ def test_consensus_is_one_line() -> None:
     base = finding("base", 0, probability=0.0, **claim)
     tracks = [track("base", 20, kind="baseline")]
     found = part(briefing(analysis(0, *voices, *sides, *values, base), tracks=tracks).to_markdown(), "Newest analysis")
-    assert "Consensus: 3 directions: 2 positive, 1 negative, without 1 baseline." in found
+    assert "Consensus: 3 findings give a direction: 2 positive, 1 negative, without 1 baseline." in found
     assert (
-        "Consensus: 4 give a probability: median 0.60, from 0.10 to 0.90, equal-weight mean 0.55, without 1 baseline."
+        "Consensus: 4 findings give a probability: median 0.60, mean 0.55, from 0.10 to 0.90, without 1 baseline."
     ) in found
-    assert '2 give a value of "up" ("USD") at 2026-06-01 12:00: median 25, from 10 to 40, equal-weight mean 25' in found
+    assert '2 findings give a value of "up" ("USD") at 2026-06-01 12:00: median 25, mean 25, from 10 to 40' in found
 
 
 def test_track_records_say_how_much_evidence_there_is() -> None:

@@ -49,7 +49,7 @@ async def test_a_panel_holds_each_agents_newest_answer(harness: RecallHarness) -
     briefing = await harness.memory.brief("T0", as_of=at(4), deadline_ms=30_000)
     assert briefing.panels.quality is Quality.EXACT
     text = briefing.to_markdown()
-    assert "## What the agents say together" in text
+    assert "## Pooled answers of the agents" in text
     assert "mean probability 0.50" in text
     assert "the weights are equal" in text
 
@@ -136,7 +136,7 @@ async def test_no_agent_chooses_the_record_that_counts(harness: RecallHarness, d
     assert [observations for _, observations in weights.values()] == [1, 1, 1]
     assert 0.8 / 3 < weights["agent2"][0] < 1 / 3 < weights["agent0"][0] < 1.25 / 3
     text = panel_text(panel)
-    assert re.search(r"little evidence, so the weights are 0\.\d+ to 1\.\d+ times the equal one", text)
+    assert re.search(r"little evidence, so the weights are 0\.\d+ to 1\.\d+ times the equal weight", text)
     assert "in 1 observation, little evidence" in panel.answers[0].reason
 
 
@@ -168,7 +168,7 @@ async def test_agents_see_panels_and_no_weights_by_name(harness: RecallHarness) 
     table = await harness.memory.weights(["agent0", "nobody"], "up_or_down", as_of=[at(1), at(2)])
     assert table.at(at(2)) == {"agent0": 0.5, "nobody": 0.5}
     assert {one.reason for one in table.items} == {
-        "no outcome yet on a question that others of the panel answered too, at about the same time"
+        "no outcome yet on a question that other agents of the panel answered at about the same time"
     }
 
 

@@ -36,8 +36,8 @@ def test_numbers_of_two_periods_are_no_consensus() -> None:
         *(finding(f"y{n}", value=value, **YEAR) for n, value in enumerate((40.0, 50.0))),
     )
     assert f"- Most claims are about {OF_QUARTER}." in found
-    assert "- Consensus: 3 give a value: median 12, from 10 to 14, equal-weight mean 12." in found
-    assert f"- Consensus: 2 give a value of {OF_YEAR}: median 45, from 40 to 50, equal-weight mean 45." in found
+    assert "- Consensus: 3 findings give a value: median 12, mean 12, from 10 to 14." in found
+    assert f"- Consensus: 2 findings give a value of {OF_YEAR}: median 45, mean 45, from 40 to 50." in found
     assert '- "q0": 10 "USD"; "What q0 says."' in found
     assert '- "y0": 40 "USD" on "revenue", 2025-06-01 to 2026-06-01 12:00; "What y0 says."' in found
 
@@ -50,9 +50,9 @@ def test_numbers_in_two_units_are_no_consensus() -> None:
         finding("a", value=10.0, **QUARTER), finding("b", value=12.0, **QUARTER), finding("c", value=9.0, **euros),
         finding("d", value=8.0, **bare),
     )  # fmt: skip
-    assert "2 give a value: median 11" in found
-    assert '1 give a value of "revenue" ("EUR"), 2026-01-01 to 2026-06-01 12:00: 9.' in found
-    assert '1 give a value of "revenue", 2026-01-01 to 2026-06-01 12:00: 8.' in found
+    assert "2 findings give a value: median 11" in found
+    assert '1 finding gives a value of "revenue" ("EUR"), 2026-01-01 to 2026-06-01 12:00: 9.' in found
+    assert '1 finding gives a value of "revenue", 2026-01-01 to 2026-06-01 12:00: 8.' in found
 
 
 def test_a_unit_that_follows_from_the_metric_is_the_same_stated_or_not() -> None:
@@ -60,7 +60,7 @@ def test_a_unit_that_follows_from_the_metric_is_the_same_stated_or_not() -> None
     close: dict[str, Any] = {"metric": "close", "target_at": AT.isoformat()}
     found = newest(finding("a", value=10.0, **close), finding("b", value=12.0, unit="USD", **close))
     assert 'Most claims are about "close" ("USD") at 2026-06-01 12:00.' in found
-    assert "2 give a value: median 11" in found
+    assert "2 findings give a value: median 11" in found
     assert '- "a": 10 "USD";' in found
     side: dict[str, Any] = {"metric": "return_1s", "target_at": AT.isoformat(), "direction": "positive"}
     assert 'Most claims are about "return_1s" at 2026-06-01 12:00: return' in newest(finding("a", **side))
@@ -72,10 +72,10 @@ def test_the_metric_and_its_day_are_named_once() -> None:
     found = newest(finding("a", probability=0.4, **claim), finding("b", probability=0.6, **claim))
     assert found.count('"up"') == 1
     assert found.count("2026-06-01 12:00") == 2, "the title has the analysis's own day"
-    assert "Consensus: 2 give a probability: median 0.50, from 0.40 to 0.60, equal-weight mean 0.50." in found
+    assert "Consensus: 2 findings give a probability: median 0.50, mean 0.50, from 0.40 to 0.60." in found
     beside = newest(finding("a", probability=0.4, **claim), finding("b", probability=0.6))
-    assert "Consensus: 1 give a probability: 0.40." in beside
-    assert "Consensus: 1 give a probability without a metric: 0.60." in beside
+    assert "Consensus: 1 finding gives a probability: 0.40." in beside
+    assert "Consensus: 1 finding gives a probability without a metric: 0.60." in beside
 
 
 def test_an_outcome_of_a_decision_names_its_period() -> None:
@@ -94,8 +94,8 @@ def test_what_came_of_claims_names_their_period() -> None:
     )  # fmt: skip
     found = briefing(analysis(0, claims=claims)).to_markdown()
     about = '"revenue" ("USD"), 2025-06-01 12:00 to 2026-06-01 12:00, was 44'
-    assert f"→ {about}, 1 of 1 claims right" in part(found, "History")
-    assert f'Last settled: the analysis of 2026-06-01 12:00, {about}: right 1 ("ann").' in found
+    assert f"→ {about}, 1 of 1 claim right" in part(found, "History")
+    assert f'Last settled: the analysis of 2026-06-01 12:00, {about}: 1 right ("ann").' in found
 
 
 def test_a_mind_has_changed_where_it_speaks_of_as_long_a_period() -> None:
@@ -113,7 +113,7 @@ def test_a_mind_has_changed_where_it_speaks_of_as_long_a_period() -> None:
     )  # fmt: skip
     found = part(briefing(now, before).to_markdown(), "What changed")
     about = '"revenue" ("USD"), 2025-12-02 to 2026-06-01 12:00'
-    assert f'- 1 of 1 agents changed: "ann" on {about} negative → positive.' in found
+    assert f'- 1 of 1 agent changed: "ann" on {about} negative → positive.' in found
 
 
 def revenue(key: str, value: float, days: float, **core: Any) -> Line:

@@ -259,7 +259,7 @@ def test_what_resemblance_takes_is_said() -> None:
     assert sum(unshared) == pytest.approx(1.0)
     assert [one.resemblance for one in evidence(["a", "b"], []).weights(NOW)] == pytest.approx([0.0, 0.0])
     said = [reason_of(one._replace(resemblance=part)) for one, part in ((found[0], 0.25), (found[0], 0.05))]
-    assert said[0] == f"{said[1]}; others of the panel err much as it does, which takes 25% of its weight"
+    assert said[0] == f"{said[1]}; its errors are like those of other agents, which reduces its weight by 25%"
 
 
 def test_to_answer_late_is_no_fault_of_who_is_no_copy() -> None:

@@ -111,8 +111,8 @@ AS $$
 DECLARE
     v_refused text;
 BEGIN
-    -- Readers record nothing, whoever logged in; nor do roles that do not exist.
-    IF p_role NOT IN ('agent', 'knowledge_base_agent', 'debate_facilitator', 'learning_engine', 'human_admin') THEN
+    -- Readers record nothing, whoever logged in.
+    IF p_role = 'reader' THEN
         RAISE EXCEPTION '% (%) may not append to the journal', p_actor, p_role USING ERRCODE = 'IM003';
     END IF;
     IF has_function_privilege(session_user, 'public.imem_curates_v1()', 'EXECUTE') THEN

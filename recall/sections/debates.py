@@ -13,7 +13,7 @@ from imem.journal.texts.prompt_text import name, quoted
 from imem.kg.asof import RecordAsOf, Ref, ValuesAsOf
 from imem.recall.answers import AnswerModel, BriefingSection, DatedRecord
 from imem.recall.dated_rows import DatedQuery, Row, newest_rows, refs_in
-from imem.recall.rendering.formatting import label, quote_lead, when
+from imem.recall.rendering.formatting import label, quote_lead, when, with_noun
 from imem.recall.rendering.rendered import RenderContext, RenderedSection, faded, follow_up_call, rendered_section
 from imem.recall.retrievers import RetrievalRequest, graph_rows, journal_keys, mark_partial, record
 from imem.recall.sections.spec import SectionSpec
@@ -163,8 +163,9 @@ def debate_text(item: DebateItem) -> str:
         f"- {when(core['timestamp'])}{corrected} {label(core['challenger_agent'])} challenged "
         f"{label(core['challenged_agent'])}: {quoted(core['topic'], TOPIC_CHARS)}"
     )
-    turns = f"; {item.turns:,} turns by {item.speakers}" if item.turns else ""
-    return f"{head} → {_end(item)}{turns} [{name(item.debate.key)}]"
+    turns = with_noun(item.turns, ("turn", "turns"))
+    spoken = f"; {turns} by {with_noun(item.speakers, ('speaker', 'speakers'))}" if item.turns else ""
+    return f"{head} → {_end(item)}{spoken} [{name(item.debate.key)}]"
 
 
 def _end(item: DebateItem) -> str:

@@ -379,8 +379,6 @@ def render(context: RenderContext) -> RenderedSection:
 def _line(item: HistoryItem, own: str, kind: str | None, at: datetime) -> str:
     core = item.analysis.core
     found = []
-    if item.concluder is not None:
-        found.append(label(item.concluder))
     if item.subject_id != own:
         found.append(label(item.subject_id))
     if core["kind"] != kind:
@@ -395,7 +393,8 @@ def _line(item: HistoryItem, own: str, kind: str | None, at: datetime) -> str:
     found += [decision_text(one) for one in item.decisions]
     end = result_text(item.decisions, item.claims, at, core.get("probability"))
     corrected = " (corrected)" if item.analysis.corrected_at is not None else ""
-    return f"{when(core['date'])}{corrected} {', '.join(found)}{f' → {end}' if end else ''}"
+    who = f"{label(item.concluder)}: " if item.concluder is not None else ""
+    return f"{when(core['date'])}{corrected} {who}{', '.join(found)}{f' → {end}' if end else ''}"
 
 
 SECTION: Final = SectionSpec(

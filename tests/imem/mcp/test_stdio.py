@@ -115,8 +115,8 @@ async def test_the_official_client_lists_and_calls_every_tool(harness: RecallHar
         await harness.work()
         assert len((await client.list_resource_templates()).resource_templates) == 3
         for uri, shown in (
-            ("imem://company/T0", "2026-01-09 09:00 buy"),
-            ("imem://subject/company%3AT0", "2026-01-09 09:00 buy"),
+            ("imem://company/T0", '2026-01-09 09:00 "kate": buy'),
+            ("imem://subject/company%3AT0", '2026-01-09 09:00 "kate": buy'),
             ("imem://debate/b0", "b0"),
         ):
             [content] = (await client.read_resource(uri)).contents

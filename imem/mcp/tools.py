@@ -20,6 +20,7 @@ from imem.journal.settings import Role
 from imem.kg.kinds.enums import Direction, Recommendation
 from imem.kg.model import Analysis, Finding
 from imem.mcp.results import MOST_CHARS, as_text, structured
+from imem.recall.memories.model import DeletedMemories, MemoriesPage
 from imem.recall.rendering.formatting import found_text_lines, memory_text
 from imem.recall.search.model import SearchKind
 from imem.recall.section_registry import SECTIONS_BY_NAME
@@ -72,7 +73,7 @@ class Tool:
 
     Attributes:
         name, description: what a model reads.
-        method: the method of ``Memory``, dotted.
+        method: the method of ``Memory``, dotted, or what chooses it by the arguments.
         arguments: JSON schemas by name.
         required: which of them must be given.
         resource, action: the right that the method takes; a tool that writes is listed only for roles that have it.
@@ -82,7 +83,7 @@ class Tool:
 
     name: str
     description: str
-    method: str
+    method: str | Callable[[Mapping[str, Any]], str]
     arguments: Mapping[str, Schema]
     required: tuple[str, ...]
     lines: Callable[[Any], Iterable[str]]
@@ -118,7 +119,8 @@ class Tool:
                 raise BadInput(name, f"is no argument of {self.name}; it takes {', '.join(self.arguments)}.")
         if isinstance(stated.get("as_of"), str):
             stated["as_of"] = moment(stated["as_of"], "as_of")
-        return await attrgetter(self.method)(memory)(**self.prepared(stated, actor))
+        method = self.method if isinstance(self.method, str) else self.method(stated)
+        return await attrgetter(method)(memory)(**self.prepared(stated, actor))
 
     def text(self, answer: Any) -> str:
         """Return the result as Markdown within the bound, with its quality unless that is exact."""
@@ -138,6 +140,38 @@ def _for_itself(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
 
 def _encoding(given: dict[str, Any], _: Actor) -> dict[str, Any]:
     return {**given, "deadline_ms": ENCODING_MS}
+
+
+_CHANGES: Final = {"correct": "memories.supersede", "retire": "memories.retire", "delete": "memories.delete"}
+"""Action of a change of a memory → the method."""
+
+
+def _listing(given: Mapping[str, Any]) -> str:
+    return "memories.get" if "id" in given else "memories.list"
+
+
+def _change(given: Mapping[str, Any]) -> str:
+    """
+    Return the method for a change of memories.
+
+    Raises:
+        BadInput: there is no such action, or it needs an id.
+    """
+    if (action := given["action"]) not in _CHANGES:
+        raise BadInput("action", f"is none of {', '.join(_CHANGES)}.")
+    if "id" in given:
+        return _CHANGES[action]
+    if action != "delete":
+        raise BadInput("id", "is required.")
+    return "memories.delete_all"
+
+
+def _by_id(given: dict[str, Any], _: Actor) -> dict[str, Any]:
+    return {("memory_id" if name == "id" else name): value for name, value in given.items()}
+
+
+def _changing(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
+    return _by_id({name: value for name, value in given.items() if name != "action"}, actor)
 
 
 def _analysis(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
@@ -171,7 +205,19 @@ def _receipt(receipt: Any) -> Iterable[str]:
 
 def _remembered(done: Any) -> Iterable[str]:
     later = "; a worker makes its vector later, until then words find it" if done.waits else ""
-    yield f"{done.status.value}: memory {done.id}, version {done.version}{later}"
+    others = "; the old one remains, as others say it" if done.remains else ""
+    yield f"{done.status.value}: memory {done.id}, version {done.version}{later}{others}"
+
+
+def _listed(answer: Any) -> Iterable[str]:
+    page = isinstance(answer, MemoriesPage)
+    yield from (memory_text(item, FOUND_CHARS) for item in (answer.items if page else [answer]))
+    if page and answer.more:
+        yield "More follow: raise the offset."
+
+
+def _changed(done: Any) -> Iterable[str]:
+    return [f"deleted: {done.count:,}"] if isinstance(done, DeletedMemories) else _remembered(done)
 
 
 TOOLS: Final = (
@@ -281,6 +327,41 @@ TOOLS: Final = (
         resource=ResourceType.MEMORIES,
         action=Action.WRITE,
         lines=_remembered,
+    ),
+    Tool(
+        name="list_memories",
+        description="Memories, newest first; or one by id.",
+        method=_listing,
+        arguments={
+            "id": {"type": "string"},
+            "namespace": {"type": "string"},
+            "user": {"type": "string"},
+            "limit": {"type": "integer"},
+            "offset": {"type": "integer"},
+            "as_of": {"type": "string"},
+        },
+        required=(),
+        resource=ResourceType.MEMORIES,
+        prepared=_by_id,
+        lines=_listed,
+    ),
+    Tool(
+        name="change_memory",
+        description="Correct, retire or delete a memory; delete takes a namespace or user, too.",
+        method=_change,
+        arguments={
+            "action": {"enum": list(_CHANGES)},
+            "id": {"type": "string"},
+            "text": {"type": "string"},
+            "reason": {"type": "string"},
+            "namespace": {"type": "string"},
+            "user": {"type": "string"},
+        },
+        required=("action",),
+        resource=ResourceType.MEMORIES,
+        action=Action.WRITE,
+        prepared=_changing,
+        lines=_changed,
     ),
 )
 """All tools, in the order in which they are listed."""

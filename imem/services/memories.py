@@ -444,7 +444,8 @@ class Memories(ActorApi):
             may = rights.may_delete if action is Action.DELETE else rights.is_own
             resource = replace(resource, owner=self._actor.id if may else _other(rights, self._actor))
         await self._authorize(resource, action, deadline)
-        if (action is Action.DELETE and not rights.may_delete) or (action is Action.WRITE and rights.of_people):
+        ends_nothing = rights.of_people and not rights.is_own
+        if (action is Action.DELETE and not rights.may_delete) or (action is Action.WRITE and ends_nothing):
             await self._authorize(replace(resource, owner=rights.owner), Action.OVERRULE, deadline)
 
     async def list(

@@ -59,12 +59,13 @@ SELECT ARRAY(
     WHERE l.literal IS NOT NULL ORDER BY l.literal IN ('more', 'less'), f.nth)
 $$;
 
-CREATE FUNCTION recall.content_words_v1(p_content text) RETURNS TABLE (word text, stem text, is_name boolean)
+CREATE FUNCTION recall.content_words_v1(p_content text) RETURNS TABLE (word text, stem text, is_name boolean, times bigint)
 LANGUAGE sql IMMUTABLE STRICT SET search_path = recall, pg_catalog, pg_temp
 AS $$
 -- The words of a text, in lower case, that are neither literals nor words such as "the". is_name: it has a capital letter; of a word that
--- begins a sentence, it also stands in its basic form, as "Micron" does and "Prefers" does not.
-SELECT lower(f.found[2]), s.stems[1], bool_or(f.found[2] ~ '[[:upper:]]' AND (f.found[1] IS NULL OR s.stems[1] = lower(f.found[2])))
+-- begins a sentence, it also stands in its basic form, as "Micron" does and "Prefers" does not. times: how often its stem is there.
+SELECT lower(f.found[2]), s.stems[1], bool_or(f.found[2] ~ '[[:upper:]]' AND (f.found[1] IS NULL OR s.stems[1] = lower(f.found[2]))),
+    sum(count(*)) OVER (PARTITION BY s.stems[1])
 FROM regexp_matches(p_content, '(^[^[:alnum:]]*|[.!?:;\n][^[:alnum:]]+)?\m([[:alpha:]][[:alnum:]&]*)', 'g') AS f (found)
 CROSS JOIN LATERAL (SELECT ts_lexize('english_stem', lower(f.found[2])) AS stems) AS s
 WHERE s.stems <> '{}' AND literals_v1(f.found[2]) = '{}' GROUP BY 1, 2
@@ -80,7 +81,8 @@ SELECT ARRAY(
         p_content,
         '(?:[0-9]|\m(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety'
         '|hundred|thousand|million|billion|trillion|from|by)\M)[^[:alnum:].,;:!?%]*([[:alpha:]]+)', 'gi') WITH ORDINALITY AS f (found, nth)
-    ORDER BY f.nth)
+    -- A literal, as "%" is.
+    WHERE lower(f.found[1]) NOT IN ('percent', 'pct') ORDER BY f.nth)
 $$;
 
 CREATE FUNCTION recall.are_opposites_v1(p_one text, p_other text) RETURNS boolean
@@ -115,14 +117,14 @@ BEGIN
        OR units_v1(p_one) IS DISTINCT FROM units_v1(p_other) THEN
         RETURN NULL;
     END IF;
-    IF strip(to_tsvector('english', p_one)) = strip(to_tsvector('english', p_other)) THEN
-        v_ones := ARRAY(SELECT l.lexeme FROM unnest(to_tsvector('english', p_one)) AS l ORDER BY l.positions[1]);
-        v_others := ARRAY(SELECT l.lexeme FROM unnest(to_tsvector('english', p_other)) AS l ORDER BY l.positions[1]);
+    v_ones := ARRAY(SELECT l.lexeme FROM unnest(to_tsvector('english', p_one)) AS l CROSS JOIN unnest(l.positions) AS n (nth) ORDER BY n.nth);
+    v_others := ARRAY(SELECT l.lexeme FROM unnest(to_tsvector('english', p_other)) AS l CROSS JOIN unnest(l.positions) AS n (nth) ORDER BY n.nth);
+    IF v_ones @> v_others AND v_others @> v_ones AND cardinality(v_ones) = cardinality(v_others) THEN
         RETURN CASE WHEN cardinality(v_ones) < 3 OR v_ones = v_others THEN p_similarity END;
     END IF;
     WITH one AS MATERIALIZED (SELECT * FROM content_words_v1(p_one)), other AS MATERIALIZED (SELECT * FROM content_words_v1(p_other)),
-    only_one AS MATERIALIZED (SELECT o.* FROM one AS o WHERE NOT EXISTS (SELECT FROM other AS x WHERE x.stem = o.stem)),
-    only_other AS MATERIALIZED (SELECT o.* FROM other AS o WHERE NOT EXISTS (SELECT FROM one AS x WHERE x.stem = o.stem))
+    only_one AS MATERIALIZED (SELECT o.* FROM one AS o WHERE NOT EXISTS (SELECT FROM other AS x WHERE x.stem = o.stem AND x.times >= o.times)),
+    only_other AS MATERIALIZED (SELECT o.* FROM other AS o WHERE NOT EXISTS (SELECT FROM one AS x WHERE x.stem = o.stem AND x.times >= o.times))
     SELECT (SELECT count(*) FROM (SELECT o.stem FROM one AS o UNION SELECT o.stem FROM other AS o) AS u),
         ARRAY(SELECT DISTINCT o.stem FROM only_one AS o), ARRAY(SELECT DISTINCT o.stem FROM only_other AS o)
     INTO v_words, v_ones, v_others

@@ -440,7 +440,7 @@ class Memories(ActorApi):
         """
         rights = await self._table.rights(self._actor, memory_id, deadline=deadline)
         resource = resource_of(parse_namespace(rights.namespace), self._actor, action)
-        if action is not Action.READ and not rights.namespace.startswith("agent/"):
+        if action is not Action.READ and resource.owner == self._actor.id and not rights.namespace.startswith("agent/"):
             may = rights.may_delete if action is Action.DELETE else rights.is_own
             resource = replace(resource, owner=self._actor.id if may else _other(rights, self._actor))
         await self._authorize(resource, action, deadline)

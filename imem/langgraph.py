@@ -21,6 +21,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+from imem.journal.actors import only_reads
 from imem.journal.arguments import checks_arguments
 from imem.journal.errors import BadInput, SettingsError
 from imem.journal.postgres.migrations import applied_migrations, migrate, pending, postgres_migrations
@@ -88,13 +89,17 @@ class ImemSaver(Saver):
             BadInput: an argument is of the wrong type, or *allow* names what cannot be imported; names the argument.
 
         Raises, on entering:
-            SettingsError: a setting is wrong.
+            SettingsError: a setting is wrong, or the role only reads.
             StackError: no server is named and no local stack runs.
             StackStarting: one runs that has not got so far yet; retryable.
         """
 
         def found() -> SaverDatabase:
             given = Settings.read() if settings is None else settings
+            if only_reads(given.role):
+                raise SettingsError(
+                    f"IMEM_ROLE is {given.role}, which only reads: it saves no checkpoints.", mend="Use the role agent."
+                )
             if given.postgres_url is None:
                 given = with_local_endpoints(given)
             admin = given.postgres_admin_url

@@ -187,7 +187,7 @@ class Memory(
         Raises:
             BadInput: *agent* is not a valid name.
             PermissionDenied: it is the name of a baseline, an ensemble or a human, and the process' role may append its
-                own facts alone; one denial row was written.
+                own facts alone; or that role only reads. One denial row was written.
             PostgresUnavailable, BudgetExceeded: the agent's kind could not be looked up within 2 s; retryable. For
                 roles that may append everything it is not looked up.
         """

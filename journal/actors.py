@@ -29,7 +29,8 @@ class Actor:
     @classmethod
     def from_settings(cls, settings: Settings) -> Actor:
         """Return the actor that the settings name."""
-        return cls(settings.actor, settings.role, settings.may_import and settings.role is not Role.AGENT)
+        may_import = settings.may_import and settings.role not in {Role.AGENT, Role.READER}
+        return cls(settings.actor, settings.role, may_import)
 
     @property
     def states_for_others(self) -> bool:
@@ -201,6 +202,12 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
         _R.HUMAN_ADMIN, _T.JOURNAL, Scope.ALL,
         _A.APPEND, _A.IMPORT, _A.APPEND_GATES, _A.APPEND_POSTMORTEM, _A.REPLAY,
     ),
+    # reader: what belongs to the institution, and nothing that an agent keeps for itself
+    **_cells(_R.READER, _T.GRAPH, Scope.ALL, _A.READ),
+    **_cells(_R.READER, _T.PATTERNS, Scope.ALL, _A.READ),
+    **_cells(_R.READER, _T.CREDIBILITY, Scope.ALL, _A.READ),
+    **_cells(_R.READER, _T.SYNC, Scope.ALL, _A.READ),
+    **_cells(_R.READER, _T.MEMORIES, Scope.OWN, _A.READ),
 }  # fmt: skip
 """(Role, resource, action) → scope. Everything else is denied, unknown names included."""
 
@@ -216,6 +223,11 @@ def allowed(actor: Actor, resource: Resource, action: Action) -> bool:
     if scope is None or (action is Action.IMPORT and not actor.may_import):
         return False
     return scope is Scope.ALL or resource.owner == actor.id
+
+
+def only_reads(role: Role) -> bool:
+    """Return whether *role* may do nothing but read, so that it cannot act for one that may do more either."""
+    return all(action is Action.READ for who, _, action in AUTHORIZATION if who is role)
 
 
 def denial(actor: Actor, resource: Resource, action: Action) -> PermissionDenied:

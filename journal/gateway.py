@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 import uuid_utils
@@ -23,7 +23,7 @@ from imem.journal.audit import context_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError, PermissionDenied, PostgresUnavailable
 from imem.journal.events.entry import AppendStatus, JournalEntry, Receipt, Tier
-from imem.journal.events.group_commit import BATCH_LINES, GroupCommit, touched
+from imem.journal.events.group_commit import BATCH_LINES, EntriesRefused, GroupCommit, touched
 from imem.journal.notifications.wakeups import applier_interval_s
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
@@ -53,6 +53,15 @@ _RECORDED: Final = frozenset({AppendStatus.NEW.value, AppendStatus.CHANGED.value
 
 _Statement = tuple[Sequence[JournalEntry], dict[str, Any]]
 """The entries of one statement, and its parameters."""
+
+
+class _Group(NamedTuple):
+    """What calls have in common that share a transaction; see :meth:`Gateway.append`."""
+
+    actor: Actor
+    action: Action
+    lock_epoch: int | None
+    all_or_none: bool
 
 
 class VisibilitySource(Protocol):
@@ -178,6 +187,7 @@ class Gateway:
         action: Action = Action.APPEND,
         owner: str | None = None,
         lock_epoch: int | None = None,
+        all_or_none: bool = False,
         deadline: Deadline,
         wait_visible: Deadline | None = None,
     ) -> list[Receipt]:
@@ -189,6 +199,8 @@ class Gateway:
         Args:
             owner: of the facts; the actor by default, the empty string for facts without an owner.
             lock_epoch: epoch of the lock on the actor's writes, if the caller holds it.
+            all_or_none: whether all entries share one transaction, in which one that is refused undoes the others. The
+                receipts then say which were refused, and no receipt but an identical one is durable.
             wait_visible: how long to wait for the graph to hold them; receipts then say whether it does.
 
         Raises:
@@ -203,12 +215,15 @@ class Gateway:
         with correlated(), TRACER.start_as_current_span("imem.append", attributes={"imem.entries": len(entries)}):
             resource = await self._authorize_append(entries, actor, action, owner, deadline)
             receipts: list[Receipt] = []
-            group = actor, action, lock_epoch
+            group = _Group(actor, action, lock_epoch, all_or_none)
             traced = _with_trace(entries)
-            for first in range(0, len(traced), BATCH_LINES):
-                part = traced[first : first + BATCH_LINES]
+            size = len(traced) if all_or_none else BATCH_LINES
+            for first in range(0, len(traced), max(size, 1)):
+                part = traced[first : first + size]
                 try:
-                    receipts += await self._group_commit.commit(group, part, partial(self._commit, *group), deadline)
+                    receipts += await self._group_commit.commit(group, part, partial(self._commit, group), deadline)
+                except EntriesRefused as refused:
+                    return refused.receipts
                 except PermissionDenied:
                     # By Postgres: the process is logged in under a role that may not state that.
                     await self._audit_denial(actor, resource, action, deadline)
@@ -257,17 +272,18 @@ class Gateway:
             with TRACER.start_as_current_span("imem.announce", kind=SpanKind.PRODUCER):
                 await self._announce(tiers)
 
-    async def _commit(
-        self, actor: Actor, action: Action, lock_epoch: int | None, entries: Sequence[JournalEntry], deadline: Deadline
-    ) -> list[Receipt]:
+    async def _commit(self, group: _Group, entries: Sequence[JournalEntry], deadline: Deadline) -> list[Receipt]:
         """Append *entries* in one transaction: a commit for each statement would cost a history much of its time."""
-        statements = list(_statements(entries, actor, action))
+        statements = list(_statements(entries, group.actor, group.action))
 
         async def append() -> list[Receipt]:
             async with self.database.transaction(deadline) as conn:
-                if lock_epoch is not None:
-                    await conn.execute(sql("set_lock_epoch"), (str(lock_epoch),))
-                return await _append_to(conn, statements)
+                if group.lock_epoch is not None:
+                    await conn.execute(sql("set_lock_epoch"), (str(group.lock_epoch),))
+                receipts = await _append_to(conn, statements)
+                if group.all_or_none and any(receipt.verdict.refused for receipt in receipts):
+                    raise EntriesRefused(receipts)
+                return receipts
 
         # Nothing was committed where a pooled connection had gone stale, or Postgres asked for another attempt.
         return await retry(append, deadline=deadline, errors=PostgresUnavailable, attempts=ATTEMPTS)

@@ -57,6 +57,7 @@ class Role(StrEnum):
     DEBATE_FACILITATOR = "debate_facilitator"
     LEARNING_ENGINE = "learning_engine"
     HUMAN_ADMIN = "human_admin"
+    READER = "reader"
 
 
 def _data_home() -> Path:
@@ -121,7 +122,11 @@ class Settings(BaseSettings):
     actor: str = Field(
         "local", description="Who calls: an agent, a person, a service.", pattern=r"^[A-Za-z0-9_.:-]{1,90}$"
     )
-    role: Role = Field(Role.HUMAN_ADMIN, description="The actor's role; never taken from a call.")
+    role: Role = Field(
+        Role.HUMAN_ADMIN,
+        description="The actor's role; never taken from a call. Without it `imem mcp` is an agent, and without an actor"
+        " its name is mcp.",
+    )
     may_import: bool = Field(default=True, description="Whether the actor may state a known_at earlier than now.")
 
     deadline_ms: int = Field(500, ge=10, le=30_000, description="Default budget of one read, in milliseconds.")

@@ -2,12 +2,14 @@
 Resolution of a subject as of a moment: by id, ticker, market id, or the exact name of a company or market.
 
 A subject exists as of T if its own record, or a record about it, was known by T; so one that is imported late exists
-as soon as an analysis of it was known. A subject first known after T is answered like an unknown one, suggestions
-included (docs/decisions/0024).
+as soon as an analysis of it was known. Where no record answers to a name, a company exists if a memory of its ticker
+was current at T: records come first, so that a memory never takes a name from them. A subject first known after T is
+answered like an unknown one, suggestions included (docs/decisions/0024).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
@@ -76,7 +78,7 @@ class SubjectFinder:
 
     async def find(self, subject: str, at: AsOf, *, deadline: Deadline) -> SubjectName:
         """
-        Return the subject that *subject* named at the moment, in one statement; ids and tickers come before names.
+        Return the subject that *subject* named at the moment; ids and tickers come before names, and memories last.
 
         Raises:
             UnknownSubject: nothing was known under that name; nearest names are given.
@@ -98,9 +100,22 @@ class SubjectFinder:
         found = [SubjectName(row["subject_id"], row["by_name"]) for row in rows]
         if len(found) > 1:
             raise AmbiguousSubject(subject, [one.subject_id for one in found[:NAMES]], more=len(found) > NAMES)
+        if not found and (remembered := await self._remembered(meant, at, deadline)) is not None:
+            return SubjectName(remembered)
         if not found:
             raise UnknownSubject(subject, *await self._nearest(subject, at, deadline))
         return found[0]
+
+    async def _remembered(self, meant: Sequence[str], at: AsOf, deadline: Deadline) -> str | None:
+        """Return the first company of *meant* with a memory below ``symbol/`` and its ticker; None without any."""
+        company = _KINDS["Company"]
+        places = {f"symbol/{one.removeprefix(company)}": one for one in meant if one.startswith(company)}
+        of_all = Resource(ResourceType.MEMORIES, None, self.actor.id)
+        if not places or not self.gateway.may(of_all, Action.READ, actor=self.actor):
+            return None
+        given = {"namespaces": list(places), **at.limits}
+        rows = await self.gateway.database.named("namespace_with_memories", given, deadline=deadline)
+        return places[rows[0]["namespace"]] if rows else None
 
     async def _nearest(self, subject: str, at: AsOf, deadline: Deadline) -> tuple[list[str], NameSearch]:
         """Return ids of subjects with names like *subject*, and whether the search succeeded."""

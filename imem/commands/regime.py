@@ -114,17 +114,15 @@ async def _set(stores: Stores, name: Regime, market: str, at: str | None) -> dic
 
 
 async def _record(stores: Stores, readings: Sequence[RegimeReading], *, stated: bool) -> int:
-    """Record *readings*, known since they were observed if *stated*; return how many are new."""
-    from imem.ingest.recorder import prepare, record, refusal_of  # noqa: PLC0415 - as above
+    """Record all *readings* or none, known since they were observed if *stated*; return how many are new."""
+    from imem.ingest.recorder import prepare, record_all  # noqa: PLC0415 - as above
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
     from imem.journal.events.entry import AppendStatus  # noqa: PLC0415 - as above
     from imem.kg.load_format.lines import record_of  # noqa: PLC0415 - as above
 
     lines = [record_of(one, known_at=one.observed_at if stated else None) for one in readings]
-    receipts = await record(stores.gateway, [prepare(line) for line in lines], deadline=Deadline.after_ms(RECORD_MS))
-    for receipt, line in zip(receipts, lines, strict=True):
-        if (refusal := refusal_of(receipt.verdict, line)) is not None:
-            raise refusal
+    prepared = [prepare(line) for line in lines]
+    receipts = await record_all(stores.gateway, prepared, deadline=Deadline.after_ms(RECORD_MS))
     return sum(receipt.verdict is AppendStatus.NEW for receipt in receipts)
 
 

@@ -129,6 +129,7 @@ async def record(
     *,
     actor: Actor | None = None,
     lock_epoch: int | None = None,
+    all_or_none: bool = False,
     deadline: Deadline,
     wait_visible: Deadline | None = None,
 ) -> list[Receipt]:
@@ -138,6 +139,7 @@ async def record(
     Args:
         actor: the ordering actor, the gateway's by default.
         lock_epoch: epoch of the lock on the actor's writes, if the caller holds it.
+        all_or_none: whether a line that is refused undoes the others; see :func:`record_all`.
         wait_visible: how long to wait for the graph to hold them.
 
     Raises:
@@ -167,6 +169,7 @@ async def record(
             action=Action.IMPORT if imports else _action(actor, [prepared.line for prepared in lines]),
             owner=await _owner(gateway.database, actor, [prepared.line for prepared in lines], deadline),
             lock_epoch=lock_epoch,
+            all_or_none=all_or_none,
             deadline=deadline,
             wait_visible=wait_visible,
         )
@@ -174,6 +177,47 @@ async def record(
         if not (measures and imports):
             raise
         raise PermissionDenied(denied.message, mend=_MEASURE.format(actor=shown(actor.id))) from denied
+
+
+async def record_all(
+    gateway: Gateway,
+    lines: Sequence[PreparedLine],
+    *,
+    actor: Actor | None = None,
+    deadline: Deadline,
+    wait_visible: Deadline | None = None,
+) -> list[Receipt]:
+    """
+    Commit all *lines* of one call in one transaction, or none, and return one receipt for each.
+
+    Raises:
+        BadInput: a line is refused; names it, and nothing was written.
+        PermissionDenied, PostgresUnavailable, OutcomeUnknown, LeaseHeld: as :func:`record`.
+    """
+    receipts = await record(
+        gateway,
+        lines,
+        actor=actor,
+        all_or_none=len(lines) > 1,
+        deadline=deadline,
+        wait_visible=wait_visible,
+    )
+    for receipt, line in zip(receipts, (one.line for one in lines), strict=True):
+        if (refusal := refusal_of(receipt.verdict, line)) is not None:
+            raise refusal if len(lines) == 1 else _refusal_of_call(refusal, line)
+    return receipts
+
+
+NOTHING_RECORDED: Final = "Nothing was recorded."
+"""End of a refusal of a call that would have recorded several things."""
+
+
+def _refusal_of_call(refusal: BadInput, line: Line) -> BadInput:
+    """Return *refusal* with the record that it is about; the whole call was refused with it."""
+    what = f"{line.kind} {shown(line.key)}" if isinstance(line, RecordLine | CorrectLine) else f"a link {line.type}"
+    return type(refusal)(
+        refusal.field, f"of {what} {refusal.reason}", mend=f"{refusal.mend} {NOTHING_RECORDED}".strip()
+    )
 
 
 _MEASURE: Final = (

@@ -30,8 +30,9 @@ from mcp_types import (
 )
 from mcp_types import Tool as ListedTool
 
+from imem.ingest.recorder import NOTHING_RECORDED
 from imem.journal.actors import Action, Actor
-from imem.journal.errors import AmbiguousSubject, BadInput, ImemError, UnknownSubject
+from imem.journal.errors import AmbiguousSubject, BadInput, ImemError, OutcomeUnknown, UnknownSubject
 from imem.journal.texts.prompt_text import WARNING, name, shortened
 from imem.mcp.results import MOST_CHARS, NOTICE, as_text, structured
 from imem.mcp.tools import FOUND_CHARS, TOOLS, TOOLS_BY_NAME, Tool
@@ -41,8 +42,8 @@ from imem.recall.sections.debates import debate_text, turn_text
 log = structlog.get_logger()
 
 INSTRUCTIONS: Final = (
-    "The memory of an institution of analysts. Ask it before you analyse a subject, and store what you concluded. "
-    f"{NOTICE} Answers say how good they are; 'left out' says what to ask for next."
+    "The memory of an institution of analysts. Ask it before you analyse a subject, and record what you concluded. "
+    f"{NOTICE} as_of takes a day or an RFC 3339 time. 'Left out' says what to ask for next."
 )
 
 MARKDOWN: Final = "text/markdown"
@@ -97,7 +98,7 @@ class MemoryServer:
             answer = await tool.call(self.memory, self.actor, params.arguments or {})
             return CallToolResult(content=[TextContent(text=tool.text(answer))], structured_content=tool.json(answer))
         except ImemError as error:
-            return _failed(error)
+            return _failed(error, writes=tool.action is not Action.READ)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next call shall be answered
             return _failed(_unexpected(error))
 
@@ -142,25 +143,35 @@ class MemoryServer:
 
 def listed_tool(tool: Tool) -> ListedTool:
     """Return *tool* as the protocol lists it."""
+    # What a hint says by default is left out: it is sent to every model.
     reads = tool.action is Action.READ
     return ListedTool(
         name=tool.name,
         description=tool.description,
         input_schema=tool.schema,
-        annotations=ToolAnnotations(read_only_hint=reads, destructive_hint=None if reads else False),
+        annotations=ToolAnnotations(read_only_hint=True) if reads else ToolAnnotations(destructive_hint=False),
     )
 
 
-def _failed(error: ImemError) -> CallToolResult:
-    """Return *error* as a result: its kind, the argument that is wrong, and whether the same call may succeed later."""
+def _failed(error: ImemError, *, writes: bool = False) -> CallToolResult:
+    """
+    Return *error* as a result: its kind, the argument that is wrong, and whether the same call may succeed later.
+
+    Args:
+        writes: whether the tool writes: the result then says that nothing was recorded, unless nobody knows.
+    """
+    refused = writes and not isinstance(error, OutcomeUnknown)
     details = {
         "error": type(error).__name__,
         "message": error.message,
         "mend": error.mend,
         "retryable": error.retryable,
         **({"argument": error.field} if isinstance(error, BadInput) else {}),
+        **({"recorded": False} if refused else {}),
     }
-    text = f"{type(error).__name__}: {_sentence(error)}{' Try again later.' if error.retryable else ''}"
+    sentence = _sentence(error)
+    nothing = f" {NOTHING_RECORDED}" if refused and NOTHING_RECORDED not in sentence else ""
+    text = f"{type(error).__name__}: {sentence}{nothing}{' Try again later.' if error.retryable else ''}"
     return CallToolResult(
         content=[TextContent(text=shortened(text, MOST_CHARS - 100))],
         structured_content=structured(details),

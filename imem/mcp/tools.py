@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,10 +18,10 @@ from pydantic_core import to_jsonable_python
 from imem.journal.actors import Action, Actor, Resource, ResourceType, allowed
 from imem.journal.errors import BadInput
 from imem.journal.settings import Role
-from imem.kg.kinds.enums import Direction, Recommendation
-from imem.kg.model import Analysis, Finding
+from imem.kg.kinds.enums import Direction, Recommendation, Stance
+from imem.kg.model import Analysis, Decision, Finding
 from imem.mcp.results import MOST_CHARS, as_text, structured
-from imem.recall.memories.model import DeletedMemories, MemoriesPage
+from imem.recall.memories.model import DeletedMemories, MemoriesPage, MemoryType
 from imem.recall.rendering.formatting import found_text_lines, memory_text
 from imem.recall.search.model import SearchKind
 from imem.recall.section_registry import SECTIONS_BY_NAME
@@ -45,24 +46,32 @@ def _text(description: str) -> Schema:
     return {"type": "string", "description": description}
 
 
-def _number(description: str) -> Schema:
-    return {"type": "number", "description": description}
+_TEXT: Final[Schema] = {"type": "string"}
+_NUMBER: Final[Schema] = {"type": "number"}
+_INTEGER: Final[Schema] = {"type": "integer"}
+_TEXTS: Final[Schema] = {"type": "array", "items": _TEXT}
+_FRACTION: Final[Schema] = {"type": "number", "description": "0 to 1"}
 
 
-_AS_OF: Final = _text("As of this RFC 3339 time or day.")
-_SUBJECT: Final = _text("Ticker, subject id (company:MU) or exact name.")
-_LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": 200}
+def _one_of(kinds: type[StrEnum]) -> Schema:
+    return {"enum": [one.value for one in kinds]}
+
+
+_SUBJECT: Final = _text("Ticker, id (company:MU) or name.")
+_ABOUT: Final = _text("company:MU or market:ID.")
+_OWN_ID: Final = _text("Yours, such as ann:MU-1.")
+_MADE_AT: Final = _text("RFC 3339 with zone.")
 
 _FINDING: Final[Mapping[str, Schema]] = {
-    "statement": {"type": "string"},
-    "subject_id": _text("That of the analysis by default."),
-    "direction": {"enum": [one.value for one in Direction]},
-    "probability": {"type": "number"},
-    "confidence": {"type": "number"},
-    "key_drivers": {"type": "array", "items": {"type": "string"}},
-    "metric": _text("Of a claim: up, return_5s, close, revenue ..."),
-    "value": {"type": "number"},
-    "target_at": _text("When the claim is settled."),
+    "statement": _TEXT,
+    "subject_id": _TEXT,
+    "direction": _one_of(Direction),
+    "probability": _NUMBER,
+    "confidence": _NUMBER,
+    "key_drivers": _TEXTS,
+    "metric": _text("Of a claim: up, return_5s, close."),
+    "value": _NUMBER,
+    "target_at": _TEXT,
 }
 
 
@@ -94,8 +103,7 @@ class Tool:
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of its arguments."""
-        found = {"type": "object", "properties": dict(self.arguments), "additionalProperties": False}
-        return {**found, "required": list(self.required)}
+        return {"type": "object", "properties": dict(self.arguments), "required": list(self.required)}
 
     def listed_for(self, actor: Actor) -> bool:
         """Return whether *actor* sees it: reading is answered or denied when asked, writing is not even offered."""
@@ -184,6 +192,12 @@ def _analysis(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
     return {"analysis": analysis, "findings": findings, **body}
 
 
+def _decision(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
+    """Return the arguments of a decision that the actor takes."""
+    more: dict[str, Any] = {name: given.pop(name) for name in ("body", "cites") if name in given}
+    return {"decision": Decision(**given, agents_involved=(actor.id,)), **more}
+
+
 def _finding(stated: Any, number: int, analysis: Analysis, actor: Actor) -> Finding:
     """Return the finding at that place of an analysis; its id follows from both: a repeated call changes nothing."""
     if not isinstance(stated, dict):
@@ -223,23 +237,23 @@ def _changed(done: Any) -> Iterable[str]:
 TOOLS: Final = (
     Tool(
         name="brief",
-        description="What the institution knows about a subject: analyses, outcomes, debates, track records, lessons.",
+        description="What is known about a subject.",
         method="brief",
-        arguments={"subject": _SUBJECT, "as_of": _AS_OF},
+        arguments={"subject": _SUBJECT, "as_of": _TEXT},
         required=("subject",),
         prepared=_for_itself,
         lines=lambda briefing: briefing.to_markdown(max_chars=MOST_CHARS).splitlines(),
     ),
     Tool(
         name="search",
-        description="Find analyses, findings, debates, lessons, memories and more by words and meaning, best first.",
+        description="Find records and memories by words and meaning.",
         method="search",
         arguments={
-            "query": _text("Plain words."),
-            "kinds": {"type": "array", "items": {"enum": [one.value for one in SearchKind]}},
+            "query": _TEXT,
+            "kinds": {"type": "array", "items": _one_of(SearchKind)},
             "subject": _SUBJECT,
-            "limit": _LIMIT,
-            "as_of": _AS_OF,
+            "limit": _INTEGER,
+            "as_of": _TEXT,
         },
         required=("query",),
         prepared=_encoding,
@@ -247,38 +261,38 @@ TOOLS: Final = (
     ),
     Tool(
         name="similar",
-        description="Analyses of other subjects similar to an analysis or a subject, and what came of them.",
+        description="Similar analyses of other subjects, and their outcomes.",
         method="similar",
-        arguments={"what": _text("Id of an analysis, or a subject."), "limit": _LIMIT, "as_of": _AS_OF},
+        arguments={"what": _text("Analysis id, or subject."), "limit": _INTEGER, "as_of": _TEXT},
         required=("what",),
         lines=lambda answer: map(similar_text, answer.items),
     ),
     Tool(
         name="track_record",
-        description="How often an agent was right, by domain, with 95 % intervals. An agent may ask for its own alone.",
+        description="How often an agent was right, by domain. Agents read only their own.",
         method="track_record",
-        arguments={"agent": _text("Its name."), "domain": _text("One domain alone."), "as_of": _AS_OF},
+        arguments={"agent": _TEXT, "domain": _TEXT, "as_of": _TEXT},
         required=("agent",),
         resource=ResourceType.CREDIBILITY,
         lines=lambda answer: track_table(answer.items).splitlines(),
     ),
     Tool(
         name="contradictions",
-        description="Where sources disagree about a subject's data, open ones first.",
+        description="Data on which sources disagree.",
         method="contradictions",
-        arguments={"subject": _SUBJECT, "limit": _LIMIT, "as_of": _AS_OF},
+        arguments={"subject": _SUBJECT, "limit": _INTEGER, "as_of": _TEXT},
         required=("subject",),
         lines=lambda answer: SECTIONS_BY_NAME["contradictions"].text(answer).splitlines(),
     ),
     Tool(
         name="search_memories",
-        description="Find remembered texts by words and meaning, best first.",
+        description="Find memories by words and meaning.",
         method="memories.search",
         arguments={
-            "query": _text("Plain words."),
-            "namespace": _text("One, such as symbol/MU, or a subtree, symbol/MU/*; all by default."),
-            "limit": _LIMIT,
-            "as_of": _AS_OF,
+            "query": _TEXT,
+            "namespace": _text("symbol/MU, or a subtree: symbol/MU/*."),
+            "limit": _INTEGER,
+            "as_of": _TEXT,
         },
         required=("query",),
         resource=ResourceType.MEMORIES,
@@ -287,23 +301,23 @@ TOOLS: Final = (
     ),
     Tool(
         name="record_analysis",
-        description="Record an analysis of a subject, with findings. The same again changes nothing.",
+        description="Record an analysis with its findings, all or nothing.",
         method="record_analysis",
         arguments={
-            "id": _text("Your own, such as ann:MU-2026-06-01."),
-            "subject_id": _text("company:TICKER or market:ID."),
-            "date": _text("When it was made, RFC 3339 with zone."),
-            "kind": _text("Sort of work, such as equity_research."),
-            "summary": _text("At most a few sentences."),
-            "recommendation": {"enum": [one.value for one in Recommendation]},
-            "confidence": _number("0 to 1"),
-            "probability": _number("Of yes, 0 to 1"),
-            "horizon_days": {"type": "integer"},
-            "model": _text("Language model that wrote it."),
-            "body": _text("The whole text, at most 64 kB."),
+            "id": _OWN_ID,
+            "subject_id": _ABOUT,
+            "date": _MADE_AT,
+            "kind": _text("Such as equity_research."),
+            "summary": _TEXT,
+            "recommendation": _one_of(Recommendation),
+            "confidence": _FRACTION,
+            "probability": {"type": "number", "description": "Of yes."},
+            "horizon_days": _INTEGER,
+            "model": _TEXT,
+            "body": _TEXT,
             "findings": {
                 "type": "array",
-                "description": "What you conclude; you are shown it next time.",
+                "description": "Finding n has the id ID/n.",
                 "items": {"type": "object", "properties": dict(_FINDING), "required": ["statement"]},
             },
         },
@@ -314,14 +328,37 @@ TOOLS: Final = (
         lines=_receipt,
     ),
     Tool(
+        name="record_decision",
+        description="Record a decision with the findings that it cites, all or nothing.",
+        method="record_decision",
+        arguments={
+            "id": _OWN_ID,
+            "subject_id": _ABOUT,
+            "type": _text("Such as portfolio."),
+            "decided_at": _MADE_AT,
+            "stance": _one_of(Stance),
+            "cites": {**_TEXTS, "description": "Ids of findings; the first decides the verdict."},
+            "analysis_id": _TEXT,
+            "action": _TEXT,
+            "confidence": _FRACTION,
+            "size_usd": _NUMBER,
+            "body": _TEXT,
+        },
+        required=("id", "subject_id", "type", "decided_at"),
+        resource=ResourceType.JOURNAL,
+        action=Action.APPEND,
+        prepared=_decision,
+        lines=_receipt,
+    ),
+    Tool(
         name="store_memory",
-        description="Remember a text; nearly the same text in its namespace is updated.",
+        description="Store a text; nearly the same text is updated.",
         method="remember",
         arguments={
-            "text": _text("At most 10,000 characters."),
-            "namespace": _text("agent/NAME, symbol/NAME, user/NAME or below; your own by default."),
-            "memory_type": {"enum": ["semantic", "episodic", "procedural"]},
-            "importance": _number("0 to 1"),
+            "text": _TEXT,
+            "namespace": _text("symbol/NAME or user/NAME; your own by default."),
+            "memory_type": _one_of(MemoryType),
+            "importance": _FRACTION,
         },
         required=("text",),
         resource=ResourceType.MEMORIES,
@@ -333,12 +370,12 @@ TOOLS: Final = (
         description="Memories, newest first; or one by id.",
         method=_listing,
         arguments={
-            "id": {"type": "string"},
-            "namespace": {"type": "string"},
-            "user": {"type": "string"},
-            "limit": {"type": "integer"},
-            "offset": {"type": "integer"},
-            "as_of": {"type": "string"},
+            "id": _TEXT,
+            "namespace": _TEXT,
+            "user": _TEXT,
+            "limit": _INTEGER,
+            "offset": _INTEGER,
+            "as_of": _TEXT,
         },
         required=(),
         resource=ResourceType.MEMORIES,
@@ -351,11 +388,11 @@ TOOLS: Final = (
         method=_change,
         arguments={
             "action": {"enum": list(_CHANGES)},
-            "id": {"type": "string"},
-            "text": {"type": "string"},
-            "reason": {"type": "string"},
-            "namespace": {"type": "string"},
-            "user": {"type": "string"},
+            "id": _TEXT,
+            "text": _TEXT,
+            "reason": _TEXT,
+            "namespace": _TEXT,
+            "user": _TEXT,
         },
         required=("action",),
         resource=ResourceType.MEMORIES,

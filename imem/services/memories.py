@@ -209,9 +209,9 @@ class Memories(ActorApi):
             reasoning: why, at most some 9,000 characters.
             deadline_ms: as of :meth:`supersede`.
         """
-        return await self._store_own(
-            "decisions", decision_memory(decision, reasoning), self._write_due(deadline_ms, REMEMBER_MS)
-        )
+        due = self._write_due(deadline_ms, REMEMBER_MS)
+        [stored] = await self._store_own([("decisions", decision_memory(decision, reasoning))], due)
+        return stored
 
     async def record_outcome(
         self, decision: Decision, pnl_pct: float, *, lesson: str | None = None, deadline_ms: float | None = None
@@ -220,7 +220,7 @@ class Memories(ActorApi):
         Remember how a decision ended: an episodic memory of importance 0.7 for a profit, 0.8 for none.
 
         Of a loss beyond ``memory_lesson_loss_pct`` of the settings a procedural memory of importance 0.9 is stored too,
-        in ``agent/NAME/lessons``. A crash may leave the first alone: the same call again stores what is missing.
+        in ``agent/NAME/lessons``: both or neither.
 
         Args:
             pnl_pct: profit or loss, in percent of the position: -7.2 is a loss of 7.2 %.
@@ -230,12 +230,14 @@ class Memories(ActorApi):
         least = self._stores.settings.memory_lesson_loss_pct
         due, spaces = self._write_due(deadline_ms, REMEMBER_MS), ("decisions", "lessons")
         new = outcome_memories(decision, pnl_pct, lesson, least)
-        return [await self._store_own(space, memory, due) for space, memory in zip(spaces, new, strict=False)]
+        return await self._store_own(list(zip(spaces, new, strict=False)), due)
 
-    async def _store_own(self, space: str, memory: NewMemory, due: Deadline) -> RememberedMemory:
-        segments = (*own_namespace(self._actor), space)
-        await self._authorize(resource_of(segments, self._actor, Action.WRITE), Action.WRITE, due)
-        return await self._table.store(self._actor, "/".join(segments), memory, deadline=due)
+    async def _store_own(self, new: Sequence[tuple[str, NewMemory]], due: Deadline) -> list[RememberedMemory]:
+        """Store memories in spaces of the actor's own namespace, in one transaction."""
+        own = own_namespace(self._actor)
+        await self._authorize(resource_of(own, self._actor, Action.WRITE), Action.WRITE, due)
+        placed = [("/".join((*own, space)), memory) for space, memory in new]
+        return await self._table.store_all(self._actor, placed, deadline=due)
 
     async def history(self, memory_id: UUID | str, *, deadline_ms: float | None = None) -> list[StoredMemory]:
         """

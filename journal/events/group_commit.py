@@ -10,17 +10,35 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, StatementRejected
-from imem.journal.events.entry import JournalEntry, Receipt
+from imem.journal.events.entry import AppendStatus, JournalEntry, Receipt
 
 BATCH_LINES: Final = 500
 """Most lines in one transaction, and so in one statement."""
 
 Commit = Callable[[Sequence[JournalEntry], Deadline], Awaitable[list[Receipt]]]
+
+
+class EntriesRefused(Exception):
+    """
+    The journal refused an entry of a call that records all or none; the transaction is rolled back.
+
+    Attributes:
+        receipts: of every entry of the transaction; no entry of it was written.
+    """
+
+    def __init__(self, receipts: Sequence[Receipt]) -> None:
+        super().__init__("an entry was refused")
+        self.receipts = [
+            receipt
+            if receipt.verdict is AppendStatus.IDENTICAL
+            else replace(receipt, event_id=None, position=None, recorded_at=None, durable=False)
+            for receipt in receipts
+        ]
 
 
 def touched(entry: JournalEntry) -> set[tuple[str, str, str]]:
@@ -115,7 +133,7 @@ async def _answer(calls: Sequence[_Call], commit: Commit) -> None:
     due = Deadline(min(call.deadline.at_s for call in calls))
     # Every error goes to the callers' futures; no one awaits this task.
     [outcome] = await asyncio.gather(commit(entries, due), return_exceptions=True)
-    if isinstance(outcome, StatementRejected | BudgetExceeded) and len(calls) > 1:
+    if isinstance(outcome, StatementRejected | BudgetExceeded | EntriesRefused) and len(calls) > 1:
         for call in calls:
             await _answer([call], commit)
         return

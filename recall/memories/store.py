@@ -140,6 +140,19 @@ class MemoryTable:
         [row] = await self._database.commit("store_memory", given, deadline=deadline)
         return self._remembered(row)
 
+    async def store_all(
+        self, actor: Actor, new: Sequence[tuple[str, NewMemory]], *, deadline: Deadline
+    ) -> list[RememberedMemory]:
+        """
+        Store memories, each in the namespace beside it: all of them or nothing.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded, OutcomeUnknown: as :meth:`store`.
+        """
+        given = [await self._given(actor, namespace, memory, deadline) for namespace, memory in new]
+        async with self._database.transaction(deadline) as conn:
+            return [self._remembered((await run_rows(conn, "store_memory", one))[0]) for one in given]
+
     async def store_facts(
         self,
         actor: Actor,

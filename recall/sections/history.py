@@ -25,7 +25,9 @@ from imem.recall.rendering.formatting import (
 )
 from imem.recall.rendering.rendered import RenderContext, RenderedSection, faded, follow_up_call, rendered_section
 from imem.recall.retrievers import RetrievalRequest, claims_settled, graph_rows, journal_keys, mark_partial, record
+from imem.recall.sections import lone_decisions
 from imem.recall.sections.changes import changes
+from imem.recall.sections.lone_decisions import with_lone_decisions
 from imem.recall.sections.newest import analysis_text, newest
 from imem.recall.sections.spec import SectionSpec
 
@@ -91,9 +93,17 @@ class HistoryItem(AnswerModel):
 
 
 class HistorySection(BriefingSection):
-    """Analyses with findings, decisions and outcomes, newest first."""
+    """
+    Analyses with findings, decisions and outcomes, newest first.
+
+    Attributes:
+        decisions: the newest decisions about the subject that are in none of its analyses.
+        decisions_total: how many of them there are.
+    """
 
     items: list[HistoryItem] = Field(default_factory=list)
+    decisions: list[ReviewedDecision] = Field(default_factory=list)
+    decisions_total: int = 0
 
 
 # Retrieval
@@ -102,7 +112,7 @@ class HistorySection(BriefingSection):
 async def load(request: RetrievalRequest) -> HistorySection:
     """Return the newest analyses of the subject and its series, with findings, decisions and outcomes."""
     rows, total = await graph_rows(request, "company_history", **_parameters(request))
-    return await _answer(request, rows, total)
+    return await with_lone_decisions(request, await _answer(request, rows, total))
 
 
 def _parameters(request: RetrievalRequest) -> dict[str, int]:
@@ -113,7 +123,8 @@ def _parameters(request: RetrievalRequest) -> dict[str, int]:
 async def load_from_journal(request: RetrievalRequest) -> HistorySection:
     """Return the subject's newest analyses from record heads: without links, without those of its series."""
     keys = await journal_keys(request, "Analysis", request.limits.analyses)
-    return mark_partial(await _answer(request, await _rows_from_journal(request, keys), len(keys)))
+    section = await _answer(request, await _rows_from_journal(request, keys), len(keys))
+    return mark_partial(await with_lone_decisions(request, section))
 
 
 async def _answer(request: RetrievalRequest, rows: Sequence[dict[str, Any]], total: int) -> HistorySection:
@@ -324,6 +335,7 @@ SECTION: Final = SectionSpec(
     fallbacks=(load_from_journal,),
     limits=("analyses", "detailed", "findings"),
     query=DatedQuery("company_history", _query_refs, _dated_rows),
-    renderers=(changes, render, newest),
+    renderers=(changes, render, lone_decisions.render, newest),
     item_text=analysis_text,
+    tail=lone_decisions.lines,
 )

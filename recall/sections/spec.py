@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -21,6 +21,10 @@ A = TypeVar("A", bound=BriefingSection)
 
 def _no_tags(_: Any) -> frozenset[str]:
     return frozenset()
+
+
+def _no_lines(_: Any) -> Iterable[str]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,7 @@ class SectionSpec(Generic[A]):
         query: the named query with which it finds its records as of a moment, if it has one.
         renderers: what renders it as Markdown; its parts in the order in which they are shown.
         item_text: renders one item of it as Markdown.
+        tail: lines that follow its items.
     """
 
     name: str
@@ -61,12 +66,13 @@ class SectionSpec(Generic[A]):
     query: DatedQuery | None = None
     renderers: tuple[Callable[[RenderContext], RenderedSection], ...] = ()
     item_text: Callable[[Any], str] | None = None
+    tail: Callable[[A], Iterable[str]] = field(default=_no_lines)
 
     def text(self, section: A) -> str:
-        """Return its items as Markdown; empty if there are none, or if none is rendered by itself."""
+        """Return its items and tail as Markdown; empty if there are none, or if none is rendered by itself."""
         if self.item_text is None:
             return ""
-        return "\n".join(self.item_text(item) for item in getattr(section, "items", ()))
+        return "\n".join([*(self.item_text(item) for item in getattr(section, "items", ())), *self.tail(section)])
 
     def arguments(self, limits: Limits) -> dict[str, int]:
         """Return the limits that are part of its cache key."""

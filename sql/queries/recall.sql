@@ -30,6 +30,18 @@ SELECT * FROM (
     ORDER BY 1 LIMIT %(limit)s
 ) AS named
 
+-- namespace_with_memories --
+-- The first of the given namespaces in which a memory was current as of a moment, or below it: for subjects of which nothing is
+-- recorded. Parameters: namespaces (in the order of preference), known_until, recorded_until. Column: namespace.
+SELECT c.namespace FROM unnest(%(namespaces)s::text[]) WITH ORDINALITY AS c (namespace, nth)
+WHERE EXISTS (
+    SELECT FROM recall.memory_namespace AS n JOIN recall.memory AS m ON m.namespace = n.namespace
+    -- What lies below it sorts between its slash and the character after the slash, which is the digit 0.
+    WHERE (n.namespace = c.namespace OR n.namespace > c.namespace || '/' AND n.namespace < c.namespace || '0')
+      AND m.recorded_at <= least(%(known_until)s, %(recorded_until)s)
+      AND (m.superseded_at IS NULL OR m.superseded_at > least(%(known_until)s, %(recorded_until)s)))
+ORDER BY c.nth LIMIT 1
+
 -- subject_names --
 -- Keys of subjects whose record was known, with their names at that moment, those first that contain the name searched or begin
 -- like it: for suggestions as of a day, and without the graph. Parameters: kinds, name (in small letters), known_until,
@@ -190,6 +202,30 @@ SELECT e.analysis_id, split_part(e.kind, '.', 2) AS kind, e.record_key AS key FR
 WHERE e.analysis_id = ANY (%(analyses)s::text[]) AND e.kind IN ('record.Finding', 'record.Decision')
   AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+
+-- lone_decisions --
+-- The newest decisions about a subject whose analysis was not among those of the subject, with the outcomes that review each.
+-- Parameters: subject_id, known_until, recorded_until, limit. Columns: decision, outcomes (keys), total (before the limit).
+WITH taken AS MATERIALIZED (
+    SELECT h.key, h.occurred_at, count(*) OVER () AS total
+    FROM record_head AS h JOIN event AS e ON e.position = h.position
+    WHERE h.subject_id = %(subject_id)s AND h.kind = 'Decision' AND h.grp = 'core' AND EXISTS (
+        SELECT 1 FROM record_history AS y WHERE y.kind = h.kind AND y.key = h.key AND y.grp = 'core'
+          AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s)
+      AND NOT EXISTS (
+        SELECT 1 FROM record_head AS a
+        JOIN record_history AS y ON y.kind = a.kind AND y.key = a.key AND y.grp = a.grp
+        WHERE a.kind = 'Analysis' AND a.key = e.analysis_id AND a.grp = 'core' AND a.subject_id = h.subject_id
+          AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s)
+    ORDER BY h.occurred_at DESC, h.key LIMIT %(limit)s
+)
+SELECT t.key AS decision, t.total, o.keys AS outcomes FROM taken AS t
+CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(DISTINCT e.record_key), '{}') AS keys FROM event AS e
+    WHERE e.kind = 'record.Outcome' AND e.payload -> 'core' ->> 'decision_id' = t.key
+      AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+) AS o
+ORDER BY t.occurred_at DESC, t.key
 
 -- speakers_of_analyses --
 -- Agents with findings in each of the given analyses, and those that took its decisions, from the journal alone: a fallback

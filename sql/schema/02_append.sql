@@ -92,6 +92,10 @@ AS $$
 DECLARE
     v_refused text;
 BEGIN
+    -- Readers record nothing, whoever logged in.
+    IF p_role = 'reader' THEN
+        RAISE EXCEPTION '% (%) may not append to the journal', p_actor, p_role USING ERRCODE = 'IM003';
+    END IF;
     IF has_function_privilege(session_user, 'public.imem_curates_v1()', 'EXECUTE') THEN
         RETURN;
     END IF;

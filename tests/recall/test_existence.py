@@ -17,6 +17,7 @@ from imem.cli import app
 from imem.journal.errors import AmbiguousSubject, BadInput, UnknownSubject
 from imem.journal.settings import Settings
 from imem.memory import Memory
+from tests.kg.similarity.conftest import Directions
 from tests.recall import facts
 from tests.recall.conftest import RecallHarness
 from tests.recall.facts import Line, day
@@ -193,6 +194,39 @@ async def test_a_name_that_two_have_is_refused_with_both(harness: RecallHarness)
             await harness.memory.brief("Northwind", as_of=asked)
         assert refusal.value.subject_ids == ids
         assert ", ".join(ids) in str(refusal.value)
+
+
+async def test_a_ticker_of_which_there_are_only_memories_is_found(
+    harness: RecallHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a memory is there, as of now or a day; a record of that name always comes first."""
+    monkeypatch.setattr("imem.services.embedders.embedder_of", lambda _: Directions())
+    await harness.know([facts.company("T0", 0), facts.market("m1", 0), facts.renamed("T0", 1, "NAMED")])
+    memory = harness.memory
+    before = (await memory.brief("T0")).as_of
+    stored = {
+        place: await memory.remember(f"Near {place}.", namespace=place)
+        for place in ("symbol/MU", "symbol/SUB/deep", "symbol/MUX-1", "symbol/m1", "symbol/NAMED", "agent/local/ALONE")
+    }
+
+    async def found(name: str, **asked: Any) -> str | None:
+        try:
+            return (await memory.brief(name, **asked)).subject.subject_id
+        except UnknownSubject:
+            return None
+
+    for name, subject_id in {
+        "MU": "company:MU", "mu": "company:MU", "company:MU": "company:MU", "SUB": "company:SUB",
+        "m1": "market:m1", "NAMED": "company:T0", "MUX": None, "M": None, "ALONE": None, "market:MU": None,
+        "MU/": None, "%": None, "M_": None,
+    }.items():  # fmt: skip
+        assert await found(name) == subject_id, name
+    hits = await memory.search("near", subject="MU", deadline_ms=30_000)
+    assert [item.text for item in hits.items] == ["Near symbol/MU."]
+    assert not (await memory.history("SUB")).items
+    assert await found("MU", as_of=before) is None
+    await memory.memories.retire(stored["symbol/MU"].id, reason="It was wrong.")
+    assert await found("MU") is None
 
 
 async def test_a_remembered_name_shows_at_no_earlier_day(telling: RecallHarness) -> None:

@@ -9,12 +9,13 @@ from typing import Any, Final, TypedDict, Unpack
 
 from pydantic import BaseModel
 
-from imem.ingest.recorder import prepare, record, refusal_of
+from imem.ingest.recorder import prepare, record_all
 from imem.journal.arguments import LongText, checks_arguments
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.journal.events.entry import Receipt
 from imem.journal.events.tiers import AWAITED
+from imem.kg.kinds.fields import shown
 from imem.kg.load_format.lines import Line, correction_of, groups_of, link_of, record_of
 from imem.kg.model import (
     Agent,
@@ -76,7 +77,7 @@ class RecordWriter(ActorApi):
         """
         Record a piece of work on a subject, and what it found; return the analysis's receipt.
 
-        If a finding is refused, the analysis and the other findings stay: the same call with another one adds it.
+        All of it is recorded, or nothing: if a finding is refused, so is the call.
 
         Args:
             findings: statements of the analysis, each with its id; those that have a confidence are signals.
@@ -99,10 +100,41 @@ class RecordWriter(ActorApi):
         return await self.record(finding, body=body, **options)
 
     async def record_decision(
-        self, decision: Decision, *, body: LongText | None = None, **options: Unpack[WriteOptions]
+        self,
+        decision: Decision,
+        *,
+        cites: Sequence[str] = (),
+        body: LongText | None = None,
+        **options: Unpack[WriteOptions],
     ) -> Receipt:
-        """Record a decision, taken or passed; link the findings that it rests on with ``CITES`` (:meth:`link`)."""
-        return await self.record(decision, body=body, **options)
+        """
+        Record a decision, taken or passed, with the findings that it rests on: all of it or nothing.
+
+        The outcome of the first finding decides, with the decision's stance, how the decision turned out.
+
+        Args:
+            cites: ids of findings, the most important one first; each has to be recorded, unless *known_at* is given.
+            body: why, at most 64 kB of UTF-8.
+        """
+        links: list[Callable[..., Line]] = []
+        for place, finding in enumerate(cites):
+            if finding in cites[:place]:
+                raise BadInput(f"cites.{place}", f"repeats {shown(finding)}.")
+            props = {"at": decision.decided_at, "rank": place + 1}
+            links.append(partial(link_of, "CITES", decision, ("Finding", finding), props))
+        if cites and options.get("known_at") is None:
+            due = self._write_due(options.get("deadline_ms"), WRITE_BUDGET_MS)
+            await self._check_findings(cites, due)
+            options["deadline_ms"] = max(due.left_ms(), 1)
+        return await self._write(partial(record_of, decision, body=body), *links, **options)
+
+    async def _check_findings(self, cited: Sequence[str], deadline: Deadline) -> None:
+        """Refuse a citation of a finding that is not recorded: a mistyped id would never give a verdict."""
+        given = {"kinds": ["Finding"] * len(cited), "keys": list(cited)}
+        known = {row["key"] for row in await self._stores.database.named("recorded_cores", given, deadline=deadline)}
+        for place, finding in enumerate(cited):
+            if finding not in known:
+                raise BadInput(f"cites.{place}", f"no Finding {shown(finding)} is recorded.")
 
     async def record_outcome(self, outcome: Outcome, **options: Unpack[WriteOptions]) -> Receipt:
         """Record the outcome of a metric; it settles claims only under the import right or from a person."""
@@ -180,18 +212,15 @@ class RecordWriter(ActorApi):
         wait_visible: bool = False,
         deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
-        """Commit a line of each maker, return the first one's receipt; the first refusal of the journal is raised."""
+        """Commit a line of each maker, all or none, and return the first one's receipt; raise the first refusal."""
         lines = [maker(known_at=known_at, occurred_at=occurred_at) for maker in makers]
         deadline = self._write_due(deadline_ms, WRITE_BUDGET_MS)
         visible_by = Deadline.after_ms(self._stores.settings.visible_wait_ms) if wait_visible else None
-        receipts = await record(
+        receipts = await record_all(
             self._stores.gateway,
             [prepare(line, tier=AWAITED if wait_visible else None) for line in lines],
             actor=self._actor,
             deadline=deadline,
             wait_visible=visible_by,
         )
-        for receipt, line in zip(receipts, lines, strict=True):
-            if (refusal := refusal_of(receipt.verdict, line)) is not None:
-                raise refusal
         return receipts[0]

@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from imem.ingest.recorder import prepare, record, refusal_of
+from imem.ingest.recorder import prepare, record_all
 from imem.journal.arguments import checks_arguments
 from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
@@ -78,12 +78,9 @@ class SignalsApi(ActorApi):
         if signal.analysis_id is None:
             own = {"id": analysis_id, "subject_id": signal.subject_id, "kind": ANALYSIS_KIND}
             lines.insert(0, record_of(Analysis(**own, date=SystemClock().now(), confidence=signal.confidence)))
-        receipts = await record(
+        receipts = await record_all(
             self._stores.gateway, [prepare(line) for line in lines], actor=self._actor, deadline=due
         )
-        for receipt, line in zip(receipts, lines, strict=True):
-            if (refusal := refusal_of(receipt.verdict, line)) is not None:
-                raise refusal
         given = {"analyses": [analysis_id], "retention": self._stores.signals.policy.retention}
         try:
             await self._stores.database.commit("project_signals", given, deadline=due)

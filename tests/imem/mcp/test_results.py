@@ -97,8 +97,9 @@ def test_the_list_of_tools_costs_little() -> None:
     """
     At most 2,000 tokens, instructions included, by an estimate that is rather too high.
 
-    Three bytes count as a token; JSON of English words has more than four a token in usual tokenizers.
+    Three bytes count as a token; JSON of English words has more than four a token in usual tokenizers. The JSON is
+    compact, as a client gets it.
     """
     listed = [listed_tool(tool).model_dump(by_alias=True, mode="json", exclude_none=True) for tool in TOOLS]
 
-    assert tokens(json.dumps({"tools": listed}) + INSTRUCTIONS) <= MOST_TOKENS
+    assert tokens(json.dumps({"tools": listed}, separators=(",", ":")) + INSTRUCTIONS) <= MOST_TOKENS

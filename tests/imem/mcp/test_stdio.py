@@ -24,6 +24,7 @@ from imem.mcp.tools import TOOLS
 from tests import forking
 from tests.recall import facts
 from tests.recall.conftest import RecallHarness, empty, harness, journal, world
+from tests.recall.facts import day
 from tests.recall.test_existence import environment
 
 __all__ = ["empty", "harness", "journal", "world"]
@@ -50,6 +51,11 @@ CALLS: dict[str, dict[str, Any]] = {
             },
             {"statement": "Rivals cut their spending."},
         ],
+    },
+    "record_decision": {
+        "id": "mine/decision", "subject_id": "company:T0", "type": "portfolio", "decided_at": "2026-01-09T10:00:00Z",
+        "stance": "long", "cites": ["f0"], "analysis_id": None, "action": "buy", "confidence": 0.6, "size_usd": 1e6,
+        "body": "Prices turn.",
     },
     "store_memory": {"text": "Memory is scarce until 2027.", "namespace": "symbol/T0", "importance": 0.9},
 }  # fmt: skip
@@ -153,19 +159,22 @@ async def test_what_a_role_may_not_write_is_not_offered_and_is_denied(harness: R
     await harness.know(KNOWN)
     hidden = {
         Role.LEARNING_ENGINE: {"store_memory"},
-        Role.DEBATE_FACILITATOR: {"record_analysis"},
+        Role.DEBATE_FACILITATOR: {"record_analysis", "record_decision"},
+        Role.READER: {"record_analysis", "record_decision", "store_memory"},
         Role.AGENT: set(),
     }
     for role, missing in hidden.items():
         async with client_of(env_of(harness.settings, "ann", role), tmp_path / "errors") as client:
             listed = {tool.name for tool in (await client.list_tools()).tools}
             assert CALLS.keys() - listed == missing
-            for name in missing:
+            for name in sorted(missing):
                 result = await client.call_tool(name, CALLS[name])
                 assert result.is_error
                 assert f"ann ({role})" in text_of(result)
                 assert result.structured_content is not None
                 assert result.structured_content["error"] == "PermissionDenied"
+                assert "It takes the role" in text_of(result)
+                assert result.structured_content["recorded"] is False
             if role is Role.AGENT:
                 other = await client.call_tool("track_record", {"agent": "agent0"})
                 assert "ann (agent)" in text_of(other)
@@ -176,9 +185,69 @@ async def test_what_a_role_may_not_write_is_not_offered_and_is_denied(harness: R
     )
     assert [tuple(row.values()) for row in denied] == [
         ("learning_engine", "memories", "write"),
-        ("debate_facilitator", "journal", "append"),
+        *[("debate_facilitator", "journal", "append")] * 2,
+        *[("reader", "journal", "append")] * 2,
+        ("reader", "memories", "write"),
         ("agent", "credibility", "read"),
     ]
+
+
+async def test_a_decision_is_recorded_with_what_it_cites(harness: RecallHarness, tmp_path: Path) -> None:
+    """In the order given, of the agent that asks; the same call again writes nothing."""
+    await harness.know([*KNOWN, facts.finding("f1", 0)])
+    async with client_of(env_of(harness.settings, "ann", Role.AGENT), tmp_path / "errors") as client:
+        for said in ("new", "identical"):
+            done = await client.call_tool("record_decision", {**CALLS["record_decision"], "cites": ["f1", "f0"]})
+            assert not done.is_error, text_of(done)
+            assert f"{said}: event" in text_of(done)
+    written = await harness.journal.rows(
+        "SELECT kind, payload -> 'core' ->> 'stance' AS stance, payload -> 'core' -> 'agents_involved' AS agents,"
+        " payload ->> 'to_key' AS cited, payload -> 'props' -> 'rank' AS rank FROM event WHERE actor = 'ann'"
+        " ORDER BY position"
+    )
+    assert [tuple(row.values()) for row in written] == [
+        ("record.Decision", "long", ["ann"], None, None),
+        ("link.CITES", None, None, "f1", 1),
+        ("link.CITES", None, None, "f0", 2),
+    ]
+
+
+async def test_a_refused_call_leaves_nothing_and_says_so(harness: RecallHarness, tmp_path: Path) -> None:
+    """A finding that the journal refuses takes its analysis along, and a decision its citations."""
+    await harness.know(KNOWN)
+    late = {"statement": "It rose.", "direction": "positive", "metric": "return_5s", "target_at": day(1)}
+    calls = {
+        "record_analysis": {**CALLS["record_analysis"], "findings": [{"statement": "Orders fall."}, late]},
+        "record_decision": {**CALLS["record_decision"], "id": "taken", "action": "sell"},
+    }
+    async with client_of(env_of(harness.settings, "ann", Role.AGENT), tmp_path / "errors") as client:
+        assert not (await client.call_tool("record_decision", {**CALLS["record_decision"], "id": "taken"})).is_error
+        before = await harness.journal.rows("SELECT count(*) AS n FROM event")
+        for name, given in calls.items():
+            result = await client.call_tool(name, given)
+            assert result.is_error
+            assert "Nothing was recorded." in text_of(result)
+            assert result.structured_content is not None
+            assert result.structured_content["recorded"] is False
+        assert await harness.journal.rows("SELECT count(*) AS n FROM event") == before
+
+
+async def test_without_a_role_the_server_is_an_agent(harness: RecallHarness, tmp_path: Path) -> None:
+    """Called mcp unless it is named; who wants a person's rights says so."""
+    await harness.know(KNOWN)
+    whole = env_of(harness.settings, "kate")
+    given = {"mcp": {"IMEM_ACTOR", "IMEM_ROLE"}, "kate": {"IMEM_ROLE"}}
+    for actor, missing in given.items():
+        env = {name: text for name, text in whole.items() if name not in missing}
+        async with client_of(env, tmp_path / "errors") as client:
+            done = await client.call_tool("record_decision", {**CALLS["record_decision"], "id": f"{actor}/1"})
+            assert not done.is_error, text_of(done)
+            other = await client.call_tool("track_record", {"agent": "agent0"})
+            assert f"{actor} (agent)" in text_of(other)
+    rows = await harness.journal.rows(
+        "SELECT DISTINCT actor, actor_role, imported FROM event WHERE kind = 'record.Decision' ORDER BY 1"
+    )
+    assert [tuple(row.values()) for row in rows] == [("kate", "agent", False), ("mcp", "agent", False)]
 
 
 async def test_wrong_hostile_and_huge_arguments_are_named(harness: RecallHarness, tmp_path: Path) -> None:
@@ -214,6 +283,12 @@ async def test_wrong_hostile_and_huge_arguments_are_named(harness: RecallHarness
             {**CALLS["record_analysis"], "findings": [{"statement": "x"}, {"statement": "x", "metric": "mood"}]},
             "findings.1.metric",
         ),
+        ("record_decision", {**CALLS["record_decision"], "stance": "up"}, "stance"),
+        ("record_decision", {**CALLS["record_decision"], "decided_at": "now"}, "decided_at"),
+        ("record_decision", {**CALLS["record_decision"], "cites": ["f0", "none"]}, "cites.1"),
+        ("record_decision", {**CALLS["record_decision"], "cites": ["f0", "f0"]}, "cites.1"),
+        ("record_decision", {**CALLS["record_decision"], "cites": [7]}, "cites.0"),
+        ("record_decision", {**CALLS["record_decision"], "agents_involved": ["bob"]}, "agents_involved"),
         ("store_memory", {"text": "x", "memory_type": "vague"}, "memory_type"),
     ]
     async with client_of(env_of(harness.settings), tmp_path / "errors") as client:
@@ -223,6 +298,8 @@ async def test_wrong_hostile_and_huge_arguments_are_named(harness: RecallHarness
             assert result.structured_content is not None
             assert result.structured_content["argument"] == argument
             assert len(text_of(result)) <= 8_000
+            writes = name in {"record_analysis", "record_decision", "store_memory"}
+            assert ("Nothing was recorded." in text_of(result)) is writes
         with pytest.raises(MCPError, match="no tool"):
             await client.call_tool("rm -rf")
         assert not (await client.call_tool("brief", {"subject": "T0"})).is_error

@@ -165,7 +165,8 @@ def _change(given: Mapping[str, Any]) -> str:
     Raises:
         BadInput: there is no such action, or it needs an id.
     """
-    if (action := given["action"]) not in _CHANGES:
+    action = given["action"]
+    if not isinstance(action, str) or action not in _CHANGES:
         raise BadInput("action", f"is none of {', '.join(_CHANGES)}.")
     if "id" in given:
         return _CHANGES[action]

@@ -31,6 +31,9 @@ __all__ = ["empty", "harness", "journal", "world"]
 
 IMEM_MCP = [sys.executable, "-W", "error", "-m", "imem", "mcp"]
 
+NEVER = "00000000-0000-4000-8000-000000000000"
+"""An id that no memory has."""
+
 WAIT_S = 60.0
 """How long to wait for the end of a server, in seconds."""
 
@@ -58,6 +61,8 @@ CALLS: dict[str, dict[str, Any]] = {
         "body": "Prices turn.",
     },
     "store_memory": {"text": "Memory is scarce until 2027.", "namespace": "symbol/T0", "importance": 0.9},
+    "list_memories": {"namespace": "symbol/*", "limit": 5},
+    "change_memory": {"action": "delete", "namespace": "symbol/NONE"},
 }  # fmt: skip
 """A call of every tool."""
 
@@ -158,9 +163,9 @@ async def test_what_a_role_may_not_write_is_not_offered_and_is_denied(harness: R
     """A tool that is called all the same is denied with the role's name, and leaves one denial in the audit."""
     await harness.know(KNOWN)
     hidden = {
-        Role.LEARNING_ENGINE: {"store_memory"},
+        Role.LEARNING_ENGINE: {"change_memory", "store_memory"},
         Role.DEBATE_FACILITATOR: {"record_analysis", "record_decision"},
-        Role.READER: {"record_analysis", "record_decision", "store_memory"},
+        Role.READER: {"change_memory", "record_analysis", "record_decision", "store_memory"},
         Role.AGENT: set(),
     }
     for role, missing in hidden.items():
@@ -184,8 +189,10 @@ async def test_what_a_role_may_not_write_is_not_offered_and_is_denied(harness: R
         "SELECT actor_role, resource_type, action FROM memory_access_audit WHERE NOT authorized ORDER BY timestamp, id"
     )
     assert [tuple(row.values()) for row in denied] == [
+        ("learning_engine", "memories", "delete"),
         ("learning_engine", "memories", "write"),
         *[("debate_facilitator", "journal", "append")] * 2,
+        ("reader", "memories", "delete"),
         *[("reader", "journal", "append")] * 2,
         ("reader", "memories", "write"),
         ("agent", "credibility", "read"),
@@ -290,6 +297,18 @@ async def test_wrong_hostile_and_huge_arguments_are_named(harness: RecallHarness
         ("record_decision", {**CALLS["record_decision"], "cites": [7]}, "cites.0"),
         ("record_decision", {**CALLS["record_decision"], "agents_involved": ["bob"]}, "agents_involved"),
         ("store_memory", {"text": "x", "memory_type": "vague"}, "memory_type"),
+        ("list_memories", {"limit": 0}, "limit"),
+        ("list_memories", {"offset": -1}, "offset"),
+        ("list_memories", {"namespace": "user/../agent/bob"}, "namespace"),
+        ("list_memories", {"id": "x"}, "memory_id"),
+        ("change_memory", {}, "action"),
+        ("change_memory", {"action": "forget"}, "action"),
+        ("change_memory", {"action": ["delete"], "user": "u"}, "action"),
+        ("change_memory", {"action": "retire", "reason": "x"}, "id"),
+        ("change_memory", {"action": "correct", "text": "x", "reason": "x", "namespace": "symbol/T0"}, "id"),
+        ("change_memory", {"action": "delete"}, "namespace"),
+        ("change_memory", {"action": "delete", "id": NEVER, "text": "x"}, "text"),
+        ("change_memory", {"action": "delete", "id": NEVER}, "memory_id"),
     ]
     async with client_of(env_of(harness.settings), tmp_path / "errors") as client:
         for name, given, argument in wrong:

@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 from imem.journal.errors import BadInput, PermissionDenied
 from imem.journal.settings import Role
 from imem.memory import Memory
-from imem.recall.memories.model import StoredMemory, StoreStatus
+from imem.recall.memories.model import FoundMemory, StoreStatus
 from imem.recall.memories.upkeep import UpkeepRules, consolidate, maintain
 from tests.imem.memories.conftest import Places, make_vectors, memory_of, round_of
 from tests.imem.memory.conftest import MemoryHarness
@@ -30,12 +30,12 @@ def _near(places: Places) -> None:
     places.cosines = {TEXT: 1.0, NEAR: 0.99, "margins": 1.0}
 
 
-async def found(memory: Memory, query: str = "margins", **given: Any) -> list[StoredMemory]:
+async def found(memory: Memory, query: str = "margins", **given: Any) -> list[FoundMemory]:
     section = await memory.memories.search(query, namespace=f"{SPACE}/*", deadline_ms=30_000, **given)
     return list(section.items)
 
 
-def shown(memory: StoredMemory) -> tuple[str, str, dict[str, Any], float]:
+def shown(memory: FoundMemory) -> tuple[str, str, dict[str, Any], float]:
     return memory.content, memory.agent_id, memory.metadata, memory.importance
 
 
@@ -282,7 +282,8 @@ async def test_any_order_is_as_the_model_says(harness: MemoryHarness, steps: lis
         async def answer(as_of: datetime | None = None) -> list[tuple[str, float]]:
             items = (await ann.memories.list(namespace=SPACE, as_of=as_of)).items
             assert len(items) <= 1
-            return [(one.agent_id, one.importance) for item in items for one in (item, *item.also_said_by)]
+            first = [(one.agent_id, one.importance) for one in items]
+            return first + [(one.agent_id, one.importance) for item in items for one in item.also_said_by]
 
         for actor, step, importance in steps:
             known = (await ann.memories.list(namespace=SPACE)).items

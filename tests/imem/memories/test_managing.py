@@ -106,7 +106,7 @@ async def test_one_by_its_id(harness: MemoryHarness) -> None:
 
 
 async def test_deleted_is_gone(harness: MemoryHarness, places: Places) -> None:
-    """With every version, vector, count and what it had taken the place of; neither found as of then nor in a history."""
+    """With every version, vector, count and what it had taken the place of; found as of then neither."""
     places.cosines = {"Demand is strong.": 1.0, "Strong demand.": 0.93}
     async with memory_of(harness) as memory:
         kept = await memory.remember("Prices rose.", namespace="symbol/MU")

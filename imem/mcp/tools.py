@@ -75,6 +75,21 @@ _FINDING: Final[Mapping[str, Schema]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """
+    A method that some arguments of a tool choose.
+
+    Attributes:
+        method: the method of ``Memory``, dotted.
+        required, optional: the arguments that it takes.
+    """
+
+    method: str
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """
@@ -82,7 +97,7 @@ class Tool:
 
     Attributes:
         name, description: what a model reads.
-        method: the method of ``Memory``, dotted, or what chooses it by the arguments.
+        method: the method of ``Memory``, dotted, or what chooses it, and which arguments it takes, by the arguments.
         arguments: JSON schemas by name.
         required: which of them must be given.
         resource, action: the right that the method takes; a tool that writes is listed only for roles that have it.
@@ -92,7 +107,7 @@ class Tool:
 
     name: str
     description: str
-    method: str | Callable[[Mapping[str, Any]], str]
+    method: str | Callable[[Mapping[str, Any]], Variant]
     arguments: Mapping[str, Schema]
     required: tuple[str, ...]
     lines: Callable[[Any], Iterable[str]]
@@ -119,16 +134,23 @@ class Tool:
         """
         # Many models state every argument that they know of, the unused ones as null.
         stated = {name: value for name, value in given.items() if value is not None}
-        for name in self.required:
+        self._check(stated, self.required, tuple(self.arguments))
+        method = self.method
+        if not isinstance(method, str):
+            chosen = method(stated)
+            self._check(stated, chosen.required, (*chosen.required, *chosen.optional))
+            method = chosen.method
+        if isinstance(stated.get("as_of"), str):
+            stated["as_of"] = moment(stated["as_of"], "as_of")
+        return await attrgetter(method)(memory)(**self.prepared(stated, actor))
+
+    def _check(self, stated: Mapping[str, Any], required: tuple[str, ...], known: tuple[str, ...]) -> None:
+        for name in required:
             if name not in stated:
                 raise BadInput(name, "is required.")
         for name in stated:
-            if name not in self.arguments:
-                raise BadInput(name, f"is no argument of {self.name}; it takes {', '.join(self.arguments)}.")
-        if isinstance(stated.get("as_of"), str):
-            stated["as_of"] = moment(stated["as_of"], "as_of")
-        method = self.method if isinstance(self.method, str) else self.method(stated)
-        return await attrgetter(method)(memory)(**self.prepared(stated, actor))
+            if name not in known:
+                raise BadInput(name, f"is no argument of {self.name} here; it takes {', '.join(known)}.")
 
     def text(self, answer: Any) -> str:
         """Return the result as Markdown within the bound, with its quality unless that is exact."""
@@ -150,29 +172,32 @@ def _encoding(given: dict[str, Any], _: Actor) -> dict[str, Any]:
     return {**given, "deadline_ms": ENCODING_MS}
 
 
-_CHANGES: Final = {"correct": "memories.supersede", "retire": "memories.retire", "delete": "memories.delete"}
-"""Action of a change of a memory → the method."""
+_LIST: Final = Variant("memories.list", (), ("namespace", "user", "limit", "offset", "as_of"))
+_GET: Final = Variant("memories.get", ("id",), ("as_of",))
+_DELETE_ALL: Final = Variant("memories.delete_all", ("action",), ("namespace", "user"))
+_CHANGES: Final = {
+    "correct": Variant("memories.supersede", ("action", "id", "text", "reason")),
+    "retire": Variant("memories.retire", ("action", "id", "reason")),
+    "delete": Variant("memories.delete", ("action", "id")),
+}
+"""What a change of memories is called, and its method."""
 
 
-def _listing(given: Mapping[str, Any]) -> str:
-    return "memories.get" if "id" in given else "memories.list"
+def _listing(given: Mapping[str, Any]) -> Variant:
+    return _GET if "id" in given else _LIST
 
 
-def _change(given: Mapping[str, Any]) -> str:
+def _change(given: Mapping[str, Any]) -> Variant:
     """
     Return the method for a change of memories.
 
     Raises:
-        BadInput: there is no such action, or it needs an id.
+        BadInput: there is no such action.
     """
     action = given["action"]
     if not isinstance(action, str) or action not in _CHANGES:
         raise BadInput("action", f"is none of {', '.join(_CHANGES)}.")
-    if "id" in given:
-        return _CHANGES[action]
-    if action != "delete":
-        raise BadInput("id", "is required.")
-    return "memories.delete_all"
+    return _CHANGES[action] if action != "delete" or "id" in given else _DELETE_ALL
 
 
 def _by_id(given: dict[str, Any], _: Actor) -> dict[str, Any]:

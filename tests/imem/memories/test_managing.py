@@ -25,6 +25,9 @@ from tests.imem.memories.conftest import Places, make_vectors, memory_of, round_
 from tests.imem.memories.test_long_texts import LONG
 from tests.imem.memory.conftest import MemoryHarness
 
+NEVER = "00000000-0000-4000-8000-000000000000"
+"""An id that no memory has."""
+
 TABLES = ("memory", "memory_assertion", "memory_part", "memory_decay", "memory_use")
 
 
@@ -295,3 +298,32 @@ async def test_over_mcp(harness: MemoryHarness, places: Places) -> None:
         gone, _ = await call("change_memory", action="delete", namespace="symbol/MU")
         assert gone.count == 2, "what was corrected is the other's as well"
         assert [UUID(str(row["id"])) for row in harness.rows("SELECT DISTINCT id FROM recall.memory")] == [first]
+
+
+@pytest.mark.usefixtures("places")
+@pytest.mark.parametrize(
+    ("name", "given", "argument"),
+    [
+        ("list_memories", {"limit": 0}, "limit"),
+        ("list_memories", {"offset": -1}, "offset"),
+        ("list_memories", {"namespace": "user/../agent/bob"}, "namespace"),
+        ("list_memories", {"id": "x"}, "memory_id"),
+        ("list_memories", {"id": NEVER, "limit": 1}, "limit"),
+        ("change_memory", {}, "action"),
+        ("change_memory", {"action": "forget"}, "action"),
+        ("change_memory", {"action": ["delete"], "user": "u"}, "action"),
+        ("change_memory", {"action": "retire", "reason": "x"}, "id"),
+        ("change_memory", {"action": "correct", "text": "x", "reason": "x", "namespace": "symbol/T0"}, "id"),
+        ("change_memory", {"action": "delete"}, "namespace"),
+        ("change_memory", {"action": "delete", "id": NEVER, "text": "x"}, "text"),
+        ("change_memory", {"action": "retire", "id": NEVER}, "reason"),
+        ("change_memory", {"action": "delete", "id": NEVER}, "memory_id"),
+    ],
+)
+async def test_wrong_arguments_over_mcp_are_named(
+    harness: MemoryHarness, name: str, given: dict[str, Any], argument: str
+) -> None:
+    async with memory_of(harness) as memory:
+        with pytest.raises(BadInput) as refused:
+            await TOOLS_BY_NAME[name].call(memory, Actor("ann", Role.AGENT), given)
+    assert refused.value.field == argument

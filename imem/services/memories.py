@@ -113,7 +113,7 @@ class Memories(ActorApi):
             query: 1 to 10,000 characters of plain text; nothing in it is syntax.
             namespace: one namespace, or with ``/*`` its subtree; by default all that the actor may read.
             memory_type: ``semantic``, ``episodic`` or ``procedural`` ones alone.
-            agent: those that this actor stored alone.
+            agent: those alone that show what this actor says.
             conversation_id: those of one conversation alone.
             limit: most results, 1 to 200.
             threshold: least similarity of meaning, 0 to 1; the default leaves none out.

@@ -187,12 +187,13 @@ AS $$
 -- memory of the namespace, of the same type and user, and now says this; or a person did so first, and the memory shows that); identical (the actor says that already, or somebody else
 -- does, whose memory the actor now holds as well); full (the actor's metadata together are too large); crowded (it would be
 -- a new one, and the namespace has p_most). The last two write nothing. A message of a conversation is the same as one of that text and author there, and never similar to another;
--- an imported one is a message of its own. p_before: the message that the context vector was made with. waits: a vector is missing, and is due. p_imported: p_id says where it comes from; what was imported once is
--- identical, whatever became of it, and what the actor said before comes first. p_created_at: when it was stored there.
+-- an imported one is a message of its own. p_before: the message that the context vector was made with. waits: a vector is missing, and is due. p_imported: p_id says where it comes from; what the actor
+-- imported once is identical, whatever became of it, and what the actor said before comes first. p_created_at: when it was stored there.
 #variable_conflict use_column
 DECLARE
     v_known memory;
     v_own memory_assertion;
+    v_other uuid;
     v_before uuid;
     v_metadata jsonb;
     v_importance double precision;
@@ -204,13 +205,21 @@ BEGIN
     INSERT INTO memory_namespace (namespace) VALUES (p_namespace) ON CONFLICT (namespace) DO NOTHING;
     PERFORM FROM memory_namespace AS s WHERE s.namespace = p_namespace FOR UPDATE;
     IF p_imported THEN
+        -- What another actor imported from there says nothing of what this one does, unless it is the same.
+        IF EXISTS (SELECT FROM memory AS m WHERE m.id = p_id) AND NOT EXISTS (
+            SELECT FROM memory_assertion AS a WHERE a.id = p_id AND a.actor = p_actor AND a.by_person = v_by_person) THEN
+            v_other := p_id;
+            p_id := encode(substring(content_hash_v1(concat_ws(E'\n', p_id, p_actor, v_by_person)) FOR 16), 'hex')::uuid;
+        END IF;
         SELECT * INTO v_known FROM memory AS m WHERE m.id = p_id ORDER BY m.version DESC LIMIT 1;
         IF FOUND THEN
             RETURN QUERY SELECT 'identical', v_known.id, v_known.version, v_known.recorded_at, v_known.vector IS NULL;
             RETURN;
         END IF;
+        SELECT m.* INTO v_known FROM memory AS m WHERE m.id = v_other AND m.superseded_at IS NULL AND EXISTS (
+            SELECT FROM memory_assertion AS a WHERE a.id = m.id AND a.ended_at IS NULL AND a.content = p_content);
     END IF;
-    IF p_conversation_id IS NULL OR NOT p_imported THEN
+    IF v_known.id IS NULL AND (p_conversation_id IS NULL OR NOT p_imported) THEN
         SELECT * INTO v_known FROM holder_v1(p_namespace, p_type, p_user_id, p_conversation_id, p_content, p_author);
     END IF;
     IF v_known.id IS NULL AND p_conversation_id IS NULL AND p_vector IS NOT NULL THEN

@@ -101,6 +101,7 @@ class Tool:
         arguments: JSON schemas by name.
         required: which of them must be given.
         resource, action: the right that the method takes; a tool that writes is listed only for roles that have it.
+        destroys: whether it can delete what was stored.
         lines: the result as lines of Markdown, in which stored text is quoted.
         prepared: turns the arguments into those of the method.
     """
@@ -113,6 +114,7 @@ class Tool:
     lines: Callable[[Any], Iterable[str]]
     resource: ResourceType = ResourceType.GRAPH
     action: Action = Action.READ
+    destroys: bool = False
     prepared: Callable[[dict[str, Any], Actor], dict[str, Any]] = field(default=lambda given, _: given)
 
     @property
@@ -423,6 +425,7 @@ TOOLS: Final = (
         required=("action",),
         resource=ResourceType.MEMORIES,
         action=Action.WRITE,
+        destroys=True,
         prepared=_changing,
         lines=_changed,
     ),

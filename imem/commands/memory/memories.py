@@ -129,7 +129,7 @@ def remember(
     """
     Remember a text; `imem memories` finds it by its words and its meaning.
 
-    What the namespace has in nearly the same words is updated.
+    What you said there in nearly the same words is updated; what others said stays theirs.
     """
     done = run_question(
         lambda memory: memory.remember(

@@ -16,6 +16,7 @@ from imem.journal.actors import Actor
 from imem.journal.errors import BadInput, PermissionDenied
 from imem.journal.settings import Role, Settings
 from imem.langgraph import MemoryStore
+from imem.mcp.server import listed_tool
 from imem.mcp.tools import TOOLS_BY_NAME
 from imem.memory import Memory
 from imem.recall.memories import store as table
@@ -298,6 +299,17 @@ async def test_over_mcp(harness: MemoryHarness, places: Places) -> None:
         gone, _ = await call("change_memory", action="delete", namespace="symbol/MU")
         assert gone.count == 2, "what was corrected is the other's as well"
         assert [UUID(str(row["id"])) for row in harness.rows("SELECT DISTINCT id FROM recall.memory")] == [first]
+
+
+def test_clients_are_told_which_tool_can_delete() -> None:
+    """By the protocol's hints, of which it assumes the worst where none is given."""
+    hints = {tool.name: listed_tool(tool).annotations for tool in TOOLS_BY_NAME.values()}
+    unsafe = [
+        name
+        for name, hint in hints.items()
+        if hint is None or (hint.read_only_hint is not True and hint.destructive_hint is not False)
+    ]
+    assert unsafe == ["change_memory"]
 
 
 @pytest.mark.usefixtures("places")

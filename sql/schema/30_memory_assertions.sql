@@ -1,8 +1,9 @@
--- Who says what a memory says (20_memories.sql), and all writes of memories but items: stored, superseded, retired, deleted.
+-- Assertions: which actors say what a memory says (20_memories.sql). And all writes of memories but items: stored, superseded, retired,
+-- deleted.
 --
 -- Each actor that stores a text holds it by an assertion of its own: its words, metadata and importance, for as long as it says so. A
--- memory lives as long as anybody holds it. Its versions show one assertion: the first of a person, or else the first. An actor ends its
--- own assertions, in shared namespaces these alone; those of people are ended by people alone.
+-- memory lives until its last assertion ends. Its versions show one assertion: the first of a person, or else the first. An actor ends its
+-- own assertions, in shared namespaces these alone; people alone end those of people.
 --
 -- Bounds: an actor has one current assertion of a memory, and an earlier one for each of its changes.
 

@@ -91,6 +91,8 @@ class Action(StrEnum):
     ACKNOWLEDGE = "acknowledge"
     REPLAY = "replay"
     """Retry events that the graph refused for good."""
+    OVERRULE = "overrule"
+    """End or delete what a person said."""
     SYNCHRONIZE = "synchronize"
     """Flush what agents have published, and take snapshots of it."""
 
@@ -137,7 +139,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.AGENT, _T.JOURNAL, Scope.OWN, _A.APPEND),
     **_cells(_R.AGENT, _T.SYNC, Scope.ALL, _A.READ),
     **_cells(_R.AGENT, _T.SYNC, Scope.OWN, _A.SYNCHRONIZE),
-    **_cells(_R.AGENT, _T.MEMORIES, Scope.OWN, _A.READ, _A.WRITE),
+    **_cells(_R.AGENT, _T.MEMORIES, Scope.OWN, _A.READ, _A.WRITE, _A.DELETE),
     **_cells(_R.AGENT, _T.TRADES, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.AGENT, _T.REFLECTIONS, Scope.OWN, _A.READ, _A.WRITE),
     # knowledge base agent
@@ -150,7 +152,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.AUDIT, Scope.ALL, _A.READ),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.JOURNAL, Scope.ALL, _A.APPEND, _A.IMPORT, _A.APPEND_PATTERNS),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.SYNC, Scope.ALL, _A.READ, _A.SYNCHRONIZE),
-    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.MEMORIES, Scope.ALL, _A.READ, _A.WRITE),
+    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.MEMORIES, Scope.ALL, _A.READ, _A.WRITE, _A.DELETE),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.TRADES, Scope.ALL, _A.READ, _A.WRITE),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.REFLECTIONS, Scope.ALL, _A.READ, _A.WRITE),
     # debate facilitator
@@ -163,7 +165,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.DEBATE_FACILITATOR, _T.AUDIT, Scope.ALL, _A.READ),
     **_cells(_R.DEBATE_FACILITATOR, _T.JOURNAL, Scope.ALL, _A.APPEND_DEBATES),
     **_cells(_R.DEBATE_FACILITATOR, _T.SYNC, Scope.ALL, _A.READ, _A.SYNCHRONIZE),
-    **_cells(_R.DEBATE_FACILITATOR, _T.MEMORIES, Scope.OWN, _A.READ, _A.WRITE),
+    **_cells(_R.DEBATE_FACILITATOR, _T.MEMORIES, Scope.OWN, _A.READ, _A.WRITE, _A.DELETE),
     # learning engine
     **_cells(_R.LEARNING_ENGINE, _T.AGENT_CACHE, Scope.ALL, _A.READ),
     **_cells(_R.LEARNING_ENGINE, _T.GRAPH, Scope.ALL, _A.READ, _A.WRITE),
@@ -193,7 +195,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.HUMAN_ADMIN, _T.CREDIBILITY, Scope.ALL, _A.READ, _A.WRITE, _A.APPROVE),
     **_cells(_R.HUMAN_ADMIN, _T.AUDIT, Scope.ALL, _A.READ, _A.DROP_EXPIRED),
     **_cells(_R.HUMAN_ADMIN, _T.SYNC, Scope.ALL, _A.READ, _A.SYNCHRONIZE),
-    **_cells(_R.HUMAN_ADMIN, _T.MEMORIES, Scope.ALL, _A.READ, _A.WRITE),
+    **_cells(_R.HUMAN_ADMIN, _T.MEMORIES, Scope.ALL, _A.READ, _A.WRITE, _A.DELETE, _A.OVERRULE),
     **_cells(_R.HUMAN_ADMIN, _T.TRADES, Scope.ALL, _A.READ),
     **_cells(_R.HUMAN_ADMIN, _T.REFLECTIONS, Scope.ALL, _A.READ, _A.WRITE, _A.APPROVE),
     **_cells(

@@ -21,8 +21,12 @@ class SyncMemories(Twin[Memories]):
     record_decision = blocking(Memories.record_decision)
     record_outcome = blocking(Memories.record_outcome)
     history = blocking(Memories.history)
+    list = blocking(Memories.list)
+    get = blocking(Memories.get)
     supersede = blocking(Memories.supersede)
     retire = blocking(Memories.retire)
+    delete = blocking(Memories.delete)
+    delete_all = blocking(Memories.delete_all)
     store = blocking(Memories.store)
     extract = blocking(Memories.extract)
 

@@ -144,12 +144,14 @@ class MemoryServer:
 def listed_tool(tool: Tool) -> ListedTool:
     """Return *tool* as the protocol lists it."""
     # What a hint says by default is left out: it is sent to every model.
-    reads = tool.action is Action.READ
+    hints = (
+        ToolAnnotations(read_only_hint=True) if tool.action is Action.READ else ToolAnnotations(destructive_hint=False)
+    )
     return ListedTool(
         name=tool.name,
         description=tool.description,
         input_schema=tool.schema,
-        annotations=ToolAnnotations(read_only_hint=True) if reads else ToolAnnotations(destructive_hint=False),
+        annotations=None if tool.destroys else hints,
     )
 
 

@@ -21,7 +21,7 @@ from imem.journal.settings import Role
 from imem.kg.kinds.enums import Direction, Recommendation, Stance
 from imem.kg.model import Analysis, Decision, Finding
 from imem.mcp.results import MOST_CHARS, as_text, structured
-from imem.recall.memories.model import MemoryType
+from imem.recall.memories.model import DeletedMemories, MemoriesPage, MemoryType
 from imem.recall.rendering.formatting import found_text_lines, memory_text
 from imem.recall.search.model import SearchKind
 from imem.recall.section_registry import SECTIONS_BY_NAME
@@ -75,6 +75,21 @@ _FINDING: Final[Mapping[str, Schema]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """
+    A method that some arguments of a tool choose.
+
+    Attributes:
+        method: the method of ``Memory``, dotted.
+        required, optional: the arguments that it takes.
+    """
+
+    method: str
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """
@@ -82,22 +97,24 @@ class Tool:
 
     Attributes:
         name, description: what a model reads.
-        method: the method of ``Memory``, dotted.
+        method: the method of ``Memory``, dotted, or what chooses it, and which arguments it takes, by the arguments.
         arguments: JSON schemas by name.
         required: which of them must be given.
         resource, action: the right that the method takes; a tool that writes is listed only for roles that have it.
+        destroys: whether it can delete what was stored.
         lines: the result as lines of Markdown, in which stored text is quoted.
         prepared: turns the arguments into those of the method.
     """
 
     name: str
     description: str
-    method: str
+    method: str | Callable[[Mapping[str, Any]], Variant]
     arguments: Mapping[str, Schema]
     required: tuple[str, ...]
     lines: Callable[[Any], Iterable[str]]
     resource: ResourceType = ResourceType.GRAPH
     action: Action = Action.READ
+    destroys: bool = False
     prepared: Callable[[dict[str, Any], Actor], dict[str, Any]] = field(default=lambda given, _: given)
 
     @property
@@ -119,15 +136,23 @@ class Tool:
         """
         # Many models state every argument that they know of, the unused ones as null.
         stated = {name: value for name, value in given.items() if value is not None}
-        for name in self.required:
+        self._check(stated, self.required, tuple(self.arguments))
+        method = self.method
+        if not isinstance(method, str):
+            chosen = method(stated)
+            self._check(stated, chosen.required, (*chosen.required, *chosen.optional))
+            method = chosen.method
+        if isinstance(stated.get("as_of"), str):
+            stated["as_of"] = moment(stated["as_of"], "as_of")
+        return await attrgetter(method)(memory)(**self.prepared(stated, actor))
+
+    def _check(self, stated: Mapping[str, Any], required: tuple[str, ...], known: tuple[str, ...]) -> None:
+        for name in required:
             if name not in stated:
                 raise BadInput(name, "is required.")
         for name in stated:
-            if name not in self.arguments:
-                raise BadInput(name, f"is no argument of {self.name}; it takes {', '.join(self.arguments)}.")
-        if isinstance(stated.get("as_of"), str):
-            stated["as_of"] = moment(stated["as_of"], "as_of")
-        return await attrgetter(self.method)(memory)(**self.prepared(stated, actor))
+            if name not in known:
+                raise BadInput(name, f"is no argument of {self.name} here; it takes {', '.join(known)}.")
 
     def text(self, answer: Any) -> str:
         """Return the result as Markdown within the bound, with its quality unless that is exact."""
@@ -147,6 +172,42 @@ def _for_itself(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
 
 def _encoding(given: dict[str, Any], _: Actor) -> dict[str, Any]:
     return {**given, "deadline_ms": ENCODING_MS}
+
+
+_LIST: Final = Variant("memories.list", (), ("namespace", "user", "limit", "offset", "as_of"))
+_GET: Final = Variant("memories.get", ("id",), ("as_of",))
+_DELETE_ALL: Final = Variant("memories.delete_all", ("action",), ("namespace", "user"))
+_CHANGES: Final = {
+    "correct": Variant("memories.supersede", ("action", "id", "text", "reason")),
+    "retire": Variant("memories.retire", ("action", "id", "reason")),
+    "delete": Variant("memories.delete", ("action", "id")),
+}
+"""What a change of memories is called, and its method."""
+
+
+def _listing(given: Mapping[str, Any]) -> Variant:
+    return _GET if "id" in given else _LIST
+
+
+def _change(given: Mapping[str, Any]) -> Variant:
+    """
+    Return the method for a change of memories.
+
+    Raises:
+        BadInput: there is no such action.
+    """
+    action = given["action"]
+    if not isinstance(action, str) or action not in _CHANGES:
+        raise BadInput("action", f"is none of {', '.join(_CHANGES)}.")
+    return _CHANGES[action] if action != "delete" or "id" in given else _DELETE_ALL
+
+
+def _by_id(given: dict[str, Any], _: Actor) -> dict[str, Any]:
+    return {("memory_id" if name == "id" else name): value for name, value in given.items()}
+
+
+def _changing(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
+    return _by_id({name: value for name, value in given.items() if name != "action"}, actor)
 
 
 def _analysis(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
@@ -186,7 +247,19 @@ def _receipt(receipt: Any) -> Iterable[str]:
 
 def _remembered(done: Any) -> Iterable[str]:
     later = "; a worker makes its vector later, until then words find it" if done.waits else ""
-    yield f"{done.status.value}: memory {done.id}, version {done.version}{later}"
+    others = "; the old one remains, as others say it" if done.remains else ""
+    yield f"{done.status.value}: memory {done.id}, version {done.version}{later}{others}"
+
+
+def _listed(answer: Any) -> Iterable[str]:
+    page = isinstance(answer, MemoriesPage)
+    yield from (memory_text(item, FOUND_CHARS) for item in (answer.items if page else [answer]))
+    if page and answer.more:
+        yield "More follow: raise the offset."
+
+
+def _changed(done: Any) -> Iterable[str]:
+    return [f"deleted: {done.count:,}"] if isinstance(done, DeletedMemories) else _remembered(done)
 
 
 TOOLS: Final = (
@@ -319,6 +392,42 @@ TOOLS: Final = (
         resource=ResourceType.MEMORIES,
         action=Action.WRITE,
         lines=_remembered,
+    ),
+    Tool(
+        name="list_memories",
+        description="Memories, newest first; or one by id.",
+        method=_listing,
+        arguments={
+            "id": _TEXT,
+            "namespace": _TEXT,
+            "user": _TEXT,
+            "limit": _INTEGER,
+            "offset": _INTEGER,
+            "as_of": _TEXT,
+        },
+        required=(),
+        resource=ResourceType.MEMORIES,
+        prepared=_by_id,
+        lines=_listed,
+    ),
+    Tool(
+        name="change_memory",
+        description="Correct, retire or delete a memory; delete takes a namespace or user, too.",
+        method=_change,
+        arguments={
+            "action": {"enum": list(_CHANGES)},
+            "id": _TEXT,
+            "text": _TEXT,
+            "reason": _TEXT,
+            "namespace": _TEXT,
+            "user": _TEXT,
+        },
+        required=("action",),
+        resource=ResourceType.MEMORIES,
+        action=Action.WRITE,
+        destroys=True,
+        prepared=_changing,
+        lines=_changed,
     ),
 )
 """All tools, in the order in which they are listed."""

@@ -3,7 +3,8 @@ Authorized access to memories.
 
 Who reads and writes where is decided by the namespace (:mod:`imem.recall.memories.namespaces`): an agent reads
 ``global``, ``symbol``, ``user`` and its own subtree of ``agent``, and writes all of these but ``global``. A search
-covers what the actor may read, inside the query.
+covers what the actor may read, inside the query. Each actor that stores a text holds it, and ends what it says itself;
+what people say is ended by people alone.
 """
 
 from __future__ import annotations
@@ -25,8 +26,12 @@ from imem.kg.kinds.work import Decision
 from imem.recall.memories.extraction import FactExtractor, checked_messages
 from imem.recall.memories.lessons import LEAST_CHARS, decision_memory, outcome_memories, prompt_section
 from imem.recall.memories.model import (
+    DeletedMemories,
+    MemoriesPage,
     MemoriesSection,
+    MemoryList,
     MemoryQuery,
+    MemoryRights,
     NewMemory,
     RememberedMemory,
     StoredMemory,
@@ -40,6 +45,8 @@ from imem.recall.memories.namespaces import (
     readable,
     resource_of,
     scopes,
+    user_scopes,
+    writable,
 )
 from imem.recall.memories.store import unknown_memory
 from imem.recall.read_horizon import clamped_until
@@ -60,6 +67,9 @@ SECTION_CHARS: Final = 3_000
 
 REMEMBER_MS: Final = 10_000
 """Default budget of storing a memory, in milliseconds: the first one loads the encoder."""
+
+DELETE_MS: Final = 60_000
+"""Default budget of deleting all memories of a namespace or a user, in milliseconds."""
 
 EXTRACT_MS: Final = 30_000
 """Default budget where a model extracts facts, in milliseconds."""
@@ -104,7 +114,7 @@ class Memories(ActorApi):
             query: 1 to 10,000 characters of plain text; nothing in it is syntax.
             namespace: one namespace, or with ``/*`` its subtree; by default all that the actor may read.
             memory_type: ``semantic``, ``episodic`` or ``procedural`` ones alone.
-            agent: those that this actor stored alone.
+            agent: those alone that show what this actor says.
             conversation_id: those of one conversation alone.
             limit: most results, 1 to 200.
             threshold: least similarity of meaning, 0 to 1; the default leaves none out.
@@ -242,6 +252,26 @@ class Memories(ActorApi):
         await self._authorize_memory(known, Action.READ, due)
         return await self._table.versions(known, scopes(None, readable(actor)), deadline=due)
 
+    async def get(
+        self, memory_id: UUID | str, *, as_of: datetime | None = None, deadline_ms: float | None = None
+    ) -> StoredMemory:
+        """
+        Return a memory by its id; of one that has ended, its last version.
+
+        Args:
+            as_of, deadline_ms: as of :meth:`search`.
+
+        Raises:
+            BadInput: the actor may read none of that id, or there was none yet.
+        """
+        due, actor, known = await self._due(deadline_ms), self._actor, checked_uuid("memory_id", memory_id)
+        until = await self._until(as_of, due)
+        await self._authorize_memory(known, Action.READ, due)
+        found = await self._table.get(known, scopes(None, readable(actor)), until, deadline=due)
+        if found is None:
+            raise unknown_memory(known)
+        return found
+
     async def supersede(
         self,
         memory_id: UUID | str,
@@ -253,10 +283,11 @@ class Memories(ActorApi):
         deadline_ms: float | None = None,
     ) -> RememberedMemory:
         """
-        Put *text* in the place of a memory that it contradicts; the old one stays in its history, with *reason*.
+        Correct a memory: say *text* instead of it; the old one stays in its history, with *reason*.
 
-        No memory is superseded automatically: similar texts update, and contradictions are decided by people, the
-        knowledge base, or the agent that stored the memory. Superseding by the same text again is ``identical``.
+        An agent ends what it says itself: if others say the same, the old memory remains, as theirs (``remains``). A
+        person ends what anybody says, the knowledge base what agents say. No memory is superseded automatically.
+        Superseding by the same text again is ``identical``.
 
         Args:
             text: 1 to 10,000 characters.
@@ -275,9 +306,10 @@ class Memories(ActorApi):
 
     async def retire(self, memory_id: UUID | str, *, reason: str, deadline_ms: float | None = None) -> RememberedMemory:
         """
-        End a memory that holds no longer, without another in its place: searches find it as of earlier moments alone.
+        Take back a memory that holds no longer; where nobody else says it, it is found as of earlier moments alone.
 
-        It stays in its history, with *reason*. Who may supersede it may retire it. Retiring it again is ``identical``.
+        It stays in its history, with *reason*. Whose saying ends is as of :meth:`supersede`. Retiring it again is
+        ``identical``.
 
         Args:
             reason: why, 1 to 1,000 characters.
@@ -287,6 +319,44 @@ class Memories(ActorApi):
         due, known = self._write_due(deadline_ms, REMEMBER_MS), checked_uuid("memory_id", memory_id)
         await self._authorize_memory(known, Action.WRITE, due)
         return await self._table.retire(self._actor, known, reason=reason, deadline=due)
+
+    async def delete(self, memory_id: UUID | str, *, deadline_ms: float | None = None) -> DeletedMemories:
+        """
+        Delete a memory for good, with its versions, its vectors and every memory whose place it took.
+
+        A person deletes any. An agent deletes what nobody else ever said: from what others say too, it can retire
+        alone. A row of the audit remains.
+
+        Args:
+            deadline_ms: as of :meth:`supersede`.
+        """
+        due, known = self._write_due(deadline_ms, REMEMBER_MS), checked_uuid("memory_id", memory_id)
+        await self._authorize_memory(known, Action.DELETE, due)
+        return DeletedMemories(len(await self._table.delete(self._actor, [known], deadline=due)))
+
+    async def delete_all(
+        self, *, namespace: str | None = None, user: str | None = None, deadline_ms: float | None = None
+    ) -> DeletedMemories:
+        """
+        Delete all memories of a namespace or of a user for good, as :meth:`delete` does.
+
+        What the actor may not delete stays. A crash leaves some deleted; the same call goes on.
+
+        Args:
+            namespace: one namespace, or with ``/*`` its subtree.
+            user: those with this ``user_id``, and those below ``user/`` and this name; with *namespace* in it alone.
+            deadline_ms: until all are gone, in milliseconds; 60,000 by default.
+        """
+        if namespace is None and user is None:
+            raise BadInput("namespace", "or a user must be named.")
+        due, actor = self._write_due(deadline_ms, DELETE_MS), self._actor
+        asked = parse_pattern(namespace) if namespace is not None else None
+        of_all = Resource(ResourceType.MEMORIES, f"user {user}", actor.id)
+        wanted = _list_of(scopes(asked, writable(actor)), user=user)
+        await self._authorize(
+            resource_of(asked.segments, actor, Action.DELETE) if asked is not None else of_all, Action.DELETE, due
+        )
+        return DeletedMemories(await self._table.delete_all(actor, wanted, deadline=due))
 
     async def store(
         self,
@@ -359,13 +429,71 @@ class Memories(ActorApi):
 
         return MemoryItems(self._stores, self._actor, root=root, fields=fields, deadline_ms=deadline_ms)
 
+    async def _until(self, as_of: datetime | None, deadline: Deadline) -> datetime | None:
+        """Return the moment for which a read answers; None for now."""
+        until = parse_as_of(as_of, AsOfClock.KNOWN)[0]
+        return await clamped_until(self._stores.database, until, deadline=deadline)
+
     async def _authorize_memory(self, memory_id: UUID, action: Action, deadline: Deadline) -> None:
-        """Authorize *action* on a memory; in a shared namespace whoever stored it first owns it."""
-        place = await self._table.place_of(memory_id, deadline=deadline)
-        if place is None:
-            raise unknown_memory(memory_id)
-        namespace, owner = place
-        resource = resource_of(parse_namespace(namespace), self._actor, action)
-        if action is Action.WRITE and not namespace.startswith("agent/"):
-            resource = replace(resource, owner=owner)
+        """
+        Authorize *action* on a memory.
+
+        In a shared namespace it is of whoever says it, or else of the one who said it first. Where all of it is of
+        people, ending it takes the right to overrule them.
+        """
+        rights = await self._table.rights(self._actor, memory_id, deadline=deadline)
+        resource = resource_of(parse_namespace(rights.namespace), self._actor, action)
+        if action is not Action.READ and resource.owner == self._actor.id and not rights.namespace.startswith("agent/"):
+            may = rights.may_delete if action is Action.DELETE else rights.is_own
+            resource = replace(resource, owner=self._actor.id if may else _other(rights, self._actor))
         await self._authorize(resource, action, deadline)
+        ends_nothing = rights.of_people and not rights.is_own
+        if (action is Action.DELETE and not rights.may_delete) or (action is Action.WRITE and ends_nothing):
+            await self._authorize(replace(resource, owner=rights.owner), Action.OVERRULE, deadline)
+
+    async def list(
+        self,
+        *,
+        namespace: str | None = None,
+        user: str | None = None,
+        memory_type: str | None = None,
+        agent: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        as_of: datetime | None = None,
+        deadline_ms: float | None = None,
+    ) -> MemoriesPage:
+        """
+        Return memories without a query, the last recorded first, a page at a time; ``more`` says whether others follow.
+
+        Listing one counts as no access.
+
+        Args:
+            namespace: one namespace, or with ``/*`` its subtree; by default all that the actor may read.
+            user: those with this ``user_id``, and those below ``user/`` and this name.
+            memory_type: ``semantic``, ``episodic`` or ``procedural`` ones alone.
+            agent: those that this actor says alone.
+            limit: most memories, 1 to 200.
+            offset: how many are skipped; with *as_of*, pages neither overlap nor leave a gap.
+            as_of, deadline_ms: as of :meth:`search`.
+        """
+        due, actor = await self._due(deadline_ms), self._actor
+        asked = parse_pattern(namespace) if namespace is not None else None
+        of_all = Resource(ResourceType.MEMORIES, None, actor.id)
+        kind = memory_type_of(memory_type) if memory_type is not None else None
+        wanted = _list_of(
+            scopes(asked, readable(actor)), user=user, memory_type=kind, agent_id=agent, limit=limit, offset=offset
+        )
+        await self._authorize(
+            resource_of(asked.segments, actor, Action.READ) if asked is not None else of_all, Action.READ, due
+        )
+        return await self._table.page(replace(wanted, until=await self._until(as_of, due)), deadline=due)
+
+
+def _list_of(covered: Sequence[str], *, user: str | None = None, **more: Any) -> MemoryList:
+    return MemoryList(list(covered), user_id=user, user_scopes=user_scopes(user) if user is not None else [], **more)
+
+
+def _other(rights: MemoryRights, actor: Actor) -> str | None:
+    """Return whose a memory is that is not *actor*'s: who said it first, if that is not an actor of the same name."""
+    return rights.owner if rights.owner != actor.id else None

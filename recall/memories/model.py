@@ -22,6 +22,9 @@ CONTENT_CHARS: Final = 10_000
 MOST: Final = 200
 """Most memories of one answer."""
 
+MOST_OFFSET: Final = 1_000_000
+"""Most memories that a list skips."""
+
 MOST_ITEMS: Final = 10_000
 """Most items of LangGraph's store of one answer, those included that are skipped."""
 
@@ -48,13 +51,13 @@ class StoreStatus(StrEnum):
 
     NEW = "new"
     UPDATED = "updated"
-    """The namespace had it in nearly the same words: that memory has a new version."""
+    """The actor said it in nearly the same words, or with other metadata, and now says this."""
     IDENTICAL = "identical"
-    """It was there already; nothing was written."""
+    """It was there already, as it is; another actor that says it holds it too from then on."""
     SUPERSEDED = "superseded"
     """It took the place of another memory."""
     RETIRED = "retired"
-    """The memory has ended, and nothing took its place."""
+    """The actor holds the memory no longer, and nothing took its place."""
 
 
 class MemoryMatch(StrEnum):
@@ -150,6 +153,7 @@ class RememberedMemory:
         recorded_at: since when that version is valid.
         waits: whether its vector is made later, by a worker: until then it is found by its words.
         facts: what was extracted of it and stored with it.
+        remains: of a memory that was superseded or retired, whether others still say it, so that it is still found.
     """
 
     status: StoreStatus
@@ -158,6 +162,66 @@ class RememberedMemory:
     recorded_at: datetime
     waits: bool = False
     facts: tuple[RememberedMemory, ...] = ()
+    remains: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRights:
+    """
+    What decides what an actor may do with a memory.
+
+    Attributes:
+        namespace: where it is.
+        owner: who said it first.
+        is_own: whether the actor says or said it.
+        of_people: whether the actor may end nothing of what is said in it, as all of it is people's.
+        may_delete: whether the actor may delete all of it.
+    """
+
+    namespace: str
+    owner: str
+    is_own: bool
+    of_people: bool
+    may_delete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedMemories:
+    """
+    The result of a deletion.
+
+    Attributes:
+        count: how many memories are gone for good, those included whose place one of them had taken.
+    """
+
+    count: int
+
+
+class MemoryAssertion(AnswerModel):
+    """
+    What one actor says in a memory. It is that actor's own, and nothing of the memory's first author.
+
+    Attributes:
+        agent_id: the actor.
+        by_person: whether it is a person, whose assertions people alone end.
+        content: its words: those of the memory, or nearly those.
+        author: who said it, if that is not the actor.
+        metadata, importance: what the actor stored with it.
+        recorded_at: since when it says so.
+        ended_at, reason: in a history, until when, and why it ended.
+        superseded_by: the memory in which the actor says something else instead.
+    """
+
+    agent_id: str
+    by_person: bool
+    content: str
+    author: str | None = None
+    metadata: dict[str, Any]
+    importance: float
+    recorded_at: datetime
+    ended_at: datetime | None = None
+    superseded_by: UUID | None = None
+    reason: str | None = None
 
 
 class StoredMemory(AnswerModel):
@@ -171,7 +235,9 @@ class StoredMemory(AnswerModel):
         content: the text, verbatim.
         metadata: what was stored with it.
         importance: 0 to 1.
-        agent_id: the actor that stored the version.
+        agent_id: the actor who says so: the first person who does, or else the first actor.
+        by_person: whether that is a person.
+        also_said_by: what others say in it.
         user_id: whom it is about.
         conversation_id, ordinal: the conversation that it is of, and its place there.
         author: who said it.
@@ -191,6 +257,8 @@ class StoredMemory(AnswerModel):
     metadata: dict[str, Any]
     importance: float
     agent_id: str
+    by_person: bool = False
+    also_said_by: list[MemoryAssertion] = Field(default_factory=list)
     user_id: str | None = None
     conversation_id: str | None = None
     ordinal: int | None = None
@@ -224,6 +292,20 @@ class FoundMemory(StoredMemory):
     found_by: list[MemoryMatch]
 
 
+class MemoriesPage(BriefingSection):
+    """
+    Memories of a list, the last recorded first; ``total`` is how many are shown.
+
+    Attributes:
+        more: whether others follow.
+        as_of: the moment for which the answer holds; None for now.
+    """
+
+    items: list[StoredMemory] = Field(default_factory=list)
+    more: bool = False
+    as_of: datetime | None = None
+
+
 class MemoriesSection(BriefingSection):
     """
     Memories, best first; ``total`` is how many are shown.
@@ -234,6 +316,39 @@ class MemoriesSection(BriefingSection):
 
     items: list[FoundMemory] = Field(default_factory=list)
     as_of: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryList:
+    """
+    Which memories are listed, or deleted.
+
+    Attributes:
+        scopes: the namespaces and subtrees that are covered.
+        user_id, user_scopes: of this user alone: by its id, or within these scopes.
+        memory_type, agent_id: of these alone; an actor's are those that it holds.
+        limit: most memories.
+        offset: how many are skipped.
+        until: as of when; None for now.
+    """
+
+    scopes: list[str]
+    user_id: str | None = None
+    user_scopes: list[str] = field(default_factory=list)
+    memory_type: MemoryType | None = None
+    agent_id: str | None = None
+    limit: int = 50
+    offset: int = 0
+    until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("user_id", "agent_id"):
+            if (value := getattr(self, name)) is not None:
+                checked_text("user" if name == "user_id" else "agent", value, _NAME_CHARS)
+        if not 1 <= self.limit <= MOST:
+            raise BadInput("limit", f"must be a whole number from 1 to {MOST:,}.")
+        if not 0 <= self.offset <= MOST_OFFSET:
+            raise BadInput("offset", f"must be a whole number from 0 to {MOST_OFFSET:,}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,9 @@ ROOTS: Final = ("global", "agent", "symbol", "user")
 NAMESPACE_CHARS: Final = 1_000
 """Longest namespace, in characters; the table has the same bound."""
 
-_SEGMENT: Final = re.compile(r"[A-Za-z0-9._-]+")
+_SEGMENT: Final = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]+")
+"""Dots alone are none: elsewhere they mean the folder itself, and the one above."""
+
 _SUBTREE: Final = "*"
 _SHARED: Final = ("symbol", "user")
 """Roots below which every agent writes; below ``global`` it reads alone."""
@@ -92,7 +94,7 @@ def _segments(text: str) -> tuple[str, ...]:
     if segments[0] not in ROOTS or not all(map(_SEGMENT.fullmatch, segments)):
         raise BadInput(
             "namespace",
-            f"{text!r} is not one: segments of letters, digits, dots, underscores and hyphens, separated by slashes.",
+            f"{text!r} is not one: segments of letters, digits, _, - and ., not of dots alone, separated by slashes.",
             mend=f"The first is {', '.join(ROOTS[:-1])} or {ROOTS[-1]}.",
         )
     return segments
@@ -150,13 +152,28 @@ def resource_of(segments: tuple[str, ...], actor: Actor, action: Action) -> Reso
 
 def readable(actor: Actor) -> tuple[NamespacePattern, ...]:
     """Return everything that *actor* may read."""
-    scope = AUTHORIZATION.get((actor.role, ResourceType.MEMORIES, Action.READ))
+    return _covered(actor, Action.READ, [root for root in ROOTS if root != "agent"])
+
+
+def writable(actor: Actor) -> tuple[NamespacePattern, ...]:
+    """Return everything in which *actor* may write."""
+    return _covered(actor, Action.WRITE, _SHARED)
+
+
+def _covered(actor: Actor, action: Action, shared: Iterable[str]) -> tuple[NamespacePattern, ...]:
+    scope = AUTHORIZATION.get((actor.role, ResourceType.MEMORIES, action))
     if scope is Scope.ALL:
         return EVERYTHING
     if scope is None:
         return ()
     own = [NamespacePattern(("agent", actor.id))] if _SEGMENT.fullmatch(actor.id) else []
-    return (*(pattern for pattern in EVERYTHING if pattern.segments != ("agent",)), *own)
+    return (*(NamespacePattern((root,)) for root in shared), *own)
+
+
+def user_scopes(user: str) -> list[str]:
+    """Return the subtree below ``user`` that is a user's, as imports name it; none for a name that is too long."""
+    segments = ("user", segment_of(user))
+    return [NamespacePattern(segments).scope] if len("/".join(segments)) <= NAMESPACE_CHARS else []
 
 
 def scopes(asked: NamespacePattern | None, allowed: Iterable[NamespacePattern]) -> list[str]:

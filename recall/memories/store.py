@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import chain
 from typing import Any, Final
@@ -35,9 +35,12 @@ from imem.recall.memories.encoding import NO_VECTORS, BackgroundEncoder, PartVec
 from imem.recall.memories.items import ItemTable
 from imem.recall.memories.model import (
     FoundMemory,
+    MemoriesPage,
     MemoriesSection,
+    MemoryList,
     MemoryMatch,
     MemoryQuery,
+    MemoryRights,
     NewMemory,
     RememberedMemory,
     StoredMemory,
@@ -62,6 +65,10 @@ _ENCODING: Final = 0.6
 
 _STORING_MS: Final = 1_000.0
 """What encoding leaves of a write's time for Postgres, in milliseconds; at most half of it."""
+
+
+DELETED: Final = 500
+"""Memories that are deleted in one transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +213,10 @@ class MemoryTable:
         deadline: Deadline,
     ) -> RememberedMemory:
         """
-        Put *memory* in the place of *known*, whose versions stay; None keeps its importance.
+        Make the actor say *memory* instead of *known*, whose versions stay; None keeps its importance.
 
         Raises:
-            BadInput: there is no such memory, another took its place already, or the namespace has that text.
+            BadInput: there is no such memory, another took its place already, or the actor says that text already.
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: as :meth:`store`.
         """
         encoded = await self._encoded("", memory.content, None, deadline)
@@ -218,7 +225,7 @@ class MemoryTable:
 
     async def retire(self, actor: Actor, known: UUID, *, reason: str, deadline: Deadline) -> RememberedMemory:
         """
-        End *known* without another in its place; its versions stay.
+        End what the actor says in *known* without another in its place; its versions stay.
 
         Raises:
             BadInput: there is no such memory, or another took its place already.
@@ -253,12 +260,54 @@ class MemoryTable:
                 "metadata", f"with those of memory {row['id']}, which says the same, takes more than 64 KiB."
             )
         status = StoreStatus(row["status"])
-        return RememberedMemory(status, row["id"], row["version"], row["recorded_at"], row["waits"])
+        remains = row.get("remains") or False
+        return RememberedMemory(status, row["id"], row["version"], row["recorded_at"], row["waits"], remains=remains)
 
-    async def place_of(self, memory_id: UUID, *, deadline: Deadline) -> tuple[str, str] | None:
-        """Return the namespace of a memory, and who stored it first; None if there is none of that id."""
-        found = await self._database.named("memory_namespace_of", {"id": memory_id}, deadline=deadline)
-        return (found[0]["namespace"], found[0]["owner"]) if found else None
+    async def rights(self, actor: Actor, memory_id: UUID, *, deadline: Deadline) -> MemoryRights:
+        """
+        Return what decides what *actor* may do with a memory.
+
+        Raises:
+            BadInput: there is no such memory.
+        """
+        given = {"id": memory_id, "actor": actor.id, "role": actor.role.value}
+        found = await self._database.named("memory_rights", given, deadline=deadline)
+        if not found:
+            raise unknown_memory(memory_id)
+        return MemoryRights(**found[0])
+
+    # Deleting
+
+    async def delete(self, actor: Actor, ids: Sequence[UUID], *, deadline: Deadline) -> list[UUID]:
+        """
+        Delete memories with all that is kept of them, and those whose place they took, as far as *actor* may.
+
+        Returns:
+            The ids of all that are gone.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded: nothing was deleted; retryable.
+            OutcomeUnknown: the connection broke while committing; repeating the call is safe.
+        """
+        given = {"actor": actor.id, "role": actor.role.value, "ids": list(ids)}
+        [row] = await self._database.commit("delete_memories", given, deadline=deadline)
+        deleted: list[UUID] = row["deleted"]
+        return deleted
+
+    async def delete_all(self, actor: Actor, asked: MemoryList, *, deadline: Deadline) -> int:
+        """
+        Delete the memories that *asked* covers and *actor* may delete, a page at a time; return how many are gone.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded, OutcomeUnknown: the pages before are deleted; the same call goes on.
+        """
+        given: dict[str, Any] = {"actor": actor.id, "role": actor.role.value, "limit": DELETED, "after": UUID(int=0)}
+        given |= {"scopes": asked.scopes, "user_id": asked.user_id, "user_scopes": asked.user_scopes}
+        deleted = 0
+        while rows := await self._database.named("memories_to_delete", given, deadline=deadline):
+            given["after"] = rows[-1]["id"]
+            deleted += len(await self.delete(actor, [row["id"] for row in rows], deadline=deadline))
+        return deleted
 
     async def _encoded(self, namespace: str, content: str, conversation: str | None, deadline: Deadline) -> _Encoded:
         """Return the vectors of a text; none of them if the encoder is away or late."""
@@ -394,22 +443,59 @@ class MemoryTable:
         self._accesses.count(ids)
 
     async def by_version(
-        self, rows: Sequence[Row], until: datetime | None = None, *, deadline: Deadline
+        self, rows: Sequence[Row], until: datetime | None = None, *, past: bool = False, deadline: Deadline
     ) -> list[StoredMemory]:
         """
         Return the versions of memories that *rows* name by ``id`` and ``version``, in their order; none that is gone.
 
         Args:
-            until: as of when their importance is; now by default.
+            until: as of when their importance is, and who says the same; now by default.
+            past: whether what others said during a version is shown where they say it no longer.
 
         Raises:
             PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
         """
         if not rows:
             return []
-        wanted = {"ids": [row["id"] for row in rows], "versions": [row["version"] for row in rows], "until": until}
+        wanted: dict[str, Any] = {"ids": [row["id"] for row in rows], "versions": [row["version"] for row in rows]}
+        wanted |= {"until": until, "past": past}
         found = await self._database.named("memories_by_version", wanted, deadline=deadline)
         return [StoredMemory.model_validate(row) for row in found]
+
+    async def get(
+        self, memory_id: UUID, scopes: Sequence[str], until: datetime | None, *, deadline: Deadline
+    ) -> StoredMemory | None:
+        """
+        Return a memory as it was at a moment, ended or not; None where there was none in the given scopes.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
+        """
+        asked = {"id": memory_id, "scopes": list(scopes), "until": until}
+        found = await self._database.named("memory_at", asked, deadline=deadline)
+        return next((_as_known(one, until) for one in await self.by_version(found, until, deadline=deadline)), None)
+
+    async def page(self, asked: MemoryList, *, deadline: Deadline) -> MemoriesPage:
+        """
+        Return the memories that *asked* covers, the last recorded first.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
+        """
+        given = {
+            **asdict(asked),
+            "memory_type": asked.memory_type and asked.memory_type.value,
+            "limit": asked.limit + 1,
+        }
+        rows = await self._database.named("listed_memories", given, deadline=deadline)
+        found = await self.by_version(rows[: asked.limit], asked.until, deadline=deadline)
+        return MemoriesPage(
+            quality=Quality.EXACT,
+            total=len(found),
+            items=[_as_known(one, asked.until) for one in found],
+            more=len(rows) > asked.limit,
+            as_of=asked.until,
+        )
 
     async def versions(self, memory_id: UUID, scopes: Sequence[str], *, deadline: Deadline) -> list[StoredMemory]:
         """
@@ -421,7 +507,7 @@ class MemoryTable:
         found = await self._database.named(
             "memory_versions", {"id": memory_id, "scopes": list(scopes)}, deadline=deadline
         )
-        return await self.by_version(found, deadline=deadline)
+        return await self.by_version(found, past=True, deadline=deadline)
 
     async def query_vector(self, text: str, deadline: Deadline) -> tuple[Vector | None, str | None]:
         """Return the vector of a query, made in a part of the time; None and why, if there is none."""
@@ -446,7 +532,9 @@ def _as_known(memory: StoredMemory, until: datetime | None) -> StoredMemory:
     """Return a version without what became of it after *until*."""
     if until is None:
         return memory
-    later = {"superseded_at": None, "superseded_by": None, "reason": None, "access_count": 0, "last_accessed_at": None}
+    later: dict[str, Any] = {"access_count": 0, "last_accessed_at": None}
+    if memory.superseded_at is not None and memory.superseded_at > until:
+        later |= {"superseded_at": None, "superseded_by": None, "reason": None}
     return memory.model_copy(update=later)
 
 

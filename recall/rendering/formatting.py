@@ -13,7 +13,7 @@ from imem.recall.rendering.lead import lead
 
 if TYPE_CHECKING:
     from imem.recall.answers import ClaimSummary, DatedRecord, ReviewedDecision
-    from imem.recall.memories.model import FoundMemory
+    from imem.recall.memories.model import StoredMemory
     from imem.recall.search.model import FoundText
 
 SHORT_NAME: Final = 48
@@ -216,10 +216,20 @@ def result_text(
     return "; ".join(found)
 
 
-def memory_text(item: FoundMemory, limit: int) -> str:
-    """Return a memory as a list item, with at most *limit* characters of its text."""
+MOST_NAMES: Final = 3
+"""Most names of others who say what a memory says."""
+
+
+def memory_text(item: StoredMemory, limit: int) -> str:
+    """Return a memory as a list item, with at most *limit* characters of its text, its id and who else says so."""
     by = f", {label(item.author)}" if item.author is not None else ""
-    return f"- {when(item.recorded_at)} {item.namespace}{by}: {quoted(item.excerpt or item.content, limit)}"
+    excerpt = getattr(item, "excerpt", None)
+    names = [label(one.agent_id) for one in item.also_said_by[:MOST_NAMES]]
+    names += [f"{more} more"] if (more := len(item.also_said_by) - MOST_NAMES) > 0 else []
+    also = f", also said by {', '.join(names)}" if names else ""
+    ended = f", ended {when(item.superseded_at)}" if item.superseded_at is not None else ""
+    said = quoted(excerpt or item.content, limit)
+    return f"- {when(item.recorded_at)} {item.namespace}{by}: {said} ({item.id}{also}{ended})"
 
 
 def found_text_lines(item: FoundText, limit: int) -> list[str]:

@@ -17,15 +17,56 @@ SELECT recall.memories_wait_v1(
     %(until)s::timestamptz) AS waits
 
 -- memories_by_version --
--- The given versions of memories, in the given order, with the importance of a moment. Parameters: ids, versions, until (NULL: now).
+-- The given versions of memories, in the given order, with the importance of a moment, and who else says the same: then, or, of a version
+-- that ended, at its end; if past, during all of it. Parameters: ids, versions, until (NULL: now), past.
 SELECT m.id, m.version, m.namespace, m.memory_type, m.content, m.metadata,
     recall.importance_v1(m.id, m.version, m.importance, %(until)s::timestamptz) AS importance, m.agent_id, m.user_id, m.conversation_id,
     m.ordinal, m.author, m.created_at, m.recorded_at, m.superseded_at, m.superseded_by, m.reason, m.item_key, m.expires_at,
-    coalesce(u.access_count, 0) AS access_count, u.last_accessed_at
+    coalesce(u.access_count, 0) AS access_count, u.last_accessed_at,
+    coalesce((s.assertions -> 0 ->> 'by_person')::boolean, false) AS by_person, coalesce(s.assertions - 0, '[]') AS also_said_by
 FROM unnest(%(ids)s::uuid[], %(versions)s::integer[]) WITH ORDINALITY AS w (id, version, nth)
 JOIN recall.memory AS m ON m.id = w.id AND m.version = w.version
 LEFT JOIN recall.memory_use AS u ON u.id = m.id
+CROSS JOIN LATERAL (
+    SELECT jsonb_agg(jsonb_build_object(
+        'agent_id', a.actor, 'by_person', a.by_person, 'content', a.content, 'author', a.author, 'metadata', a.metadata,
+        'importance', a.importance, 'recorded_at', a.recorded_at,
+        'ended_at', CASE WHEN %(past)s THEN a.ended_at END, 'superseded_by', CASE WHEN %(past)s THEN a.superseded_by END,
+        'reason', CASE WHEN %(past)s THEN a.reason END) ORDER BY a.by_person DESC, a.said_at, a.assertion) AS assertions
+    FROM recall.memory_assertion AS a
+    WHERE a.id = m.id AND CASE
+        WHEN %(past)s THEN a.recorded_at < coalesce(m.superseded_at, 'infinity') AND coalesce(a.ended_at, 'infinity') > m.recorded_at
+        WHEN %(until)s::timestamptz IS NOT NULL THEN a.recorded_at <= %(until)s::timestamptz AND coalesce(a.ended_at, 'infinity') > %(until)s::timestamptz
+        ELSE a.recorded_at < coalesce(m.superseded_at, 'infinity') AND coalesce(a.ended_at, 'infinity') >= coalesce(m.superseded_at, 'infinity') END
+) AS s
 ORDER BY w.nth
+
+-- memory_at --
+-- The version of a memory that was the last one at a moment, as far as it is of the given scopes. Parameters: id, scopes, until (NULL: now).
+SELECT m.id, m.version FROM recall.memory AS m
+JOIN recall.memory_namespace AS s ON s.namespace = m.namespace AND s.scopes && %(scopes)s::text[]
+WHERE m.id = %(id)s::uuid AND m.recorded_at <= coalesce(%(until)s::timestamptz, 'infinity') ORDER BY m.version DESC LIMIT 1
+
+-- listed_memories --
+-- The current memories of the given scopes, or those of a moment, the last recorded first. Parameters: scopes, until (NULL: now), user_id
+-- and user_scopes (those of this user, or within these scopes; NULL: any), memory_type, agent_id (those that this actor holds; each NULL
+-- for any), limit, offset.
+SELECT l.id, l.version FROM recall.memory_namespace AS s
+CROSS JOIN LATERAL (
+    SELECT m.id, m.version, m.recorded_at FROM recall.memory AS m
+    WHERE m.namespace = s.namespace AND m.recorded_at <= coalesce(%(until)s::timestamptz, 'infinity')
+      AND (m.superseded_at IS NULL OR m.superseded_at > %(until)s::timestamptz)
+      AND (m.expires_at IS NULL OR m.expires_at > coalesce(%(until)s::timestamptz, imem_now()))
+      AND (%(user_id)s::text IS NULL OR m.user_id = %(user_id)s OR s.scopes && %(user_scopes)s::text[])
+      AND m.memory_type = coalesce(%(memory_type)s, m.memory_type)
+      AND (%(agent_id)s::text IS NULL OR m.item_key IS NOT NULL AND m.agent_id = %(agent_id)s OR EXISTS (
+          SELECT FROM recall.memory_assertion AS a
+          WHERE a.id = m.id AND a.actor = %(agent_id)s AND a.recorded_at <= coalesce(%(until)s::timestamptz, 'infinity')
+            AND (a.ended_at IS NULL OR a.ended_at > %(until)s::timestamptz)))
+    ORDER BY m.recorded_at DESC, m.id LIMIT %(limit)s::bigint + %(offset)s::bigint
+) AS l
+WHERE s.scopes && %(scopes)s::text[]
+ORDER BY l.recorded_at DESC, l.id LIMIT %(limit)s OFFSET %(offset)s
 
 -- memory_versions --
 -- Every version of a memory, of those that took its place, and of those whose place it took, oldest first, as far as they are of the
@@ -33,17 +74,27 @@ ORDER BY w.nth
 WITH RECURSIVE chain (id) AS (
     SELECT %(id)s::uuid
     UNION
-    SELECT CASE WHEN m.id = c.id THEN m.superseded_by ELSE m.id END FROM chain AS c
-    JOIN recall.memory AS m ON m.id = c.id OR m.superseded_by = c.id
-    WHERE m.superseded_by IS NOT NULL
+    SELECT CASE WHEN l.id = c.id THEN l.superseded_by ELSE l.id END FROM chain AS c
+    CROSS JOIN LATERAL (
+        SELECT m.id, m.superseded_by FROM recall.memory AS m WHERE m.id = c.id OR m.superseded_by = c.id
+        UNION ALL SELECT a.id, a.superseded_by FROM recall.memory_assertion AS a WHERE a.id = c.id OR a.superseded_by = c.id
+    ) AS l
+    WHERE l.superseded_by IS NOT NULL
 )
 SELECT m.id, m.version FROM chain AS c JOIN recall.memory AS m ON m.id = c.id
 JOIN recall.memory_namespace AS s ON s.namespace = m.namespace AND s.scopes && %(scopes)s::text[]
 ORDER BY m.recorded_at, m.id, m.version
 
--- memory_namespace_of --
--- The namespace of a memory, and who stored it first; no row where there is no such memory.
-SELECT namespace, agent_id AS owner FROM recall.memory WHERE id = %(id)s AND version = 1
+-- memory_rights --
+-- The namespace of a memory, who said it first, whether an actor says or said it, whether of what is said in it the actor may end nothing, as all of
+-- it is people's, and whether it may delete all of it; no row where there is no such memory. Parameters: id, actor, role.
+SELECT m.namespace, m.agent_id AS owner, EXISTS (
+        SELECT FROM recall.memory_assertion AS a
+        WHERE a.id = m.id AND a.actor = %(actor)s AND a.by_person = (%(role)s = 'human_admin')) AS is_own,
+    coalesce((SELECT bool_and(a.by_person AND NOT recall.may_end_v1(%(actor)s, %(role)s, m.namespace, a.actor, a.by_person))
+              FROM recall.memory_assertion AS a WHERE a.id = m.id AND a.ended_at IS NULL), false) AS of_people,
+    recall.may_delete_v1(%(actor)s, %(role)s, m.namespace, m.id) AS may_delete
+FROM recall.memory AS m WHERE m.id = %(id)s ORDER BY m.version LIMIT 1
 
 -- last_of_conversation --
 -- The last message of a conversation in a namespace; no row for a new one.
@@ -68,11 +119,26 @@ FROM recall.store_memory_v1(
     %(before)s::uuid, %(similar)s::float8, %(exact)s, %(imported)s, %(created_at)s::timestamptz, %(most)s::bigint)
 
 -- supersede_memory --
--- Puts a memory in the place of another, or, with content NULL, none; see recall.supersede_memory_v1. Columns: status, id, version, recorded_at, waits.
-SELECT status, id, version, recorded_at, waits
+-- Puts a memory in the place of another, or, with content NULL, none; see recall.supersede_memory_v1. Columns: status, id, version,
+-- recorded_at, waits, remains.
+SELECT status, id, version, recorded_at, waits, remains
 FROM recall.supersede_memory_v1(
     %(actor)s, %(role)s, %(known)s::uuid, %(id)s::uuid, %(content)s, %(metadata)s::jsonb, %(importance)s::float8, %(model)s::smallint,
     %(vector)s::halfvec, %(parts)s::json, %(reason)s)
+
+-- delete_memories --
+-- Deletes memories; see recall.delete_memories_v1. Column: deleted, their ids and those of what they had taken the place of. Parameters:
+-- actor, role, ids.
+SELECT recall.delete_memories_v1(%(actor)s, %(role)s, %(ids)s::uuid[]) AS deleted
+
+-- memories_to_delete --
+-- Memories of the given scopes that an actor may delete, ended ones included, in the order of their ids. Parameters: actor, role, scopes, user_id
+-- and user_scopes (as listed_memories), after (the id before), limit.
+SELECT DISTINCT m.id FROM recall.memory_namespace AS s JOIN recall.memory AS m ON m.namespace = s.namespace
+WHERE s.scopes && %(scopes)s::text[] AND m.id > %(after)s::uuid
+  AND (%(user_id)s::text IS NULL OR m.user_id = %(user_id)s OR s.scopes && %(user_scopes)s::text[])
+  AND recall.may_delete_v1(%(actor)s, %(role)s, m.namespace, m.id)
+ORDER BY m.id LIMIT %(limit)s
 
 -- put_items --
 -- Puts items, or deletes those without a value; see recall.put_items_v1.
@@ -174,7 +240,7 @@ ORDER BY s.namespace LIMIT 1
 
 -- similar_memories --
 -- Pairs of a namespace of which one was recorded since it was consolidated, after one moment (NULL: any) and until another, that are of
--- one type and user, may say the same, and whose similarity is above the given one. Parameters: namespace, after, at, model, least, exact, limit (neighbours of each).
+-- one type and user, may say the same, and where the similarity of what differs is above the given one. Parameters: namespace, after, at, model, least, exact, limit (neighbours of each).
 SELECT m.id, n.id AS other
 FROM recall.memory_namespace AS s
 JOIN recall.memory AS m ON m.namespace = s.namespace AND m.recorded_at > greatest(s.consolidated_at, %(after)s::timestamptz)
@@ -187,7 +253,7 @@ CROSS JOIN LATERAL recall.nearest_texts_v1(
 JOIN recall.memory AS o ON o.id = n.id AND o.version = n.version
 WHERE s.namespace = %(namespace)s AND m.model = %(model)s::smallint AND m.superseded_at IS NULL AND m.conversation_id IS NULL
   AND m.item_key IS NULL AND n.id <> m.id AND (n.similarity - e.unrelated) / (1 - e.unrelated) > %(least)s::float8
-  AND recall.may_say_the_same_v1(m.content, o.content)
+  AND recall.difference_similarity_v1(m.content, o.content, (n.similarity - e.unrelated) / (1 - e.unrelated)) > %(least)s::float8
 
 -- memories_in_order --
 -- Which of the given memories are current, in the order that decides which is kept: the most important, then the longest.
@@ -195,7 +261,7 @@ SELECT m.id FROM recall.memory AS m WHERE m.id = ANY (%(ids)s::uuid[]) AND m.sup
 ORDER BY recall.importance_v1(m.id, m.version, m.importance, NULL) DESC, length(m.content) DESC, m.content COLLATE "C", m.id
 
 -- memories_alike --
--- The similarity of every two of the given memories of one type and user that may say the same. A memory stands
+-- The similarity of what differs in every two of the given memories of one type and user that may say the same. A memory stands
 -- for those that it took the place of, too: the least similar two count, so that a chain does not become one in several rounds.
 -- Parameters: ids, model.
 WITH RECURSIVE member (root, id, version) AS (
@@ -208,9 +274,9 @@ vectors AS MATERIALIZED (
     SELECT g.root, m.vector FROM member AS g JOIN recall.memory AS m ON m.id = g.id AND m.version = g.version
     WHERE m.model = %(model)s::smallint
 )
-SELECT m.id, o.id AS other, (
+SELECT m.id, o.id AS other, recall.difference_similarity_v1(m.content, o.content, (
     SELECT (1 - max(a.vector <=> b.vector) - e.unrelated) / (1 - e.unrelated)
-    FROM vectors AS a CROSS JOIN vectors AS b WHERE a.root = m.id AND b.root = o.id) AS similarity
+    FROM vectors AS a CROSS JOIN vectors AS b WHERE a.root = m.id AND b.root = o.id)) AS similarity
 FROM recall.memory AS m JOIN embedding_model AS e ON e.model = m.model
 LEFT JOIN recall.memory AS o ON o.id = ANY (%(ids)s::uuid[]) AND o.id > m.id AND o.superseded_at IS NULL AND o.model = m.model
     AND o.memory_type = m.memory_type AND o.user_id IS NOT DISTINCT FROM m.user_id AND recall.may_say_the_same_v1(m.content, o.content)

@@ -1,7 +1,8 @@
 -- Memories: sentences that agents and people keep, each in a namespace, with every version that it had. Schema recall.
 --
--- A version is valid from recorded_at until superseded_at; nothing of it changes but that end. Writers of a namespace queue at its row,
--- so that no two of them miss that they say the same. What is read is not counted here, or else every read would write.
+-- A version is valid from recorded_at until superseded_at; nothing of it changes but that end. It shows what one of those says who hold the
+-- memory; what each of them says is in 30_memory_assertions.sql. Writers of a namespace queue at its row, so that no two of them miss
+-- that they say the same. What is read is not counted here, or else every read would write.
 --
 -- Bounds: content 10,000 characters, metadata 64 KiB of JSON, the value of an item (25_memory_items.sql) 1 MiB, which as JSONB is up to
 -- six times as large (lists of short numbers); a memory has a version for each change of its text, metadata or importance.
@@ -18,7 +19,8 @@ $$;
 
 CREATE TABLE recall.memory_namespace (
     namespace text COLLATE "C" PRIMARY KEY CHECK (
-        length(namespace) <= 1000 AND namespace ~ '^(global|agent/[A-Za-z0-9._-]+|symbol/[A-Za-z0-9._-]+|user/[A-Za-z0-9._-]+)(/[A-Za-z0-9._-]+)*$'),
+        length(namespace) <= 1000 AND namespace ~ '^(global|agent/[A-Za-z0-9._-]+|symbol/[A-Za-z0-9._-]+|user/[A-Za-z0-9._-]+)(/[A-Za-z0-9._-]+)*$'
+        AND namespace !~ '/[.]+(/|$)'),
     scopes    text[] COLLATE "C" NOT NULL GENERATED ALWAYS AS (recall.scopes_v1(namespace)) STORED,
     memories  bigint NOT NULL DEFAULT 0,
     lexemes   bigint NOT NULL DEFAULT 0,
@@ -87,7 +89,7 @@ CREATE INDEX memory_ids ON recall.memory (namespace, id) WHERE superseded_at IS 
 CREATE INDEX memory_model ON recall.memory (model) WHERE superseded_at IS NULL;
 CREATE INDEX memory_superseded_by ON recall.memory (superseded_by) WHERE superseded_by IS NOT NULL;
 COMMENT ON TABLE recall.memory IS 'Every version of every memory. A version ends; nothing else of it changes but its vectors. What is left of its importance is in memory_decay.';
-COMMENT ON COLUMN recall.memory.agent_id IS 'The actor that stored the version; of one that another agent stored again, the one before.';
+COMMENT ON COLUMN recall.memory.agent_id IS 'The actor whose assertion the version shows.';
 COMMENT ON COLUMN recall.memory.ordinal IS 'Place in its conversation, from 1: what stands before and after it says what it is about.';
 COMMENT ON COLUMN recall.memory.author IS 'Who said it, if that is not the one who stored it.';
 COMMENT ON COLUMN recall.memory.superseded_by IS 'The memory that took its place; NULL where a later version of itself did.';
@@ -114,14 +116,6 @@ BEGIN
         RAISE EXCEPTION '% (%) may not write memories in %', p_actor, p_role, p_namespace USING ERRCODE = 'insufficient_privilege';
     END IF;
 END
-$$;
-
-CREATE FUNCTION recall.is_of_others_v1(p_actor text, p_role text, p_namespace text, p_id uuid) RETURNS boolean
-LANGUAGE sql STABLE SET search_path = recall, public, pg_temp
-AS $$
--- Whether another agent owns a memory: in a shared namespace, the one that stored it first.
-SELECT p_role NOT IN ('human_admin', 'knowledge_base_agent') AND NOT starts_with(p_namespace, 'agent/')
-    AND NOT EXISTS (SELECT FROM memory AS m WHERE m.id = p_id AND m.version = 1 AND m.agent_id = p_actor)
 $$;
 
 -- Vectors
@@ -382,211 +376,7 @@ SELECT t.* FROM (
     p_until, p_most, p_exact) AS t
 $$;
 
--- Storing
-
-CREATE FUNCTION recall.store_memory_v1(
-    p_actor text, p_role text, p_id uuid, p_namespace text, p_type text, p_content text, p_metadata jsonb, p_importance double precision,
-    p_user_id text, p_conversation_id text, p_author text, p_model smallint, p_vector halfvec, p_parts json, p_context_vector halfvec,
-    p_before uuid, p_similar double precision, p_exact integer, p_imported boolean, p_created_at timestamptz, p_most bigint
-) RETURNS TABLE (status text, id uuid, version integer, recorded_at timestamptz, waits boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
-AS $$
--- Stores a memory. status: new; updated (the namespace has one of the same type and user with the same text, or more than p_similar
--- similar (may_say_the_same_v1), which has a new version now; of one of others (is_of_others_v1), the text, the agent and its metadata stay); identical (that would change nothing); full (their metadata together are too large); crowded (it would be
--- a new one, and the namespace has p_most). The last three write nothing. A message of a conversation is the same as one of that text and author there, and never similar to another;
--- an imported one is a message of its own. p_before: the message that the context vector was made with. waits: a vector is missing, and is due. p_imported: p_id says where it comes from; what was imported once is
--- identical, whatever became of it, and the metadata of another memory with that text come first. p_created_at: when it was stored there.
-#variable_conflict use_column
-DECLARE
-    v_known memory;
-    v_before uuid;
-    v_metadata jsonb;
-    v_others boolean;
-BEGIN
-    PERFORM check_writer_v1(p_actor, p_role, p_namespace);
-    INSERT INTO memory_namespace (namespace) VALUES (p_namespace) ON CONFLICT (namespace) DO NOTHING;
-    PERFORM FROM memory_namespace AS s WHERE s.namespace = p_namespace FOR UPDATE;
-    IF p_imported THEN
-        SELECT * INTO v_known FROM memory AS m WHERE m.id = p_id ORDER BY m.version DESC LIMIT 1;
-        IF FOUND THEN
-            RETURN QUERY SELECT 'identical', v_known.id, v_known.version, v_known.recorded_at, v_known.vector IS NULL;
-            RETURN;
-        END IF;
-    END IF;
-    IF p_conversation_id IS NULL THEN
-        SELECT * INTO v_known FROM memory AS m
-        WHERE m.namespace = p_namespace AND m.content_hash = content_hash_v1(p_content) AND m.superseded_at IS NULL AND m.item_key IS NULL
-          AND m.conversation_id IS NULL AND m.memory_type = p_type AND coalesce(m.user_id, '') = coalesce(p_user_id, '');
-    ELSIF NOT p_imported THEN
-        SELECT * INTO v_known FROM memory AS m
-        WHERE m.namespace = p_namespace AND m.content_hash = content_hash_v1(p_content) AND m.superseded_at IS NULL
-          AND m.conversation_id = p_conversation_id AND m.author IS NOT DISTINCT FROM p_author AND m.memory_type = p_type
-          AND coalesce(m.user_id, '') = coalesce(p_user_id, '') ORDER BY m.ordinal DESC LIMIT 1;
-    END IF;
-    IF v_known.id IS NULL AND p_conversation_id IS NULL AND p_vector IS NOT NULL THEN
-        SELECT m.* INTO v_known
-        FROM nearest_texts_v1(
-            'memory', 'vector', ARRAY[p_namespace], p_model, p_vector,
-            jsonb_build_object('memory_type', p_type, 'user_id', p_user_id, 'is_item', false, 'is_message', false), NULL,
-            -- Which say the same is known of those found alone: of some that differ in their figures, one may.
-            50,
-            p_exact < (SELECT s.memories FROM memory_namespace AS s WHERE s.namespace = p_namespace)) AS n
-        JOIN memory AS m ON m.id = n.id AND m.version = n.version
-        JOIN embedding_model AS e ON e.model = p_model
-        WHERE (n.similarity - e.unrelated) / (1 - e.unrelated) > p_similar AND may_say_the_same_v1(m.content, p_content)
-        ORDER BY n.similarity DESC, m.id LIMIT 1;
-    END IF;
-    IF v_known.id IS NOT NULL THEN
-        v_known.importance := importance_v1(v_known.id, v_known.version, v_known.importance, NULL);
-        v_others := is_of_others_v1(p_actor, p_role, p_namespace, v_known.id);
-        v_metadata := CASE WHEN p_imported OR v_others THEN p_metadata || v_known.metadata ELSE v_known.metadata || p_metadata END;
-        IF octet_length(v_metadata::text) > 65536 THEN
-            RETURN QUERY SELECT 'full', v_known.id, v_known.version, v_known.recorded_at, v_known.vector IS NULL;
-            RETURN;
-        END IF;
-        IF (v_others OR v_known.content = p_content) AND v_metadata = v_known.metadata AND p_importance <= v_known.importance THEN
-            RETURN QUERY SELECT 'identical', v_known.id, v_known.version, v_known.recorded_at, v_known.vector IS NULL;
-            RETURN;
-        END IF;
-        RETURN QUERY SELECT 'updated', r.* FROM replace_memory_v1(
-            v_known, v_known.id, CASE WHEN v_others THEN v_known.agent_id ELSE p_actor END, CASE WHEN v_others THEN v_known.content ELSE p_content END,
-            v_metadata, greatest(v_known.importance, p_importance), p_model, p_vector, p_parts,
-            -- The context of the text as it stands now is made later.
-            NULL, CASE WHEN v_others THEN format('Stored again by %s.', p_actor) ELSE 'Stored again.' END) AS r;
-        RETURN;
-    END IF;
-    IF (SELECT s.memories >= p_most FROM memory_namespace AS s WHERE s.namespace = p_namespace) THEN
-        status := 'crowded';
-        RETURN NEXT;
-        RETURN;
-    END IF;
-    IF p_conversation_id IS NOT NULL THEN
-        SELECT m.* INTO v_known FROM memory AS m
-        WHERE m.namespace = p_namespace AND m.conversation_id = p_conversation_id ORDER BY m.ordinal DESC LIMIT 1;
-        v_before := v_known.id;
-    END IF;
-    RETURN QUERY
-    INSERT INTO memory AS m (
-        id, version, namespace, memory_type, content, metadata, importance, agent_id, user_id, conversation_id, ordinal, author,
-        created_at, recorded_at, model, vector, context_vector)
-    VALUES (
-        p_id, 1, p_namespace, p_type, p_content, p_metadata, p_importance, p_actor, p_user_id, p_conversation_id,
-        CASE WHEN p_conversation_id IS NOT NULL THEN coalesce(v_known.ordinal, 0) + 1 END, p_author, least(p_created_at, imem_now()), imem_now(),
-        CASE WHEN p_vector IS NOT NULL THEN p_model END, p_vector, CASE WHEN p_before = v_before THEN p_context_vector END)
-    RETURNING 'new', m.id, m.version, m.recorded_at,
-        p_vector IS NULL OR v_before IS NOT NULL AND (p_context_vector IS NULL OR p_before IS DISTINCT FROM v_before);
-    PERFORM add_parts_v1(p_id, 1, false, p_parts);
-    UPDATE memory_namespace AS s SET memories = s.memories + 1, lexemes = s.lexemes + length(to_tsvector('english', p_content))
-    WHERE s.namespace = p_namespace;
-    IF p_vector IS NULL OR v_before IS NOT NULL AND (p_context_vector IS NULL OR p_before IS DISTINCT FROM v_before) THEN
-        INSERT INTO due_row (queue, kind, key) VALUES ('memories', 'Memory', p_id::text);
-    END IF;
-END
-$$;
-
-CREATE FUNCTION recall.replace_memory_v1(
-    p_known recall.memory, p_id uuid, p_actor text, p_content text, p_metadata jsonb, p_importance double precision, p_model smallint,
-    p_vector halfvec, p_parts json, p_context_vector halfvec, p_reason text
-) RETURNS TABLE (id uuid, version integer, recorded_at timestamptz, waits boolean)
-LANGUAGE plpgsql SET search_path = recall, public, pg_temp
-AS $$
--- Ends the current version of a memory and puts another in its place: its next version, or, under another id, another memory. The
--- caller holds the lock of the namespace and has checked the rights.
-#variable_conflict use_column
-DECLARE
-    -- Never before the version that it ends, even where the clock was set back.
-    v_now timestamptz := greatest(imem_now(), p_known.recorded_at + interval '1 microsecond');
-    v_version integer := CASE WHEN p_id = p_known.id THEN p_known.version + 1 ELSE 1 END;
-    v_ended memory;
-    v_same boolean;
-BEGIN
-    -- Returned as it is now: its vectors, and those of its parts, may have been made anew since the caller read it.
-    UPDATE memory AS m SET superseded_at = v_now, superseded_by = CASE WHEN p_id <> p_known.id THEN p_id END, reason = p_reason
-    WHERE m.id = p_known.id AND m.version = p_known.version RETURNING * INTO v_ended;
-    v_same := p_content = v_ended.content AND v_ended.vector IS NOT NULL;
-    INSERT INTO memory (
-        id, version, namespace, memory_type, content, metadata, importance, agent_id, user_id, conversation_id, ordinal, author,
-        created_at, recorded_at, model, vector, context_vector)
-    VALUES (
-        p_id, v_version, p_known.namespace, p_known.memory_type, p_content, p_metadata, p_importance, p_actor, p_known.user_id,
-        p_known.conversation_id, p_known.ordinal, p_known.author, CASE WHEN p_id = p_known.id THEN p_known.created_at ELSE v_now END, v_now,
-        CASE WHEN v_same THEN v_ended.model WHEN p_vector IS NOT NULL THEN p_model END, CASE WHEN v_same THEN v_ended.vector ELSE p_vector END,
-        CASE WHEN v_same THEN v_ended.context_vector ELSE p_context_vector END);
-    PERFORM add_parts_v1(p_id, v_version, v_same, p_parts);
-    UPDATE memory_namespace AS s
-    SET lexemes = s.lexemes - p_known.lexemes + length(to_tsvector('english', p_content)) WHERE s.namespace = p_known.namespace;
-    waits := NOT v_same AND (p_vector IS NULL OR p_known.conversation_id IS NOT NULL AND p_context_vector IS NULL);
-    IF waits THEN
-        INSERT INTO due_row (queue, kind, key) VALUES ('memories', 'Memory', p_id::text);
-    END IF;
-    id := p_id;
-    version := v_version;
-    recorded_at := v_now;
-    RETURN NEXT;
-END
-$$;
-
-CREATE FUNCTION recall.supersede_memory_v1(
-    p_actor text, p_role text, p_known uuid, p_id uuid, p_content text, p_metadata jsonb, p_importance double precision, p_model smallint,
-    p_vector halfvec, p_parts json, p_reason text
-) RETURNS TABLE (status text, id uuid, version integer, recorded_at timestamptz, waits boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
-AS $$
--- Puts a memory of another text in the place of one that it contradicts, or, where p_content is NULL, none. status: superseded; retired
--- (nothing is in its place); identical (this was done already); absent (there is none of that id); ended (another took its place already:
--- id, version and recorded_at are the last of that one; without them, it is retired); taken (another memory of the namespace has that text:
--- id); item (it is one of LangGraph's store). Only the first two write.
-#variable_conflict use_column
-DECLARE
-    v_known memory;
-    v_other memory;
-BEGIN
-    SELECT m.* INTO v_known FROM memory AS m WHERE m.id = p_known ORDER BY m.version DESC LIMIT 1;
-    IF NOT FOUND THEN
-        status := 'absent';
-        RETURN NEXT;
-        RETURN;
-    END IF;
-    PERFORM check_writer_v1(p_actor, p_role, v_known.namespace);
-    IF v_known.item_key IS NOT NULL THEN
-        status := 'item';
-        RETURN NEXT;
-        RETURN;
-    END IF;
-    IF is_of_others_v1(p_actor, p_role, v_known.namespace, p_known) THEN
-        RAISE EXCEPTION '% (%) may not supersede memories of others', p_actor, p_role USING ERRCODE = 'insufficient_privilege';
-    END IF;
-    PERFORM FROM memory_namespace AS s WHERE s.namespace = v_known.namespace FOR UPDATE;
-    SELECT m.* INTO v_known FROM memory AS m WHERE m.id = p_known ORDER BY m.version DESC LIMIT 1;
-    IF v_known.superseded_at IS NOT NULL THEN
-        SELECT m.* INTO v_other FROM memory AS m WHERE m.id = v_known.superseded_by ORDER BY m.version DESC LIMIT 1;
-        IF p_content IS NULL AND v_other.id IS NULL THEN
-            RETURN QUERY SELECT 'identical', v_known.id, v_known.version, v_known.recorded_at, false;
-        ELSE
-            RETURN QUERY SELECT CASE WHEN v_other.content = p_content THEN 'identical' ELSE 'ended' END, v_other.id, v_other.version,
-                v_other.recorded_at, v_other.vector IS NULL;
-        END IF;
-        RETURN;
-    END IF;
-    IF p_content IS NULL THEN
-        PERFORM end_memories_v1(v_known.namespace, ARRAY[p_known], p_reason);
-        RETURN QUERY SELECT 'retired', v_known.id, v_known.version, v_known.recorded_at, false;
-        RETURN;
-    END IF;
-    SELECT m.* INTO v_other FROM memory AS m
-    WHERE m.namespace = v_known.namespace AND m.content_hash = content_hash_v1(p_content) AND m.superseded_at IS NULL AND m.item_key IS NULL
-      AND m.conversation_id IS NOT DISTINCT FROM v_known.conversation_id
-      AND m.memory_type = v_known.memory_type AND coalesce(m.user_id, '') = coalesce(v_known.user_id, '') LIMIT 1;
-    IF FOUND THEN
-        RETURN QUERY SELECT 'taken', v_other.id, v_other.version, v_other.recorded_at, v_other.vector IS NULL;
-        RETURN;
-    END IF;
-    RETURN QUERY SELECT 'superseded', r.* FROM replace_memory_v1(
-        v_known, p_id, p_actor, p_content, p_metadata,
-        coalesce(p_importance, importance_v1(v_known.id, v_known.version, v_known.importance, NULL)), p_model, p_vector, p_parts,
-        NULL, p_reason) AS r;
-END
-$$;
+-- Accesses
 
 CREATE FUNCTION recall.count_accesses_v1(p_ids uuid[], p_counts bigint[]) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = recall, public, pg_temp

@@ -96,7 +96,8 @@ BEGIN
                 ELSE least(v_item.created, v_now) END, v_now,
             CASE WHEN v_same THEN v_known.model WHEN v_item.vector IS NOT NULL THEN p_model END,
             CASE WHEN v_same THEN v_known.vector ELSE v_item.vector::halfvec END, v_item.key, v_item.lasts, v_now + v_item.lasts);
-        PERFORM add_parts_v1(v_item.id, coalesce(v_known.version, 0) + 1, v_same, v_item.parts::json);
+        PERFORM add_parts_v1(
+            v_item.id, coalesce(v_known.version, 0) + 1, CASE WHEN v_same THEN v_item.id END, v_known.version, v_item.parts::json);
         UPDATE memory_namespace AS s SET memories = s.memories + 1, lexemes = s.lexemes + length(to_tsvector('english', v_item.content))
         WHERE s.namespace = v_item.namespace;
         IF v_item.content <> '' AND NOT v_same AND v_item.vector IS NULL THEN

@@ -23,13 +23,15 @@ $$;
 CREATE FUNCTION recall.merge_memories_v1(p_keep uuid, p_others uuid[]) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
 AS $$
--- Makes one memory of several that say the same: p_keep gets a version with the highest importance and the metadata of all, and the
--- others are superseded by it. False, with nothing written, where one of them has ended meanwhile, or their metadata are too large for one.
-#variable_conflict use_column
+-- Makes one memory of several that say the same: whoever holds one of them holds p_keep, with its own metadata of all of them and the
+-- highest of its own importances, and the others are superseded by it. False, with nothing written, where one of them has ended
+-- meanwhile, or somebody's metadata are too large for one.
 DECLARE
     v_keep memory;
-    v_metadata jsonb;
+    v_all uuid[] := p_others || p_keep;
+    v_from memory;
     v_now timestamptz;
+    v_held record;
 BEGIN
     PERFORM FROM memory_namespace AS s JOIN memory AS m ON m.namespace = s.namespace
     WHERE m.id = p_keep AND m.superseded_at IS NULL FOR UPDATE OF s;
@@ -40,29 +42,56 @@ BEGIN
     ) THEN
         RETURN false;
     END IF;
-    SELECT coalesce(jsonb_object_agg(t.key, t.value ORDER BY m.id = p_keep, importance_v1(m.id, m.version, m.importance, NULL), m.id), '{}') INTO v_metadata
-    FROM memory AS m CROSS JOIN jsonb_each(m.metadata) AS t WHERE m.id = ANY (p_others || p_keep) AND m.superseded_at IS NULL;
-    IF octet_length(v_metadata::text) > 65536 THEN
-        RETURN false;
-    END IF;
     -- All of them end when the next version begins.
-    SELECT r.recorded_at INTO v_now FROM replace_memory_v1(
-        v_keep, p_keep, v_keep.agent_id, v_keep.content, v_metadata,
-        (SELECT max(importance_v1(m.id, m.version, m.importance, NULL)) FROM memory AS m
-         WHERE m.id = ANY (p_others || p_keep) AND m.superseded_at IS NULL),
-        v_keep.model, v_keep.vector, NULL, v_keep.context_vector, 'Merged with others that say nearly the same.') AS r;
+    v_now := (SELECT max(next_moment_v1(n.id)) FROM unnest(v_all) AS n (id));
+    FOR v_held IN
+        WITH held AS MATERIALIZED (
+            SELECT a.*, CASE WHEN a.actor = m.agent_id THEN importance_v1(m.id, m.version, m.importance, NULL) ELSE a.importance END AS left_of_it
+            FROM memory_assertion AS a JOIN memory AS m ON m.id = a.id AND m.superseded_at IS NULL WHERE a.id = ANY (v_all) AND a.ended_at IS NULL
+        )
+        SELECT h.actor, h.by_person, min(h.said_at) AS said_at, max(h.left_of_it) AS importance,
+            -- The words are those in the memory that is kept, or in the one that was held first.
+            (array_agg(h.content ORDER BY h.id <> p_keep, h.said_at, h.assertion))[1] AS content,
+            (array_agg(h.author ORDER BY h.id <> p_keep, h.said_at, h.assertion))[1] AS author,
+            (SELECT coalesce(jsonb_object_agg(t.key, t.value ORDER BY o.id = p_keep, o.left_of_it, o.id), '{}')
+             FROM held AS o CROSS JOIN jsonb_each(o.metadata) AS t WHERE o.actor = h.actor AND o.by_person = h.by_person) AS metadata
+        FROM held AS h GROUP BY h.actor, h.by_person
+        ORDER BY h.by_person DESC, min(h.said_at), min(h.assertion)
+    LOOP
+        IF octet_length(v_held.metadata::text) > 65536 THEN
+            -- Ends what was written of it, too.
+            RAISE EXCEPTION USING ERRCODE = 'program_limit_exceeded';
+        END IF;
+        UPDATE memory_assertion AS a
+        SET ended_at = v_now, superseded_by = nullif(p_keep, a.id), reason = 'Merged with others that say nearly the same.'
+        WHERE a.id = ANY (v_all) AND a.actor = v_held.actor AND a.by_person = v_held.by_person AND a.ended_at IS NULL;
+        INSERT INTO memory_assertion (id, actor, by_person, content, author, metadata, importance, said_at, recorded_at)
+        VALUES (
+            p_keep, v_held.actor, v_held.by_person, v_held.content, v_held.author, v_held.metadata, v_held.importance, v_held.said_at, v_now);
+        IF v_from.id IS NULL THEN
+            -- The first holder's words are shown from now on, with the vectors that they had.
+            SELECT m.* INTO v_from FROM memory AS m
+            WHERE m.id = ANY (v_all) AND m.superseded_at IS NULL AND m.content = v_held.content AND m.vector IS NOT NULL LIMIT 1;
+        END IF;
+    END LOOP;
     UPDATE memory_namespace AS s SET memories = s.memories - o.memories, lexemes = s.lexemes - o.lexemes
     FROM (SELECT count(*) AS memories, sum(m.lexemes) AS lexemes FROM memory AS m
           WHERE m.id = ANY (p_others) AND m.superseded_at IS NULL) AS o
     WHERE s.namespace = v_keep.namespace;
     UPDATE memory AS m
-    SET superseded_at = greatest(v_now, m.recorded_at + interval '1 microsecond'), superseded_by = p_keep, reason = 'Merged: another says nearly the same.'
+    SET superseded_at = v_now, superseded_by = p_keep, reason = 'Merged: another says nearly the same.'
     WHERE m.id = ANY (p_others) AND m.superseded_at IS NULL;
+    PERFORM show_memory_v1(
+        p_keep, v_now, v_from.model, v_from.vector,
+        (SELECT json_agg(p.vector::text ORDER BY p.part) FROM memory_part AS p WHERE p.id = v_from.id AND p.version = v_from.version),
+        'Merged with others that say nearly the same.');
     INSERT INTO memory_use AS u (id, access_count, last_accessed_at)
     SELECT p_keep, sum(o.access_count), max(o.last_accessed_at) FROM memory_use AS o WHERE o.id = ANY (p_others) HAVING count(*) > 0
     ON CONFLICT (id) DO UPDATE
     SET access_count = u.access_count + excluded.access_count, last_accessed_at = greatest(u.last_accessed_at, excluded.last_accessed_at);
     RETURN true;
+EXCEPTION WHEN program_limit_exceeded THEN
+    RETURN false;
 END
 $$;
 
@@ -72,7 +101,7 @@ CREATE FUNCTION recall.maintain_memories_v1(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
 AS $$
 -- Lets the importance of memories decay that no search found for p_unused, never found ones included, and deletes, with their versions,
--- those below p_least that are older than p_age and were found less than p_accesses times. An imported one is as old as its import. Items
+-- those below p_least that are older than p_age, were found less than p_accesses times, and are no more important to others who hold them. An imported one is as old as its import. Items
 -- stay until they are deleted or expire. A deletion takes what was superseded within the memory itself; what it superseded of others stays.
 --
 -- Each call is one page, the next memories in the order of their ids, and notes how far it came: whatever ends between two, each memory
@@ -83,6 +112,7 @@ DECLARE
     v_now timestamptz := imem_now();
     v_to uuid;
     v_page uuid[];
+    v_gone uuid[];
 BEGIN
     SELECT coalesce(s.maintained_to, '00000000-0000-0000-0000-000000000000') INTO v_to FROM memory_namespace AS s
     WHERE s.namespace = p_namespace AND s.maintained_at < v_now - interval '20 hours' FOR UPDATE;
@@ -108,22 +138,19 @@ BEGIN
           (SELECT min(o.recorded_at) FROM memory AS o WHERE o.id = m.id)) < v_now - p_unused
     ON CONFLICT (id, version) DO UPDATE SET at = d.at || excluded.at, importance = d.importance || excluded.importance;
     GET DIAGNOSTICS decayed = ROW_COUNT;
-    WITH gone AS MATERIALIZED (
-        SELECT m.id, m.lexemes FROM memory AS m LEFT JOIN memory_use AS u ON u.id = m.id
+    v_gone := ARRAY(
+        SELECT m.id FROM memory AS m LEFT JOIN memory_use AS u ON u.id = m.id
         WHERE m.id = ANY (v_page) AND m.superseded_at IS NULL AND m.item_key IS NULL
           AND importance_v1(m.id, m.version, m.importance, NULL) < p_least
           AND (SELECT min(o.recorded_at) FROM memory AS o WHERE o.id = m.id) < v_now - p_age
           AND coalesce(u.access_count, 0) < p_accesses
-    ), versions AS (
-        DELETE FROM memory AS m USING gone AS g WHERE m.id = g.id
-    ), uses AS (
-        DELETE FROM memory_use AS u USING gone AS g WHERE u.id = g.id
-    ), counted AS (
-        UPDATE memory_namespace AS s SET memories = s.memories - (SELECT count(*) FROM gone),
-            lexemes = s.lexemes - (SELECT coalesce(sum(g.lexemes), 0) FROM gone AS g)
-        WHERE s.namespace = p_namespace
-    )
-    SELECT count(*) INTO deleted FROM gone;
+          AND NOT EXISTS (SELECT FROM memory_assertion AS a
+                          WHERE a.id = m.id AND a.ended_at IS NULL AND a.actor <> m.agent_id AND a.importance >= p_least));
+    UPDATE memory_namespace AS s SET memories = s.memories - cardinality(v_gone),
+        lexemes = s.lexemes - (SELECT coalesce(sum(m.lexemes), 0) FROM memory AS m WHERE m.id = ANY (v_gone) AND m.superseded_at IS NULL)
+    WHERE s.namespace = p_namespace;
+    PERFORM drop_memories_v1(v_gone);
+    deleted := cardinality(v_gone);
     RETURN NEXT;
 END
 $$;

@@ -36,15 +36,15 @@ SELECT p.id, p.version, p.part, p.namespace, p.superseded_at, p.model, p.vector,
 FROM recall.memory_part AS p JOIN recall.memory AS m ON m.id = p.id AND m.version = p.version;
 COMMENT ON VIEW recall.part_of_memory IS 'Parts after the first, with whatever of their memories a search asks for.';
 
-CREATE FUNCTION recall.add_parts_v1(p_id uuid, p_version integer, p_same boolean, p_parts json) RETURNS void
+CREATE FUNCTION recall.add_parts_v1(p_id uuid, p_version integer, p_from uuid, p_from_version integer, p_parts json) RETURNS void
 LANGUAGE sql SET search_path = recall, public, pg_temp
 AS $$
--- Stores the vectors of the parts of a new version after the first: p_parts, or where the text is the same those of the version before.
+-- Stores the vectors of the parts of a new version after the first: p_parts, or those of a version of the same text where one is given.
 INSERT INTO memory_part (id, version, part, namespace, superseded_at, model, vector)
 SELECT m.id, m.version, n.part, m.namespace, m.superseded_at, m.model, n.vector
 FROM memory AS m CROSS JOIN LATERAL (
-    SELECT e.part::smallint, e.vector::halfvec FROM json_array_elements_text(p_parts) WITH ORDINALITY AS e (vector, part) WHERE NOT p_same
-    UNION ALL SELECT b.part, b.vector FROM memory_part AS b WHERE p_same AND b.id = m.id AND b.version = m.version - 1) AS n (part, vector)
+    SELECT e.part::smallint, e.vector::halfvec FROM json_array_elements_text(p_parts) WITH ORDINALITY AS e (vector, part) WHERE p_from IS NULL
+    UNION ALL SELECT b.part, b.vector FROM memory_part AS b WHERE b.id = p_from AND b.version = p_from_version) AS n (part, vector)
 WHERE m.id = p_id AND m.version = p_version
 $$;
 
@@ -64,7 +64,7 @@ UPDATE memory AS m SET model = CASE WHEN n.vector IS NOT NULL THEN p_model END, 
 FROM unnest(p_ids, p_versions, p_vectors, p_contexts) AS n (id, version, vector, context)
 WHERE m.id = n.id AND m.version = n.version;
 DELETE FROM memory_part AS p USING unnest(p_ids, p_versions) AS n (id, version) WHERE p.id = n.id AND p.version = n.version;
-SELECT add_parts_v1(n.id, n.version, false, n.parts::json) FROM unnest(p_ids, p_versions, p_parts) AS n (id, version, parts);
+SELECT add_parts_v1(n.id, n.version, NULL, NULL, n.parts::json) FROM unnest(p_ids, p_versions, p_parts) AS n (id, version, parts);
 $$;
 
 -- Vectors that are still to be made

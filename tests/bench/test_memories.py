@@ -204,6 +204,13 @@ FROM (SELECT namespace, count(*) AS memories, sum(lexemes) AS lexemes FROM recal
 WHERE c.namespace = s.namespace
 """
 
+HELD: Final = """
+INSERT INTO recall.memory_assertion (id, actor, by_person, content, metadata, importance, said_at, recorded_at)
+SELECT m.id, m.agent_id, false, m.content, m.metadata, m.importance, m.recorded_at, m.recorded_at
+FROM recall.memory AS m
+WHERE NOT EXISTS (SELECT FROM recall.memory_assertion AS a WHERE a.id = m.id)
+"""
+
 
 def seed(admin_url: str, topics: Topics, shares: Mapping[str, float], many: int, age: timedelta = timedelta(0)) -> None:
     """Put the memories in by themselves, and make the index of their vectors then."""
@@ -226,8 +233,9 @@ def seed(admin_url: str, topics: Topics, shares: Mapping[str, float], many: int,
             vectors = [as_text(vector) for vector in topics.vectors(numbers, start)]
             conn.execute(SEED, (model, list(spaces[part]), list(kinds[part]), texts, vectors, age))
         conn.execute(COUNTED)
+        conn.execute(HELD)
         conn.execute("SELECT recall.text_model_v1('topics', %s, 0)", (topics.dimension,))
-        conn.execute("VACUUM ANALYZE recall.memory")
+        conn.execute("VACUUM ANALYZE recall.memory, recall.memory_assertion")
 
 
 @pytest.mark.spec("RC-19")
@@ -324,6 +332,7 @@ async def test_one_namespace_of_very_many(
         conn.execute("UPDATE recall.memory_namespace SET consolidated_at = imem_now()")
         conn.execute(LATELY, {"new": NEW})
         conn.execute(COUNTED)
+        conn.execute(HELD)
     assert harness.settings.postgres_url is not None
     url = as_pipelines(harness.settings, harness.settings.postgres_url.get_secret_value())
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:

@@ -51,11 +51,11 @@ class MemoriesApi(ActorApi):
             await memory.remember("HBM is sold out until 2027.", namespace="symbol/MU")
             found = await memory.memories.search("Is there enough memory for AI?")
 
-        If the namespace has it in nearly the same words, with the same figures and directions ("will rise" is not "will
-        fall"), of the same user and type, that memory has a new version: with this text, the higher importance, and the
-        metadata of both. Its earlier versions stay. The same text again is ``identical``. In a shared namespace another
-        agent's memory keeps its text and metadata, and gets what it lacks. If the encoder is away, it is found by its
-        words until a worker has made its vector.
+        If the actor said it there in nearly the same words, with the same figures, names and directions ("will rise" is
+        not "will fall"), of the same user and type, that memory has a new version: with this text, the higher
+        importance, and the metadata of both. Its earlier versions stay. The same text again is ``identical``. If
+        another actor said it, both hold the memory, each with its own words, metadata and importance. If the encoder is
+        away, it is found by its words until a worker has made its vector.
 
         Args:
             text: 1 to 10,000 characters.

@@ -58,6 +58,8 @@ CALLS: dict[str, dict[str, Any]] = {
         "body": "Prices turn.",
     },
     "store_memory": {"text": "Memory is scarce until 2027.", "namespace": "symbol/T0", "importance": 0.9},
+    "list_memories": {"namespace": "symbol/*", "limit": 5},
+    "change_memory": {"action": "delete", "namespace": "symbol/NONE"},
 }  # fmt: skip
 """A call of every tool."""
 
@@ -158,9 +160,9 @@ async def test_what_a_role_may_not_write_is_not_offered_and_is_denied(harness: R
     """A tool that is called all the same is denied with the role's name, and leaves one denial in the audit."""
     await harness.know(KNOWN)
     hidden = {
-        Role.LEARNING_ENGINE: {"store_memory"},
+        Role.LEARNING_ENGINE: {"change_memory", "store_memory"},
         Role.DEBATE_FACILITATOR: {"record_analysis", "record_decision"},
-        Role.READER: {"record_analysis", "record_decision", "store_memory"},
+        Role.READER: {"change_memory", "record_analysis", "record_decision", "store_memory"},
         Role.AGENT: set(),
     }
     for role, missing in hidden.items():
@@ -184,8 +186,10 @@ async def test_what_a_role_may_not_write_is_not_offered_and_is_denied(harness: R
         "SELECT actor_role, resource_type, action FROM memory_access_audit WHERE NOT authorized ORDER BY timestamp, id"
     )
     assert [tuple(row.values()) for row in denied] == [
+        ("learning_engine", "memories", "delete"),
         ("learning_engine", "memories", "write"),
         *[("debate_facilitator", "journal", "append")] * 2,
+        ("reader", "memories", "delete"),
         *[("reader", "journal", "append")] * 2,
         ("reader", "memories", "write"),
         ("agent", "credibility", "read"),

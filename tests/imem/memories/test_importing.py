@@ -197,6 +197,32 @@ def test_our_own_lines(harness: MemoryHarness, run: Run) -> None:
     assert run(text, "jsonl") == "3 identical\n"
 
 
+def test_what_another_imported_keeps_nothing_out(harness: MemoryHarness, run: Run) -> None:
+    """An id that somebody used first is no text: what is said otherwise is stored, and what is the same both hold."""
+    line: dict[str, Any] = {"id": "x", "content": "Oil is scarce.", "namespace": "user/desk"}
+    talk: list[dict[str, Any]] = [
+        {"id": str(nth), "content": text, "conversation_id": "c", "author": "Ann", "namespace": "user/desk"}
+        for nth, text in enumerate(("Sell?", "Yes."))
+    ]
+    agent = harness.of("bob")
+    assert run({**line, "content": "Oil is plentiful."}, "jsonl", who=agent) == "1 new\n"
+    assert run([talk[0], {**talk[1], "content": "No."}], "jsonl", who=agent) == "2 new\n"
+    assert run(line, "jsonl") == "1 new\n"
+    assert run(talk, "jsonl") == "1 new, 1 updated\n"
+    assert [(row["content"], row["ordinal"]) for row in stored(harness)] == [
+        ("Sell?", 1), ("No.", 2), ("Yes.", 3), ("Oil is plentiful.", None), ("Oil is scarce.", None)
+    ]  # fmt: skip
+    for who in (agent, None):
+        assert run(line, "jsonl", who=who) == "1 identical\n"
+        assert run(talk, "jsonl", who=who) == "2 identical\n"
+    with Memory.sync(agent) as memory:
+        squatted = next(one for one in memory.memories.list().items if one.content == "Oil is plentiful.")
+        memory.memories.retire(squatted.id, reason="No.")
+        said = next(one for one in memory.memories.list().items if one.content == "Sell?")
+        assert (said.agent_id, [one.agent_id for one in said.also_said_by]) == ("kate", ["bob"])
+    assert run(line, "jsonl", who=agent) == "1 identical\n"
+
+
 def test_messages_without_an_id(harness: MemoryHarness, run: Run) -> None:
     """Who said it, in which conversation and how often tell equal texts apart; twice is once, and one more is new."""
     lines: list[dict[str, Any]] = [

@@ -10,13 +10,16 @@ from hypothesis import strategies as some
 from imem.journal.actors import Actor
 from imem.journal.errors import BadInput, PermissionDenied
 from imem.journal.settings import Role
+from imem.langgraph import MemoryStore
 from imem.recall.memories.namespaces import (
     EVERYTHING,
     NamespacePattern,
+    own_namespace,
     parse_namespace,
     parse_pattern,
     readable,
     scopes,
+    segment_of,
 )
 from tests.imem.memories.conftest import memory_of
 from tests.imem.memory.conftest import MemoryHarness
@@ -28,6 +31,11 @@ HOSTILE = (
     "", "*", "/", "agent", "agent/", "agent//x", "/agent/x", "agent/*/x", "agent/%", "agent/_%", "agent/ne*",
     "agent/a b", "agent/a'b", 'agent/a"b', "agent/\\", "other/x", "symbol", "Global", "agent/ünï", "agent/x/",
     "agent/x\n", "*/x", "agent/x/**", "agent/" + "x" * 1000,
+    "user/../agent/bob", "user/..", "user/.", "symbol/./MU", "symbol/MU/..", "global/../agent/bob", "global/.",
+    "agent/ann/../bob", "agent/../bob", "user/...", "user/u/....", "../agent/bob", "./global", "..", ".",
+    "user/%2e%2e/agent/bob", "user/%2E", "user/.%2e", "user/%252e%252e", "user/ ..", "user/.. /x", "user/.\t.",
+    "user/\u2024\u2024", "user/\u2025", "user/\u2026", "user/\uff0e\uff0e/x", "user/.\u200b.", "user/\u3002",
+    "user/x\\..\\bob", "user//..", "user/ ", "user/\t", "user/\u00a0", "user/%20", "user/..\u2215agent", "user/\x00",
 )  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("places")
@@ -63,7 +71,44 @@ async def test_what_is_no_namespace_is_refused(harness: MemoryHarness, text: str
             await memory.remember("Margins rise.", namespace=text)
         with pytest.raises(BadInput, match="namespace"):
             await memory.memories.search("margins", namespace=text)
+        with pytest.raises(BadInput, match="namespace"):
+            MemoryStore(memory, root=text)
+    if "\x00" not in text:
+        with pytest.raises(psycopg.errors.CheckViolation):
+            harness.rows("INSERT INTO recall.memory_namespace (namespace) VALUES (%s) RETURNING 1", text)
     assert harness.rows("SELECT count(*) FROM recall.memory_namespace") == [{"count": 0}]
+
+
+@pytest.mark.parametrize("text", [text for text in HOSTILE if not text.endswith("/*")])
+async def test_no_other_door_takes_it(harness: MemoryHarness, text: str) -> None:
+    """A list, a deletion of all, and an import."""
+    async with memory_of(harness) as memory:
+        with pytest.raises(BadInput, match="namespace"):
+            await memory.memories.list(namespace=text)
+        with pytest.raises(BadInput, match="namespace"):
+            await memory.memories.delete_all(namespace=text)
+    assert harness.audited(authorized=True) == []
+
+
+@pytest.mark.parametrize("name", [".", "..", "...", "", " ", "%2e%2e", "\u2024"])
+async def test_an_actor_of_such_a_name_has_no_subtree_either(harness: MemoryHarness, name: str) -> None:
+    """Nor is one made of a user's name, which is written otherwise."""
+    actor = Actor(name, Role.AGENT)
+    assert {pattern.scope for pattern in readable(actor)} == {"global/*", "symbol/*", "user/*"}
+    with pytest.raises(BadInput, match="namespace"):
+        own_namespace(actor)
+    if name:
+        assert parse_namespace(f"user/{segment_of(name)}")
+        async with memory_of(harness) as memory:
+            assert (await memory.memories.list(user=name)).items == []
+
+
+@pytest.mark.parametrize(
+    "text", ["user/a..b", "user/.a", "user/a.", "symbol/BRK.B", "agent/ann/v1..2", "user/.2e.", "user/-.-"]
+)
+async def test_dots_within_a_segment_are_names(harness: MemoryHarness, text: str) -> None:
+    async with memory_of(harness) as memory:
+        assert (await memory.remember("Margins rise.", namespace=text)).status == "new"
 
 
 @pytest.mark.spec("RC-18")
@@ -145,9 +190,6 @@ async def test_what_others_stored_in_a_shared_namespace_stays(harness: MemoryHar
     """An agent ends its own memories there alone, whatever it says to Postgres; a person ends any."""
     async with memory_of(harness, "bob") as bob, memory_of(harness, "ann") as ann:
         stored = (await bob.remember("Margins rise.", namespace="symbol/MU")).id
-        # Who says the same has a version of it, and no more.
-        again = await ann.remember("Margins rise.", namespace="symbol/MU", importance=0.9)
-        assert (again.id, again.version) == (stored, 2)
         before = len(harness.audited(authorized=False))
         with pytest.raises(PermissionDenied):
             await ann.memories.supersede(stored, "Margins fall.", reason="I say so.")

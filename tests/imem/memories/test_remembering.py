@@ -13,7 +13,6 @@ import psycopg
 import pytest
 
 from imem.journal.errors import BadInput, TooLarge
-from imem.journal.settings import Role
 from imem.memory import Memory
 from imem.recall.answers import Quality
 from imem.recall.memories import accesses
@@ -125,28 +124,6 @@ async def test_the_same_of_another_user_or_type_is_another(
         (None, "procedural"),
         (None, "semantic"),
     ]
-
-
-async def test_what_another_agent_stored_stays_its_own(harness: MemoryHarness, places: Places) -> None:
-    """Below a shared namespace its text, author and metadata come first, and it is still found as its owner's."""
-    places.cosines = {"Margins rose 4 %.": 1.0, "Margins went up 4 %.": 0.99}
-    async with memory_of(harness, "ann") as ann, memory_of(harness, "bob") as bob:
-        given: dict[str, Any] = {"namespace": "symbol/MU"}
-        first = await ann.remember("Margins rose 4 %.", metadata={"source": "10-K"}, author="Ann", **given)
-        for text in ("Margins rose 4 %.", "Margins went up 4 %."):
-            again = await bob.remember(text, metadata={"source": "a rumour"}, author="Bob", **given)
-            assert (again.status, again.id, again.version) == (StoreStatus.IDENTICAL, first.id, 1)
-        # What it did not know is added, and the history says by whom.
-        more = await bob.remember("Margins went up 4 %.", metadata={"source": "a rumour", "page": 7}, **given)
-        assert (more.status, more.id, more.version) == (StoreStatus.UPDATED, first.id, 2)
-        [kept] = (await bob.memories.search("margins", agent="ann", deadline_ms=30_000)).items
-        assert (kept.content, kept.author, kept.agent_id) == ("Margins rose 4 %.", "Ann", "ann")
-        assert kept.metadata == {"source": "10-K", "page": 7}
-        assert [one.reason for one in await ann.memories.history(first.id)] == ["Stored again by bob.", None]
-        own = await ann.remember("Margins went up 4 %.", metadata={"source": "10-Q"}, **given)
-        assert (own.status, own.version) == (StoreStatus.UPDATED, 3)
-    async with memory_of(harness, "kate", Role.HUMAN_ADMIN) as kate:
-        assert (await kate.remember("Margins rose 4 %.", **given)).version == 4
 
 
 @pytest.mark.spec("RC-17")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from pydantic import Field
 
-from imem.credibility.history import DatedStatement
-from imem.credibility.store import citation_of
-from imem.credibility.track_record import BASELINE, scores_as_of, scores_until
-from imem.credibility.verdicts import CitedClaim, FindingCitation, NoVerdict, no_verdict
+from imem.credibility.track_record import BASELINE, scores_as_of
 from imem.kg.asof import Ref, ValuesAsOf
 from imem.kg.load_format.entries import link_key
 from imem.recall.answers import AnswerModel, BriefingSection, ClaimSummary, DatedRecord, ReviewedDecision
@@ -24,7 +20,6 @@ from imem.recall.rendering.formatting import (
     label,
     quote_lead,
     result_text,
-    verdict_of,
     when,
     with_noun,
 )
@@ -33,6 +28,7 @@ from imem.recall.retrievers import RetrievalRequest, claims_settled, graph_rows,
 from imem.recall.sections import lone_decisions
 from imem.recall.sections.changes import changes
 from imem.recall.sections.lone_decisions import with_lone_decisions
+from imem.recall.sections.missing_verdicts import missing_verdicts
 from imem.recall.sections.newest import analysis_text, newest
 from imem.recall.sections.spec import SectionSpec
 
@@ -143,7 +139,7 @@ async def _answer(request: RetrievalRequest, rows: Sequence[dict[str, Any]], tot
         _scores(request, shown),
         _concluders(request, [row["analysis"] for row in kept]),
         claims_settled(request, [row["analysis"] for row in kept]),
-        _missing_verdicts(request, [one for decisions in taken.values() for one in decisions]),
+        missing_verdicts(request, [one for decisions in taken.values() for one in decisions]),
     )
     items = [
         HistoryItem(
@@ -183,41 +179,6 @@ async def _concluders(request: RetrievalRequest, analyses: Sequence[str]) -> dic
     for row in rows:
         agents = row["performers"] or row["speakers"] or [row["recorder"]]
         found[row["analysis_id"]] = agents[0] if len(agents) == 1 else None
-    return found
-
-
-async def _missing_verdicts(
-    request: RetrievalRequest, taken: Sequence[ReviewedDecision]
-) -> dict[str, dict[str, NoVerdict | datetime | None]]:
-    """Return, for each decision without a verdict, the fields that say why."""
-    without = [one.decision for one in taken if verdict_of(one) is None]
-    if not without:
-        return {}
-    until = await scores_until(request.database, request.at, deadline=request.deadline)
-    rows = await request.database.named(
-        "unsettled_citations",
-        {
-            "decisions": [one.key for one in without],
-            "clock": request.at.clock.value,
-            "until": until,
-            **request.at.limits,
-        },
-        deadline=request.deadline,
-    )
-    cited: dict[str, dict[str, list[DatedStatement[FindingCitation]]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        cited[row["decision"]][row["link"]].append(citation_of(row))
-    claims = {
-        row["finding_id"]: CitedClaim(row["claim_known_at"], row["target_at"], row["metric"])
-        for row in rows
-        if row["metric"] is not None
-    }
-    abstained = {row["finding_id"] for row in rows if row["abstained"]}
-    found: dict[str, dict[str, NoVerdict | datetime | None]] = {}
-    for one in without:
-        stated_at = one.corrected_at or one.known_at
-        reason, due_at = no_verdict(one.core.get("stance"), stated_at, cited[one.key], claims, abstained)
-        found[one.key] = {"no_verdict": reason, "due_at": due_at}
     return found
 
 

@@ -11,6 +11,7 @@ from imem.recall.answers import DatedRecord, ReviewedDecision
 from imem.recall.rendering.formatting import decision_text, label, result_text, share, when
 from imem.recall.rendering.rendered import RenderContext, RenderedSection, faded, follow_up_call
 from imem.recall.retrievers import RetrievalRequest, record
+from imem.recall.sections.missing_verdicts import missing_verdicts
 
 if TYPE_CHECKING:
     from imem.recall.sections.history import HistorySection
@@ -55,6 +56,8 @@ async def with_lone_decisions(request: RetrievalRequest, section: HistorySection
     # A correction may date a decision otherwise than its head does.
     found.sort(key=lambda one: one.decision.key)
     found.sort(key=lambda one: str(one.decision.core["decided_at"]), reverse=True)
+    reasons = await missing_verdicts(request, found)
+    found = [one.model_copy(update=reasons.get(one.decision.key, {})) for one in found]
     return section.model_copy(update={"decisions": found, "decisions_total": rows[0]["total"]})
 
 

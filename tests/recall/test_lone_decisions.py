@@ -9,6 +9,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from imem.cli import app
+from imem.credibility.verdicts import NoVerdict
 from imem.recall.section_registry import SECTIONS_BY_NAME
 from imem.recall.sections.lone_decisions import TITLE
 from tests.recall import facts
@@ -77,6 +78,8 @@ async def test_what_no_analysis_of_the_subject_led_to_is_in_its_history(harness:
     [alone] = [one for one in now.decisions if one.decision.key == "alone"]
     assert [one.key for one in alone.outcomes] == ["o8"]
     assert alone.decision.groups["outcome"]["outcome"] in {"success", "failure"}
+    reasons = {one.decision.key: one.no_verdict for one in now.decisions}
+    assert reasons == {"alone": None, **dict.fromkeys(("later", "other", "nowhere"), NoVerdict.NO_CITATION)}
     few = await harness.memory.history("T0", limit=2)
     assert (keys(few), few.decisions_total) == (["later", "alone"], 4)
 

@@ -35,7 +35,7 @@ def far(table: Table) -> Iterator[Seeded]:
 def cut_short(answer: Briefing) -> bool:
     """Say whether a part is missing; that an index looked at part of very many vectors is as it should be."""
     return any(
-        section.quality is not Quality.EXACT and "by an index" not in (section.reason or "")
+        section.quality is not Quality.EXACT and "an approximate index" not in (section.reason or "")
         for section in answer.sections.values()
     )
 

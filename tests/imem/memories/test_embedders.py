@@ -92,6 +92,7 @@ async def test_a_model_changes_while_it_is_written(
         await ann.remember(f"old words {number}, of topic {number * 7919}")
     monkeypatch.setattr("imem.services.embedders.embedder_of", lambda _: changed)
     async with memory_of(harness, "bob") as bob:
+        await bob.remember("own words, of topic 1")
 
         async def write(memory: Memory, who: str) -> None:
             for number in range(20):

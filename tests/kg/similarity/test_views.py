@@ -187,7 +187,7 @@ async def test_the_view_stands_in_where_the_time_is_over(told: SimilarityHarness
     await rebuild(told.pipelines, deadline=NEVER)
     await told.say(pattern("p9", "active", 8, rate=0.99), pattern("p2", "deprecated", 9, rate=0.9))
     assert await shown(ask()) == ["p1", "p4"], "p9 is in the next making"
-    assert "of a view" in str((await load_from_view(ask())).reason)
+    assert "read from a view" in str((await load_from_view(ask())).reason)
     assert await shown(ask(day(7))) == ["p2", "p1", "p4"]
 
 

@@ -55,9 +55,9 @@ class StateMachine(Generic[S, C]):
         """Return the name of a state."""
         return self.initial if state is None else state.value
 
-    def check(self, before: S | None, after: S, facts: C, *, of: str | None = None) -> None:
+    def check(self, before: S | None, after: S, facts: C, *, of: str | None = None) -> Transition[S, C]:
         """
-        Refuse a transition that is not in the table, or that its guard refuses.
+        Return a transition; refuse one that is not in the table, or that its guard refuses.
 
         Args:
             before: the present state; None without a row.
@@ -72,3 +72,4 @@ class StateMachine(Generic[S, C]):
             raise TransitionRefused(f"{subject}, and cannot become {after.value}.")
         if (reason := transition.guard(facts)) is not None:
             raise TransitionRefused(f"{subject}, and does not become {after.value} now.", mend=reason)
+        return transition

@@ -1,10 +1,10 @@
 """
 Working memory at a gate: while an analysis waits for a human, its memories live as long as those of a paused one.
 
-Gates are rows (``workflow.gate_state``). In each round the manager compares them with ``workflow.gate_memory``, which
-records the memories with a gate's expiry. When an analysis begins to wait, the memory and snapshot of every agent that
-has begun get the gate's expiry; when it continues or ends, each has its 24 hours again. A pause replaces that expiry by
-its own, in the transaction that begins it.
+Gates are lifecycle rows (``workflow.gate``). In each round the manager compares them with ``workflow.gate_memory``,
+which records the memories with a gate's expiry. When an analysis begins to wait, the memory and snapshot of every agent
+that has begun get the gate's expiry; when it continues or ends, each has its 24 hours again. A pause replaces that
+expiry by its own, in the transaction that begins it.
 
 A memory that a later holder restored meanwhile has lost the gate's expiry, and so may one on a server that was killed.
 So each is checked again when its epoch changes, and every hour in any case, well within the 24 hours.

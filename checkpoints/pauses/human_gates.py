@@ -1,8 +1,9 @@
 """
 Human gates: the six points of an analysis at which a human decides whether it continues.
 
-A gate is one row. The program that runs the analysis opens it; a human answers it before it is due. A validated gate is
-passed; the manager gives a rejection or a timeout its effect (:mod:`imem.checkpoints.pauses.manager`).
+A gate is one lifecycle row (:mod:`imem.jobs.lifecycle`). The program that runs the analysis opens it; a human answers
+it before it is due. A validated gate is passed; after a rejection, or when its time is over, the analysis is paused, or
+it fails.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Self
 
-from imem.checkpoints.pauses.lifecycle import ANSWERS, GATE_STATES, Gate
-from imem.checkpoints.pauses.rows import audited, checked_id
+from imem.checkpoints.pauses import transitions
+from imem.checkpoints.pauses.lifecycle import ANSWERS, GATE_STATES, Gate, Trigger
+from imem.checkpoints.pauses.rows import audited, checked_id, open_pause, try_lock_analysis
+from imem.checkpoints.pauses.transitions import PauseCause
+from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, move, request_transition
+from imem.jobs.runtime import Runtime
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
+from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 
 GATES: Final = range(1, 7)
@@ -27,6 +33,9 @@ LISTED: Final = 1000
 
 MOST_REASON: Final = 2000
 """Characters of a reason at most."""
+
+KIND: Final = "gate"
+"""Kind of the lifecycle rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +109,25 @@ async def answer_gate(
     if not 0 < len(reason.strip()) <= MOST_REASON:
         raise BadInput("reason", f"is a text of at most {MOST_REASON:,} characters.")
     which, wanted = _which(analysis_id, gate), ANSWERS[answer]
-    values = {**which, **audited(by, gate=gate, answer=answer), "state": wanted.value, "reason": reason}
-    found = await database.commit("gate_answer", values, deadline=deadline)
-    if found:
-        return HumanGate.of(found[0])
-    recorded = await database.named("gate_by_number", which, deadline=deadline)
-    if not recorded:
-        raise BadInput("gate", f"{analysis_id!r:.200} has no gate {gate}.", mend="`imem gates` lists those that wait.")
-    known = HumanGate.of(recorded[0])
+    found = await _stored(database, which, deadline)
+    if found["waits"]:
+        await request_transition(
+            database, KIND, found["key"], found["version"], wanted, by=by, reason=reason, deadline=deadline
+        )
+        found = await _stored(database, which, deadline)
+    known = HumanGate.of(found)
     if known.state is not wanted:
-        # A gate that waits was not answered: its time is over.
+        # A gate that still waits was not answered: its time is over.
         GATE_STATES.check(known.state, wanted, True, of=f"Gate {gate} of {analysis_id!r:.200}")  # noqa: FBT003
     return known
+
+
+async def _stored(database: Database, which: Mapping[str, Any], deadline: Deadline) -> Row:
+    found = await database.named("gate_by_number", which, deadline=deadline)
+    if not found:
+        known = f"{which['analysis_id']!r:.200} has no gate {which['gate']}."
+        raise BadInput("gate", known, mend="`imem gates` lists those that wait.")
+    return found[0]
 
 
 async def open_gates(database: Database, *, deadline: Deadline) -> list[HumanGate]:
@@ -124,3 +140,32 @@ def _which(analysis_id: str, gate: int) -> dict[str, Any]:
     if isinstance(gate, bool) or gate not in GATES:
         raise BadInput("gate", "is a number from 1 to 6.")
     return {"analysis_id": checked_id("analysis_id", analysis_id), "gate": gate}
+
+
+async def _decide(_: Runtime, conn: Connection, row: LifecycleRow, _now: datetime) -> Effects | None:
+    """Give the answer to a gate, or the end of its time, its effect on the analysis."""
+    analysis_id, gate = str(row.about), row.data["gate"]
+    analysis = await try_lock_analysis(conn, analysis_id)
+    if analysis is None:
+        return None
+    state = Gate.TIMED_OUT if row.request is None else Gate(row.request.state)
+    reason = (row.request.reason if row.request else None) or f"Gate {gate} {_GATE_WORDS[state]}."
+    await move(conn, GATE_STATES, row, state, row.request is None, data={**row.data, "reason": reason}, reason=reason)
+    if analysis.outcome is not None or state is Gate.VALIDATED:
+        return Effects()
+    if state is Gate.HARD_REJECTED:
+        await transitions.fail(conn, analysis, reason=reason)
+    elif await open_pause(conn, analysis_id) is None:
+        trigger = Trigger.GATE_TIMEOUT if state is Gate.TIMED_OUT else Trigger.GATE_REJECTION
+        await transitions.begin(conn, analysis, PauseCause(trigger=trigger, reason=reason, gate=state))
+    return Effects()
+
+
+_GATE_WORDS: Final = {
+    Gate.TIMED_OUT: "was not answered in time",
+    Gate.VALIDATED: "was passed",
+    Gate.SOFT_REJECTED: "was rejected, and can be put again",
+    Gate.HARD_REJECTED: "was rejected for good",
+}
+
+GATES_OF_ANALYSES: Final[Lifecycle[Runtime]] = Lifecycle(KIND, GATE_STATES, _decide)

@@ -24,12 +24,11 @@ from imem.checkpoints.incidents.reruns import LOOK_AGAIN, Reruns
 from imem.checkpoints.pauses import transitions
 from imem.checkpoints.pauses.batch_runs import BatchRuns
 from imem.checkpoints.pauses.gate_memory import GateMemories
-from imem.checkpoints.pauses.lifecycle import GATE_STATES, Gate, PauseStatus, Trigger
+from imem.checkpoints.pauses.lifecycle import PauseStatus
 from imem.checkpoints.pauses.pause_service import fenced
 from imem.checkpoints.pauses.rows import Pause, alert, archive_pause, open_pause, pause_of, try_lock_analysis
 from imem.checkpoints.pauses.saga import Saga
 from imem.checkpoints.pauses.timers import Timer
-from imem.checkpoints.pauses.transitions import PauseCause
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, ImemError, StoreUnavailable
 from imem.journal.events.ids import id_of
@@ -115,7 +114,6 @@ class PauseManager:
             ("crashed", self._crashed),
             ("failures", self._failures),
             ("correlations", self._correlations),
-            ("gates", self._decided),
             ("timers", self._timers),
             ("resolved", self._resolved),
             ("batches", self._launches),
@@ -190,37 +188,6 @@ class PauseManager:
 
     async def _resolved(self, deadline: Deadline) -> int:
         return int(await self._batches.resume_resolved(deadline=deadline) is not None)
-
-    # Gates
-
-    async def _decided(self, deadline: Deadline) -> int:
-        found = await self._database.named("gates_due", {"limit": ROWS}, deadline=deadline)
-        return await _each(found, lambda row: self._gate(row["analysis_id"], row["gate"], deadline))
-
-    async def _gate(self, analysis_id: str, gate: int, deadline: Deadline) -> None:
-        """Give a gate's timeout or answer its effect."""
-        async with self._database.transaction(deadline) as conn:
-            analysis = await try_lock_analysis(conn, analysis_id)
-            found = await rows(conn, "gate_claim", {"analysis_id": analysis_id, "gate": gate}) if analysis else []
-            if analysis is None or not found:
-                return
-            values = {"analysis_id": analysis_id, "gate": gate}
-            state = Gate(found[0]["state"])
-            if state is Gate.WAITING_FOR_HUMAN:
-                # Claimed, since its time is over.
-                GATE_STATES.check(state, Gate.TIMED_OUT, True)  # noqa: FBT003
-                await execute(conn, "gate_timed_out", values)
-                state = Gate.TIMED_OUT
-            await execute(conn, "gate_settled", values)
-            reason = found[0]["reason"] or f"Gate {gate} {_GATE_WORDS[state]}."
-            if analysis.outcome is not None:
-                return
-            if state is Gate.HARD_REJECTED:
-                await transitions.fail(conn, analysis, reason=reason)
-                return
-            trigger = Trigger.GATE_TIMEOUT if state is Gate.TIMED_OUT else Trigger.GATE_REJECTION
-            if await open_pause(conn, analysis_id) is None:
-                await transitions.begin(conn, analysis, PauseCause(trigger=trigger, reason=reason, gate=state))
 
     # Timers
 
@@ -330,13 +297,6 @@ class PauseManager:
                 return 0
             await archive_pause(conn, pause, "RESUMED")
         return 1
-
-
-_GATE_WORDS: Final = {
-    Gate.TIMED_OUT: "was not answered in time",
-    Gate.SOFT_REJECTED: "was rejected, and can be put again",
-    Gate.HARD_REJECTED: "was rejected for good",
-}
 
 
 async def _pause(conn: Connection, pause_id: UUID) -> Pause | None:

@@ -48,7 +48,7 @@ from imem.sync.delivery.notices import Notices
 from imem.sync.gates import GateSync
 from imem.sync.synchronizer import Synchronizer
 from imem.workers.celery_app import AGENTS_QUEUE, QUEUE, make_app
-from imem.workers.pipelines import PIPELINES
+from imem.workers.pipelines import LIFECYCLES, PIPELINES
 
 T = TypeVar("T")
 
@@ -79,6 +79,7 @@ class LoopThread:
         indicators: provides those of the market's regime; None if none is set.
         cleanup: of checkpoints.
         pause_services: the services of pauses.
+        lifecycles: the kinds of lifecycle rows.
         notifiers: the channels of alerts.
         valkeys: the address of each Valkey, by its role.
         synchronizer, gate_sync: synchronisation of agents.
@@ -92,6 +93,7 @@ class LoopThread:
     def __init__(self, settings: Settings, postgres_url: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="imem-loop", daemon=True)
+        self.lifecycles = LIFECYCLES
         self.notifiers = notifiers_of(settings)
         self.valkeys = {role: secret(settings, f"valkey_{role}_url") for role in VALKEYS}
         self.embedder = embedder_of(settings)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
+from imem.checkpoints.pauses.human_gates import GATES_OF_ANALYSES
 from imem.checkpoints.pauses.pipelines import MANAGE, RETIRE
 from imem.checkpoints.pipelines import CLEANUP
 from imem.credibility.pipelines import DETECT_REGIME, PUBLISH_SCORES, RECONCILE, REVIEW, SETTLE
 from imem.jobs.alert_pipelines import SEND_ALERTS, WATCH_ACCESS, WATCH_MEMORY
 from imem.jobs.due import DueRule
 from imem.jobs.journal_pipelines import UPKEEP
+from imem.jobs.lifecycle import Lifecycle
+from imem.jobs.lifecycle_pipelines import ADVANCE
 from imem.jobs.pipeline import Pipeline
 from imem.kg.pipelines import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
 from imem.kg.projection.derived_values import RULES
@@ -40,6 +44,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     SEND_ALERTS,
     WATCH_MEMORY,
     WATCH_ACCESS,
+    ADVANCE,
     MANAGE,
     RETIRE,
     SYNC_GATES,
@@ -50,3 +55,6 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
 
 DUE_RULES: Final[tuple[DueRule, ...]] = (*RULES, *(rule for pipeline in PIPELINES for rule in pipeline.due))
 """Which events make which rows due, for the pipelines and the applier; migrations store them in Postgres."""
+
+LIFECYCLES: Final[Mapping[str, Lifecycle[Any]]] = {one.kind: one for one in (GATES_OF_ANALYSES,)}
+"""Kinds of lifecycle rows, by name."""

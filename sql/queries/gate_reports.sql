@@ -3,15 +3,15 @@
 SELECT coalesce(o.opens_at, g.opened_at) AS opens_at, g.opened_at
 FROM (SELECT %(analysis_id)s::text AS analysis_id, %(gate)s::smallint AS gate) AS k
 LEFT JOIN workflow.gate_opening AS o ON o.analysis_id = k.analysis_id AND o.gate = k.gate
-LEFT JOIN workflow.gate_state AS g ON g.analysis_id = k.analysis_id AND g.gate = k.gate
+LEFT JOIN workflow.gate AS g ON g.analysis_id = k.analysis_id AND g.gate = k.gate
 WHERE o.gate IS NOT NULL OR g.gate IS NOT NULL
 
 -- gates_to_sync --
 -- Gates that open within the given time, or have opened recently, and have no report of that phase for this opening.
 -- The opening time of a gate's own row overrides the planned one.
 WITH opened AS (
-    SELECT g.analysis_id, g.gate, g.opened_at FROM workflow.gate_state AS g
-    WHERE g.state = 'WAITING_FOR_HUMAN' AND g.opened_at > imem_now() - %(late)s
+    SELECT g.analysis_id, g.gate, g.opened_at FROM workflow.gate AS g
+    WHERE g.waits AND g.opened_at > imem_now() - %(late)s
 )
 SELECT k.analysis_id, k.gate, k.opens_at, k.phase FROM (
     SELECT o.analysis_id, o.gate, o.opens_at, CASE WHEN o.opens_at <= imem_now() THEN 'opening' ELSE 'before' END AS phase,

@@ -1,49 +1,26 @@
 -- gate_waiting --
 -- Gates of an analysis that wait for a person, since when, and until when somebody may answer.
-SELECT gate, opened_at, due_at FROM workflow.gate_state WHERE analysis_id = %(analysis_id)s AND state = 'WAITING_FOR_HUMAN' ORDER BY gate
+SELECT gate, opened_at, due_at FROM workflow.gate WHERE analysis_id = %(analysis_id)s AND waits ORDER BY gate
 
 -- gates_passed --
 -- Gates of an analysis that were validated: a resume passes them.
-SELECT gate FROM workflow.gate_state WHERE analysis_id = %(analysis_id)s AND state = 'VALIDATED' ORDER BY gate
-
--- gates_due --
--- Gates whose time is over, or whose decision had no effect yet.
-SELECT analysis_id, gate FROM workflow.gate_state
-WHERE settled_at IS NULL AND (
-    state IN ('SOFT_REJECTED', 'HARD_REJECTED', 'TIMED_OUT') OR (state = 'WAITING_FOR_HUMAN' AND due_at <= imem_now()))
-ORDER BY due_at, analysis_id, gate LIMIT %(limit)s
-
--- gate_claim --
--- Such a gate, its row locked until the transaction ends.
-SELECT * FROM workflow.gate_state
-WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s AND settled_at IS NULL AND (
-    state IN ('SOFT_REJECTED', 'HARD_REJECTED', 'TIMED_OUT') OR (state = 'WAITING_FOR_HUMAN' AND due_at <= imem_now()))
-FOR UPDATE SKIP LOCKED
-
--- gate_timed_out --
--- Nobody answered in time.
-UPDATE workflow.gate_state SET state = 'TIMED_OUT', decided_at = imem_now()
-WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s AND state = 'WAITING_FOR_HUMAN'
-
--- gate_settled --
--- A gate's decision had its effect, in this transaction.
-UPDATE workflow.gate_state SET settled_at = imem_now() WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s
+SELECT gate FROM workflow.gate WHERE analysis_id = %(analysis_id)s AND state = 'VALIDATED' ORDER BY gate
 
 -- gates_to_look_at --
 -- Analyses that wait at a gate and have a memory whose expiry is not the gate's, is of an earlier holder's time, or was not
 -- looked at for a while; and those that wait no longer and have a memory whose expiry still is a gate's. Not what is paused.
 SELECT found.analysis_id FROM (
-    SELECT g.analysis_id FROM workflow.gate_state AS g
+    SELECT g.analysis_id FROM workflow.gate AS g
     JOIN workflow.analysis AS a ON a.analysis_id = g.analysis_id AND a.outcome IS NULL
     JOIN workflow.agent_leases AS l ON l.analysis_id = g.analysis_id
     LEFT JOIN workflow.gate_memory AS k ON k.agent_id = l.agent_id
-    WHERE g.state = 'WAITING_FOR_HUMAN'
+    WHERE g.waits
       AND (k.agent_id IS NULL OR k.looked_at IS NULL OR k.epoch <> l.epoch OR k.looked_at <= imem_now() - %(again)s)
     UNION
     SELECT k.analysis_id FROM workflow.gate_memory AS k
     LEFT JOIN workflow.analysis AS a ON a.analysis_id = k.analysis_id
     WHERE a.outcome IS NOT NULL OR NOT EXISTS (
-        SELECT FROM workflow.gate_state AS g WHERE g.analysis_id = k.analysis_id AND g.state = 'WAITING_FOR_HUMAN')
+        SELECT FROM workflow.gate AS g WHERE g.analysis_id = k.analysis_id AND g.waits)
 ) AS found
 WHERE workflow.block_reason_v1(found.analysis_id) IS NULL
 ORDER BY found.analysis_id LIMIT %(limit)s
@@ -80,15 +57,10 @@ DELETE FROM workflow.gate_memory WHERE analysis_id = %(analysis_id)s
 SELECT * FROM workflow.open_gate_v1(
     %(analysis_id)s, %(gate)s::smallint, %(due_at)s::timestamptz, %(actor)s, %(role)s, %(context)s::jsonb)
 
--- gate_answer --
--- A person's answer to a gate that waits for one, with its audit row; no row where it does not, or its time is over.
-SELECT * FROM workflow.answer_gate_v1(
-    %(analysis_id)s, %(gate)s::smallint, %(state)s, %(reason)s, %(actor)s, %(role)s, %(context)s::jsonb)
-
 -- gate_by_number --
 -- One gate.
-SELECT * FROM workflow.gate_state WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s
+SELECT * FROM workflow.gate WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s
 
 -- gates_open --
 -- Gates that wait for a person, those due first.
-SELECT * FROM workflow.gate_state WHERE state = 'WAITING_FOR_HUMAN' ORDER BY due_at, analysis_id, gate LIMIT %(limit)s
+SELECT * FROM workflow.gate WHERE waits ORDER BY due_at, analysis_id, gate LIMIT %(limit)s

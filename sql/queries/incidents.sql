@@ -24,7 +24,7 @@ SELECT * FROM workflow.agent_failures WHERE id = %(id)s AND settled_at IS NULL
 -- Failures without an effect: they waited for a gate, or their reporter crashed.
 SELECT f.id, f.analysis_id FROM workflow.agent_failures AS f
 WHERE f.settled_at IS NULL AND NOT EXISTS (
-    SELECT FROM workflow.gate_state AS g WHERE g.analysis_id = f.analysis_id AND g.state = 'WAITING_FOR_HUMAN')
+    SELECT FROM workflow.gate AS g WHERE g.analysis_id = f.analysis_id AND g.waits)
 ORDER BY f.failed_at LIMIT %(limit)s
 
 -- failures_retried --

@@ -304,6 +304,38 @@ COMMENT ON COLUMN due_row.created_at IS 'When the oldest event that waits was re
 COMMENT ON COLUMN due_row.later IS 'Whether it can wait: imported history, or one event about many keys.';
 COMMENT ON COLUMN due_row.set_aside IS 'Why it could not be done: set aside until its key becomes due again, so that the rest goes on.';
 
+-- In which state a thing is, and when its time is over. Pipelines alone write rows; a person's request is stored in the row, and a
+-- pipeline gives it its effect: request_transition_v1.
+CREATE TABLE lifecycle (
+    kind         text NOT NULL CHECK (length(kind) BETWEEN 1 AND 60),
+    key          text NOT NULL CHECK (length(key) BETWEEN 1 AND 260),
+    about        text CHECK (length(about) BETWEEN 1 AND 260),
+    state        text NOT NULL CHECK (length(state) BETWEEN 1 AND 60),
+    version      integer NOT NULL DEFAULT 1,
+    opened_at    timestamptz NOT NULL DEFAULT imem_now(),
+    entered_at   timestamptz NOT NULL DEFAULT imem_now(),
+    due_at       timestamptz,
+    data         jsonb NOT NULL DEFAULT '{}',
+    request      jsonb,
+    requested_at timestamptz,
+    failures     integer NOT NULL DEFAULT 0,
+    retry_at     timestamptz,
+    wake_at      timestamptz GENERATED ALWAYS AS (
+        CASE WHEN requested_at IS NOT NULL OR due_at IS NOT NULL THEN greatest(least(requested_at, due_at), retry_at) END) STORED,
+    PRIMARY KEY (kind, key),
+    CHECK ((request IS NULL) = (requested_at IS NULL))
+);
+CREATE INDEX lifecycle_wake ON lifecycle (wake_at) WHERE wake_at IS NOT NULL;
+CREATE INDEX lifecycle_in_state ON lifecycle (kind, state, about);
+CREATE INDEX lifecycle_about ON lifecycle (about, kind) WHERE about IS NOT NULL;
+COMMENT ON TABLE lifecycle IS 'In which state a gate, a review task or a debate is, and when its time is over. Derived from no event; never deleted.';
+COMMENT ON COLUMN lifecycle.about IS 'What it belongs to, such as an analysis.';
+COMMENT ON COLUMN lifecycle.version IS 'Counts the changes of the row: a change names the version that it was decided on.';
+COMMENT ON COLUMN lifecycle.due_at IS 'When the time of the present state is over; NULL for a state without a limit.';
+COMMENT ON COLUMN lifecycle.request IS 'A request that waits for its effect: the state that is to be entered, who asked, why, and the details.';
+COMMENT ON COLUMN lifecycle.retry_at IS 'Not tried before: the last attempts failed, as many as failures says, or what it needs was locked.';
+COMMENT ON COLUMN lifecycle.wake_at IS 'When a pipeline has to look at the row.';
+
 CREATE TABLE pipeline_report (
     pipeline    text NOT NULL CHECK (length(pipeline) BETWEEN 1 AND 90),
     started_at  timestamptz NOT NULL,

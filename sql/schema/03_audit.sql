@@ -86,3 +86,27 @@ AS $$
         actor_id, actor_role, resource_type, resource_id, action, authorized, action_reason, request_context, outcome)
     VALUES (p_actor, p_role, p_resource_type, p_resource_id, p_action, p_authorized, p_reason, p_context, p_outcome)
 $$;
+
+CREATE FUNCTION request_transition_v1(
+    p_kind text, p_key text, p_version integer, p_request jsonb, p_after_due boolean, p_actor text, p_role text, p_reason text,
+    p_context jsonb
+) RETURNS SETOF lifecycle
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+-- Stores a request in the row that it was decided on, with its audit row: the first of several, and in time unless p_after_due. No row
+-- where another came first. Which transitions there are only the pipeline decides that gives the request its effect.
+DECLARE
+    v_row lifecycle;
+BEGIN
+    UPDATE lifecycle
+    SET request = p_request || jsonb_build_object('actor', p_actor, 'role', p_role, 'reason', p_reason), requested_at = imem_now(),
+        version = version + 1, failures = 0, retry_at = NULL
+    WHERE kind = p_kind AND key = p_key AND version = p_version AND request IS NULL AND (p_after_due OR due_at IS NULL OR due_at > imem_now())
+    RETURNING * INTO v_row;
+    IF FOUND THEN
+        PERFORM imem_audit_v1(p_actor, p_role, 'workflow', coalesce(v_row.about, p_key), 'answer_' || p_kind, true, p_reason,
+            p_context || jsonb_build_object('key', p_key, 'state', p_request ->> 'state'), 'done');
+        RETURN NEXT v_row;
+    END IF;
+END
+$$;

@@ -1,25 +1,16 @@
 -- Gates: their states, the working memories that wait with them, and the consistency reports of memories.
 
-CREATE TABLE workflow.gate_state (
-    analysis_id text NOT NULL CHECK (length(analysis_id) BETWEEN 1 AND 200),
-    gate        smallint NOT NULL CHECK (gate BETWEEN 1 AND 6),
-    stock_id    text NOT NULL,
-    state       text NOT NULL DEFAULT 'WAITING_FOR_HUMAN' CHECK (state IN
-        ('WAITING_FOR_HUMAN', 'VALIDATED', 'SOFT_REJECTED', 'HARD_REJECTED', 'TIMED_OUT')),
-    opened_at   timestamptz NOT NULL DEFAULT imem_now(),
-    due_at      timestamptz NOT NULL DEFAULT imem_now() + interval '24 hours',
-    decided_at  timestamptz,
-    reason      text,
-    settled_at  timestamptz,
-    PRIMARY KEY (analysis_id, gate)
-);
-CREATE INDEX gate_open ON workflow.gate_state (due_at) WHERE settled_at IS NULL;
-CREATE INDEX gate_waiting ON workflow.gate_state (analysis_id) WHERE state = 'WAITING_FOR_HUMAN';
-COMMENT ON TABLE workflow.gate_state IS 'Gates as pauses read them: the process that runs a gate writes its row.';
-COMMENT ON COLUMN workflow.gate_state.settled_at IS 'When its decision had its effect on the analysis.';
+CREATE VIEW workflow.gate AS
+SELECT l.key, l.about AS analysis_id, (l.data ->> 'gate')::smallint AS gate, l.data ->> 'stock_id' AS stock_id,
+    coalesce(l.request ->> 'state', l.state) AS state, l.state = 'WAITING_FOR_HUMAN' AND l.requested_at IS NULL AS waits,
+    l.version, l.opened_at, (l.data ->> 'due_at')::timestamptz AS due_at,
+    CASE WHEN l.requested_at IS NOT NULL THEN l.requested_at WHEN l.state <> 'WAITING_FOR_HUMAN' THEN l.entered_at END AS decided_at,
+    coalesce(l.request ->> 'reason', l.data ->> 'reason') AS reason
+FROM lifecycle AS l WHERE l.kind = 'gate';
+COMMENT ON VIEW workflow.gate IS 'Gates, one row of lifecycle each. An answer counts from the moment at which it is stored, before it has its effect.';
 
 -- Working memories of analyses that wait for a person at a gate live as long as those of a paused one. The process that runs a gate writes
--- its row in workflow.gate_state and need not know of memories. The manager compares: an agent at a gate that has no row here must get
+-- its row and need not know of memories. The manager compares: an agent at a gate that has no row here must get
 -- the gate's expiry; one with a row and no gate gets its own expiry again.
 CREATE TABLE workflow.gate_memory (
     agent_id    text PRIMARY KEY REFERENCES workflow.agent_instance,
@@ -62,48 +53,24 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON workflow.gate_
 
 CREATE FUNCTION workflow.open_gate_v1(
     p_analysis_id text, p_gate smallint, p_due_at timestamptz, p_actor text, p_role text, p_context jsonb
-) RETURNS SETOF workflow.gate_state
+) RETURNS SETOF workflow.gate
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
 AS $$
 -- Opens a gate of an analysis that runs, with the audit row of who did. No row where it is there, or no such analysis runs.
 DECLARE
-    v_gate workflow.gate_state;
+    v_key text;
+    v_due_at timestamptz := coalesce(p_due_at, imem_now() + interval '24 hours');
 BEGIN
-    INSERT INTO gate_state (analysis_id, gate, stock_id, due_at)
-    SELECT a.analysis_id, p_gate, a.subject_id, coalesce(p_due_at, imem_now() + interval '24 hours')
+    INSERT INTO lifecycle (kind, key, about, state, due_at, data)
+    SELECT 'gate', a.analysis_id || '/' || p_gate, a.analysis_id, 'WAITING_FOR_HUMAN', v_due_at,
+        jsonb_build_object('gate', p_gate, 'stock_id', a.subject_id, 'due_at', v_due_at)
     FROM analysis AS a WHERE a.analysis_id = p_analysis_id AND a.outcome IS NULL
-    ON CONFLICT (analysis_id, gate) DO NOTHING
-    RETURNING * INTO v_gate;
+    ON CONFLICT (kind, key) DO NOTHING
+    RETURNING key INTO v_key;
     IF FOUND THEN
         PERFORM imem_audit_v1(p_actor, p_role, 'workflow', p_analysis_id, 'open_gate', true, NULL,
-            p_context || jsonb_build_object('due_at', v_gate.due_at), 'done');
-        RETURN NEXT v_gate;
-    END IF;
-END
-$$;
-
-CREATE FUNCTION workflow.answer_gate_v1(
-    p_analysis_id text, p_gate smallint, p_state text, p_reason text, p_actor text, p_role text, p_context jsonb
-) RETURNS SETOF workflow.gate_state
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
-AS $$
--- A person's answer to a gate that waits for one, with its audit row; no row where it does not, or its time is over.
-DECLARE
-    v_gate workflow.gate_state;
-BEGIN
-    IF p_state NOT IN ('VALIDATED', 'SOFT_REJECTED', 'HARD_REJECTED') THEN
-        RAISE EXCEPTION '% is no answer to a gate', p_state USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    UPDATE gate_state
-    SET state = p_state, decided_at = imem_now(), reason = p_reason,
-        -- A gate that is passed has no further effect; what a rejection does, the manager does.
-        settled_at = CASE WHEN p_state = 'VALIDATED' THEN imem_now() END
-    WHERE analysis_id = p_analysis_id AND gate = p_gate AND state = 'WAITING_FOR_HUMAN' AND due_at > imem_now()
-    RETURNING * INTO v_gate;
-    IF FOUND THEN
-        PERFORM imem_audit_v1(
-            p_actor, p_role, 'workflow', p_analysis_id, 'answer_gate', true, p_reason, p_context, 'done');
-        RETURN NEXT v_gate;
+            p_context || jsonb_build_object('due_at', v_due_at), 'done');
+        RETURN QUERY SELECT * FROM gate WHERE key = v_key;
     END IF;
 END
 $$;

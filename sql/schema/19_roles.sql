@@ -19,10 +19,10 @@ BEGIN
         'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA workflow, langgraph TO %I',
         'GRANT USAGE ON ALL SEQUENCES IN SCHEMA workflow, langgraph TO %I',
         'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public, workflow, langgraph, recall TO %I',
-        -- What fences processes off from one another is written by functions alone, and so are gates.
+        -- What fences processes off from one another is written by functions alone, and so are gates (a view).
         'REVOKE INSERT, UPDATE, DELETE ON workflow.analysis, workflow.agent_instance, workflow.agent_leases, '
             'workflow.agent_checkpoints, workflow.agent_checkpoints_archive, workflow.agent_deliverable, '
-            'workflow.gate_state FROM %I'
+            'workflow.gate FROM %I'
     ] LOOP
         EXECUTE format(v_statement, p_role);
     END LOOP;
@@ -78,7 +78,7 @@ BEGIN
         'GRANT INSERT, DELETE ON pipeline_report TO %I',
         'GRANT INSERT, UPDATE, DELETE ON embedding_model, embedding, similarity_build, similar_analysis TO %I',
         'GRANT INSERT, UPDATE, DELETE ON view_version, view_row, view_current TO %I',
-        'GRANT UPDATE ON workflow.gate_state TO %I',
+        'GRANT INSERT, UPDATE ON lifecycle TO %I',
         'GRANT EXECUTE ON FUNCTION imem_note_questions_v1, imem_note_open_writers_v1, imem_embedding_index_v1, '
             'imem_embedding_drop_v1, imem_embedding_import_v1, recall.set_vectors_v1, recall.drop_unused_indexes_v1, recall.merge_memories_v1, '
             'recall.maintain_memories_v1, recall.project_texts_v1, recall.set_text_vectors_v1, recall.add_reflection_v1, recall.retain_signals_v1 TO %I',

@@ -63,8 +63,8 @@ external, failed_at, settled_at, pause_id) SELECT gen_random_uuid(), p.analysis_
 'pause', 'm', md5(p.analysis_id), 'p', false, p.pause_timestamp, p.pause_timestamp, p.id
 FROM workflow.paused_analyses AS p;
 INSERT INTO workflow.resolved_cause SELECT md5('old-' || n), at, 'ann' FROM past;
-INSERT INTO workflow.gate_state (analysis_id, gate, stock_id, state, opened_at, due_at, decided_at, settled_at)
-SELECT 'old-' || n, 1, 'company:' || n, 'VALIDATED', at, at, at, at FROM past;
+INSERT INTO lifecycle (kind, key, about, state, opened_at, entered_at, data)
+SELECT 'gate', 'old-' || n || '/1', 'old-' || n, 'VALIDATED', at, at, '{"gate": 1}' FROM past;
 INSERT INTO workflow.alert (alert_id, kind, severity, subject, analysis_id, payload, requires_ack, raised_at,
 counts_from, announced_at, closed_at, acknowledged_at, acknowledged_by)
 SELECT gen_random_uuid(), 'AGENT_FAILURE', 'HIGH', 'company:' || n, 'old-' || n, '{}', true,
@@ -86,7 +86,7 @@ ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
     "tasks_dead": {"grace": GRACE, "limit": ROWS},
     "failures_open": {"limit": ROWS},
     "signatures_to_compare": {"since": 2 * WINDOW, "least": LEAST, "limit": ROWS},
-    "gates_due": {"limit": ROWS},
+    "lifecycle_due": {"kinds": ["gate"], "limit": ROWS},
     "gates_to_look_at": {"again": SINCE, "limit": ROWS},
     "timers_due": {"limit": ROWS},
     "pauses_resolved": {"limit": ROWS},
@@ -150,7 +150,7 @@ def test_what_rounds_ask_does_not_grow_with_history(conn: psycopg.Connection[Any
         "alert",
         "alert_send",
         "agent_failures",
-        "gate_state",
+        "lifecycle",
         "checkpoint",
     }
     assert not {one.get("Relation Name") for one in _nodes(plan) if one["Node Type"] == "Seq Scan"} & large

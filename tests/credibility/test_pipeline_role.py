@@ -32,7 +32,7 @@ PROTECTED: Final = (
     *("view_version", "view_row", "view_current"),
     *("delivery", "lease"),
     *("regime_run", "regime_cache", "pipeline_report"),
-    "workflow.gate_state",
+    "lifecycle",
 )
 """What pipelines write: scores, what is due, what analyses are compared by, views, the way into the graph, gates."""
 
@@ -51,8 +51,8 @@ WRITERS: Final = {
     "project_signals_v1": {"due_row"},
     "text_model_v1": {"embedding_model"},
     # A person's, each with its audit row.
-    "open_gate_v1": {"gate_state"},
-    "answer_gate_v1": {"gate_state"},
+    "open_gate_v1": {"lifecycle"},
+    "request_transition_v1": {"lifecycle"},
 }
 """Functions with the owner's rights that the application may call → the protected tables that each writes."""
 

@@ -29,6 +29,16 @@ def opens(harness: SyncHarness, within: timedelta, gate: int = 3) -> str:
     return f"{harness.analysis}/{gate}"
 
 
+def waits(harness: SyncHarness, gate: int) -> None:
+    """Open a gate, as whoever runs one does."""
+    harness.owner(
+        "INSERT INTO lifecycle (kind, key, about, state, due_at, data) SELECT 'gate', a.id || '/' || a.gate, a.id, "
+        "'WAITING_FOR_HUMAN', a.due_at, jsonb_build_object('gate', a.gate, 'stock_id', 'company:MU', 'due_at', "
+        "a.due_at) FROM (SELECT %s::text AS id, %s::int AS gate, imem_now() + interval '1 day' AS due_at) AS a",
+        harness.analysis, gate,
+    )  # fmt: skip
+
+
 @pytest.mark.spec("SY-14")
 async def test_a_gate_reports_the_lag_of_each_agent(harness: SyncHarness) -> None:
     """Nothing is behind where everything could be synchronised; the report is recorded."""
@@ -99,9 +109,7 @@ async def test_agents_are_synchronised_half_an_hour_before_and_when_it_opens(har
 
 async def test_a_gate_that_nobody_planned_is_synchronised_when_it_opens(harness: SyncHarness) -> None:
     await harness.begin()
-    harness.owner(
-        "INSERT INTO workflow.gate_state (analysis_id, gate, stock_id) VALUES (%s, 2, 'company:MU')", harness.analysis
-    )
+    waits(harness, 2)
 
     async with graph_that_follows(harness):
         assert await gates(harness).run_due(deadline=soon()) == 1
@@ -117,10 +125,7 @@ async def test_a_gate_that_opens_otherwise_than_planned_is_synchronised_when_it_
     async with graph_that_follows(harness):
         assert await gates(harness).run_due(deadline=soon()) == 1, "half an hour before the second"
         for gate in (2, 3):
-            harness.owner(
-                "INSERT INTO workflow.gate_state (analysis_id, gate, stock_id) VALUES (%s, %s, 'company:MU')",
-                harness.analysis, gate,
-            )  # fmt: skip
+            waits(harness, gate)
         assert await gates(harness).run_due(deadline=soon()) == 2
         assert await gates(harness).run_due(deadline=soon()) == 0
         async with harness.later(timedelta(minutes=21)) as database:

@@ -159,8 +159,9 @@ async def attend(task: dict[str, Any], _: str, after: int, say: Say) -> None:
     world = world_of(task)
     if not await world.database.named("gates_to_look_at", {"again": RETRY_AFTER, "limit": 1}, deadline=soon()):
         world.owner(
-            "UPDATE workflow.gate_state SET state = CASE state WHEN 'VALIDATED' THEN 'WAITING_FOR_HUMAN' ELSE "
-            "'VALIDATED' END WHERE random() < 0.5"
+            "UPDATE lifecycle SET requested_at = CASE WHEN requested_at IS NULL THEN imem_now() END, request = CASE "
+            "WHEN request IS NULL THEN jsonb_build_object('state', 'VALIDATED', 'actor', 'priya', 'role', "
+            "'human_admin', 'reason', NULL) END WHERE random() < 0.5"
         )
     say("gate")
     arm(after)
@@ -172,7 +173,7 @@ async def reconcile(task: dict[str, Any]) -> None:
     world = world_of(task)
     async with asyncio.timeout(180):
         while True:
-            told = await world.manager.round(deadline=soon(120_000))
+            told = await world.round()
             assert told.troubles == {}, told
             left = await world.rows(
                 "SELECT FROM workflow.paused_analyses WHERE status IN ('PAUSING', 'RESUMING') UNION ALL "

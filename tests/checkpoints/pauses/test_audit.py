@@ -174,5 +174,5 @@ async def test_the_audit_says_who_answered_a_gate_and_why(world: World) -> None:
     assert [(row["action"], row["action_reason"], row["context"]) for row in rows] == [
         ("start", "Ordered.", {"stock_id": "company:MU", "agents": {"screening": "scr-1"}}),
         ("open_gate", None, {"gate": 3}),
-        ("answer_gate", "The peers agree.", {"gate": 3, "answer": "validate"}),
+        ("answer_gate", "The peers agree.", {"key": "a-1/3", "state": "VALIDATED"}),
     ]

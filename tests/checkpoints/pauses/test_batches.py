@@ -61,7 +61,7 @@ async def finished(world: World, state: BatchState) -> BatchState:
         state = await world.batches.get_batch_status(state.batch_id, deadline=soon())
         if state.completed_at is not None:
             return state
-        await world.manager.round(deadline=soon())
+        await world.round()
     raise AssertionError(state)
 
 
@@ -73,7 +73,7 @@ async def test_never_more_at_a_time_than_asked_for(world: World) -> None:
 
     states = await asyncio.gather(
         world.batches.resume_batch(stocks(names), 3, by=PERSON, deadline=soon(60_000)),
-        *(world.manager.round(deadline=soon()) for _ in range(2)),
+        *(world.round() for _ in range(2)),
     )
     state = await finished(world, states[0])  # type: ignore[arg-type]
 
@@ -113,7 +113,7 @@ async def test_a_member_whose_resume_fails_is_paused_again(world: World) -> None
     object.__setattr__(world.stores, "orchestrator", Refusing())
     state = await finished(world, await world.batches.resume_batch(stocks(names), by=PERSON, deadline=soon()))
     for _ in range(3):
-        await world.manager.round(deadline=soon())
+        await world.round()
 
     assert (state.status, state.resumed, state.failed) == ("PARTIALLY_FAILED", 1, 1)
     assert state.members[names[0]] == ("FAILED", "analysis_id: not today.")
@@ -131,7 +131,7 @@ async def test_gate_timeouts_are_resumed_first_then_automatic_pauses_then_manual
     )
     world.gate("a-03")
     await world.later(timedelta(hours=25))
-    await world.manager.round(deadline=soon())
+    await world.round()
 
     state = await world.batches.resume_batch(stocks(["a-02", "a-00", "a-01", "a-03"]), by=PERSON, deadline=soon(20_000))
 
@@ -244,13 +244,13 @@ async def test_a_batch_ends_where_a_member_at_a_gate_is_rejected_for_good(world:
     await world.release(lease)
     for name in await ready(world, 2):
         await world.incidents.report(name, "business_research", quota, deadline=soon())
-    await world.manager.round(deadline=soon())
+    await world.round()
     (row,) = await world.rows("SELECT id FROM workflow.batch_pause_operations")
     assert (await world.batches.get_batch_status(row["id"], deadline=soon())).status == "IN_PROGRESS"
 
     world.gate("a-gated", state="HARD_REJECTED")
     for _ in range(3):
-        await world.manager.round(deadline=soon())
+        await world.round()
 
     state = await world.batches.get_batch_status(row["id"], deadline=soon())
     assert (state.status, state.paused, state.failed) == ("PARTIALLY_FAILED", 2, 1)

@@ -184,8 +184,8 @@ async def test_managers_that_die_while_gates_open_and_close(
 
     assert found["gate"] >= kills
     agents = await world.rows(
-        "SELECT l.agent_id, g.state = 'WAITING_FOR_HUMAN' AS waits, k.agent_id IS NOT NULL AS kept "
-        "FROM workflow.agent_leases AS l JOIN workflow.gate_state AS g ON g.analysis_id = l.analysis_id "
+        "SELECT l.agent_id, g.waits, k.agent_id IS NOT NULL AS kept "
+        "FROM workflow.agent_leases AS l JOIN workflow.gate AS g ON g.analysis_id = l.analysis_id "
         "LEFT JOIN workflow.gate_memory AS k ON k.agent_id = l.agent_id"
     )
     assert len(agents) == 16

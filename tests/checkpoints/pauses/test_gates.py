@@ -42,7 +42,7 @@ class Waiting:
         await self.round()
 
     async def round(self) -> None:
-        told = await self.world.manager.round(deadline=soon())
+        told = await self.world.round()
         assert told.troubles == {}
 
     async def worked(self, agent_type: str = TWO[0], analysis_id: str = "a-1") -> str:

@@ -30,7 +30,7 @@ async def fails(world: World, analysis_id: str, failure: AgentFailure = CRASH, *
 @pytest.mark.spec("CK-41")
 async def test_a_failure_pauses_and_its_alert_says_all(world: World) -> None:
     await fails(world, "a-1")
-    await world.manager.round(deadline=soon())
+    await world.round()
 
     row = await world.pause_row("a-1")
     assert (row["status"], row["pause_trigger"], row["failed_agent"]) == ("PAUSED", "AUTO_TIER2", "business_research")
@@ -91,7 +91,7 @@ async def test_further_failures_join_the_pause(world: World) -> None:
     for lease in leases:
         await world.incidents.report("a-1", lease.agent_type, CRASH, deadline=soon())
         await world.release(lease)
-    await world.manager.round(deadline=soon())
+    await world.round()
 
     assert len(await world.rows("SELECT FROM workflow.paused_analyses")) == 1
     assert await world.alerts() == ["AGENT_FAILURE"]
@@ -132,13 +132,13 @@ async def test_a_failure_waits_for_a_gate_and_is_announced_at_once(world: World)
     world.gate()
     await world.incidents.report("a-1", lease.agent_type, CRASH, deadline=soon())
     await world.release(lease)
-    await world.manager.round(deadline=soon())
+    await world.round()
     assert await world.rows("SELECT FROM workflow.paused_analyses") == []
     assert await world.alerts() == ["AGENT_FAILURE"]
 
     world.gate(state="VALIDATED")
-    await world.manager.round(deadline=soon())
-    await world.manager.round(deadline=soon())
+    await world.round()
+    await world.round()
 
     assert (await world.pause_row("a-1"))["status"] == "PAUSED"
     assert await world.alerts() == ["AGENT_FAILURE"]
@@ -152,8 +152,8 @@ async def test_the_third_failure_of_one_cause_makes_a_batch_of_what_is_paused(wo
     """Three pauses, one batch, one checkpoint an agent; a late one joins; the pattern stands beside its hash."""
     for number in range(3):
         await fails(world, f"a-{number}", QUOTA)
-        await world.manager.round(deadline=soon())
-    await world.manager.round(deadline=soon())
+        await world.round()
+    await world.round()
 
     (batch,) = await world.rows("SELECT * FROM workflow.batch_pause_operations")
     pauses = await world.rows("SELECT * FROM workflow.paused_analyses")
@@ -166,8 +166,8 @@ async def test_the_third_failure_of_one_cause_makes_a_batch_of_what_is_paused(wo
     assert correlation["external"]
     assert sorted(await world.alerts()) == ["AGENT_FAILURE"] * 3 + ["FAILURES_CORRELATED"]
     await fails(world, "a-late", QUOTA, agent_type="valuation")
-    await world.manager.round(deadline=soon())
-    await world.manager.round(deadline=soon())
+    await world.round()
+    await world.round()
     assert (await world.pause_row("a-late"))["batch_id"] == batch["id"]
     status = await world.batches.get_batch_status(batch["id"], deadline=soon())
     assert (status.total, status.paused, status.failed, status.status) == (4, 4, 0, "COMPLETED")
@@ -183,8 +183,8 @@ async def test_failures_of_one_cause_at_the_same_moment_make_one_batch(world: Wo
     )
     for lease in leases:
         await world.release(lease)
-    await asyncio.gather(*(world.manager.round(deadline=soon()) for _ in range(3)))
-    await world.manager.round(deadline=soon())
+    await asyncio.gather(*(world.round() for _ in range(3)))
+    await world.round()
 
     assert len(await world.rows("SELECT FROM workflow.batch_pause_operations")) == 1
     assert len(await world.rows("SELECT FROM workflow.failure_correlations")) == 1
@@ -204,7 +204,7 @@ async def test_failures_far_apart_or_of_several_causes_are_not_one(world: World)
             f"b-{number}",
             AgentFailure(kind=FailureKind.UPSTREAM, message="500", endpoint=f"api-{number}.example"),
         )
-    await world.manager.round(deadline=soon())
+    await world.round()
 
     assert await world.rows("SELECT FROM workflow.failure_correlations") == []
 
@@ -225,12 +225,12 @@ async def test_what_waited_for_a_cause_outside_resumes_when_it_is_over(world: Wo
     for number in range(3):
         await fails(world, f"a-{number}", QUOTA)
     await world.incidents.report("a-2", "business_research", CRASH, deadline=soon())
-    await world.manager.round(deadline=soon())
+    await world.round()
     (row,) = await world.rows("SELECT DISTINCT signature FROM workflow.agent_failures WHERE kind = 'quota'")
 
     pattern = await world.incidents.cause_resolved(row["signature"][:12], by=PERSON, deadline=soon())
     for _ in range(4):
-        await world.manager.round(deadline=soon())
+        await world.round()
 
     assert pattern == "quota | api.example"
     states = {row["analysis_id"]: row for row in await world.rows("SELECT * FROM workflow.paused_analyses")}
@@ -248,7 +248,7 @@ async def test_what_waited_for_a_cause_outside_resumes_when_it_is_over(world: Wo
 async def test_after_three_attempts_without_a_person_a_person_is_asked(world: World) -> None:
     """Each failure of such an attempt is critical; the fourth time nobody tries, and one alert says so."""
     await fails(world, "a-1", QUOTA)
-    await world.manager.round(deadline=soon())
+    await world.round()
     (row,) = await world.rows("SELECT signature FROM workflow.agent_failures")
 
     class Away:
@@ -262,14 +262,14 @@ async def test_after_three_attempts_without_a_person_a_person_is_asked(world: Wo
             await world.incidents.cause_resolved(found["signature"], by=PERSON, deadline=soon())
         for _ in range(6):
             world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
-            await world.manager.round(deadline=soon())
+            await world.round()
         now = await world.pause_row("a-1")
         assert (now["status"], now["auto_resume_attempts"]) == ("PAUSED", attempt)
     object.__setattr__(world.stores, "recovery", kept)
     for found in await world.rows("SELECT DISTINCT signature FROM workflow.agent_failures"):
         await world.incidents.cause_resolved(found["signature"], by=PERSON, deadline=soon())
     for _ in range(3):
-        await world.manager.round(deadline=soon())
+        await world.round()
 
     assert (await world.pause_row("a-1"))["status"] == "PAUSED"
     failed = await world.rows("SELECT severity FROM workflow.alert WHERE kind = 'RESUME_FAILED'")
@@ -320,7 +320,7 @@ async def test_no_card_outlives_what_it_is_about(world: World, ends: str) -> Non
     await world.release(lease)
     world.gate(state=ends)
     for _ in range(3):
-        await world.manager.round(deadline=soon())
+        await world.round()
     if ends == "TIMED_OUT":
         await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())
 

@@ -299,7 +299,7 @@ async def test_an_analysis_that_fails_while_it_is_paused_takes_its_pause_along(w
 
 async def test_nothing_is_paused_while_a_gate_waits(world: World) -> None:
     await world.release(await world.begin("a-1"))
-    world.owner("INSERT INTO workflow.gate_state (analysis_id, gate, stock_id) VALUES ('a-1', 3, 'company:MU')")
+    world.gate()
     before = await everything(world)
 
     with pytest.raises(TransitionRefused, match="A gate of the analysis waits"):

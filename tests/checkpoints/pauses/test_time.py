@@ -24,8 +24,8 @@ async def test_notices_go_out_once_each_whoever_looks(world: World) -> None:
 
     for days, expected in ((2.9, []), (3.1, ["PAUSE_REMINDER"]), (7.1, ["PAUSE_REMINDER", "PAUSE_WARNING"])):
         await world.later(timedelta(days=days))
-        await asyncio.gather(*(world.manager.round(deadline=soon()) for _ in range(4)))
-        await world.manager.round(deadline=soon())
+        await asyncio.gather(*(world.round() for _ in range(4)))
+        await world.round()
         assert [kind for kind in await world.alerts() if kind != "ANALYSIS_PAUSED"] == expected
     row = await world.pause_row("a-1")
     assert (row["alert_day3_sent"], row["alert_day7_sent"], row["status"]) == (True, True, "PAUSED")
@@ -42,8 +42,8 @@ async def test_a_clock_that_jumps_skips_nothing(world: World) -> None:
     await world.working_redis.flushall()
     await world.later(timedelta(days=20))
 
-    await world.manager.round(deadline=soon())
-    await world.manager.round(deadline=soon())
+    await world.round()
+    await world.round()
 
     assert sorted(await world.alerts()) == ["ANALYSIS_PAUSED", "PAUSE_REMINDER", "PAUSE_STALE", "PAUSE_WARNING"]
     assert (await world.pause_row("a-1"))["status"] == "STALE"
@@ -58,11 +58,11 @@ async def test_a_clock_that_is_set_back_undoes_nothing(world: World) -> None:
     """What was due once is not due again."""
     await world.paused("a-1")
     await world.later(timedelta(days=8))
-    await world.manager.round(deadline=soon())
+    await world.round()
     await world.later(timedelta(days=-1))
-    await world.manager.round(deadline=soon())
+    await world.round()
     await world.later(timedelta(days=8))
-    await world.manager.round(deadline=soon())
+    await world.round()
 
     assert sorted(await world.alerts()) == ["ANALYSIS_PAUSED", "PAUSE_REMINDER", "PAUSE_WARNING"]
 
@@ -72,10 +72,10 @@ async def test_a_pause_that_is_not_resumed_expires_and_stays_recorded(world: Wor
     await world.paused("a-1")
     for days in (14.01, 29.9):
         await world.later(timedelta(days=days))
-        await world.manager.round(deadline=soon())
+        await world.round()
         assert (await world.pause_row("a-1"))["status"] == "STALE"
     await world.later(timedelta(days=30.01))
-    await world.manager.round(deadline=soon())
+    await world.round()
 
     assert await world.rows("SELECT FROM workflow.paused_analyses") == []
     (past,) = await world.rows("SELECT outcome, body FROM workflow.paused_analyses_history")
@@ -98,10 +98,10 @@ async def test_an_extended_pause_goes_stale_at_its_new_end(world: World) -> None
 
     for days, status in ((24.9, "PAUSED"), (25.1, "STALE"), (40.9, "STALE")):
         await world.later(timedelta(days=days))
-        await world.manager.round(deadline=soon())
+        await world.round()
         assert (await world.pause_row("a-1"))["status"] == status
     await world.later(timedelta(days=41.1))
-    await world.manager.round(deadline=soon())
+    await world.round()
     assert await world.rows("SELECT FROM workflow.paused_analyses") == []
 
 
@@ -130,16 +130,16 @@ async def test_a_gate_that_nobody_answers_pauses(world: World) -> None:
     await world.release(await world.begin("a-1"))
     world.gate()
     await world.later(timedelta(hours=23.9))
-    await world.manager.round(deadline=soon())
+    await world.round()
     assert await world.rows("SELECT FROM workflow.paused_analyses") == []
 
     await world.later(timedelta(hours=24.1))
-    await asyncio.gather(*(world.manager.round(deadline=soon()) for _ in range(3)))
-    await world.manager.round(deadline=soon())
+    await asyncio.gather(*(world.round() for _ in range(3)))
+    await world.round()
 
     row = await world.pause_row("a-1")
     assert (row["status"], row["pause_trigger"], row["created_by"]) == ("PAUSED", "GATE_TIMEOUT", "SYSTEM")
-    (gate,) = await world.rows("SELECT state FROM workflow.gate_state")
+    (gate,) = await world.rows("SELECT state FROM lifecycle")
     assert gate["state"] == "TIMED_OUT"
     assert await world.alerts() == ["ANALYSIS_PAUSED"]
 
@@ -153,8 +153,8 @@ async def test_a_soft_rejection_pauses_and_a_hard_one_fails(
     await world.release(await world.begin("a-1"))
     world.gate(state=state)
 
-    await world.manager.round(deadline=soon())
-    await world.manager.round(deadline=soon())
+    await world.round()
+    await world.round()
 
     found = await world.pauses.get_pause_state("a-1", deadline=soon())
     assert (found.status, found.outcome) == (status, outcome)
@@ -168,7 +168,7 @@ async def test_a_resume_passes_gates_that_were_validated(world: World) -> None:
     world.gate(gate=2, state="VALIDATED")
     world.gate(gate=3)
     await world.later(timedelta(hours=25))
-    await world.manager.round(deadline=soon())
+    await world.round()
     assert (await world.pause_row("a-1"))["status"] == "PAUSED"
 
     await world.pauses.resume_analysis("a-1", by=PERSON, deadline=soon())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -27,11 +28,13 @@ from imem.checkpoints.orchestration.definitions import Definitions, Location
 from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator, DispatchMessage
 from imem.checkpoints.pauses.assembly import PauseServices, assemble
 from imem.checkpoints.pauses.batch_runs import BatchRuns, Capacity
-from imem.checkpoints.pauses.manager import PauseManager
+from imem.checkpoints.pauses.human_gates import GATES_OF_ANALYSES
+from imem.checkpoints.pauses.manager import PauseManager, RoundReport
 from imem.checkpoints.pauses.pause_service import PauseService
 from imem.checkpoints.pauses.saga import Saga, SagaStores
 from imem.checkpoints.result_delivery import ResultDelivery
 from imem.checkpoints.store import Checkpoints
+from imem.jobs.lifecycle import advance_due
 from imem.journal.actors import Actor
 from imem.journal.clock import Clock, SystemClock
 from imem.journal.deadline import Deadline
@@ -220,13 +223,30 @@ class World:
         *,
         answer_within: timedelta = timedelta(hours=24),
     ) -> None:
-        """Write the row of a gate, as whoever runs one does; of a gate that is there already, its state."""
+        """Write the row of a gate, as whoever runs one does; of a gate that is there already, its answer."""
         self.owner(
-            "INSERT INTO workflow.gate_state (analysis_id, gate, stock_id, state, due_at) "
-            "VALUES (%s, %s, 'company:MU', %s, imem_now() + %s) "
-            "ON CONFLICT (analysis_id, gate) DO UPDATE SET state = excluded.state",
-            analysis_id, gate, state, answer_within,
+            "INSERT INTO lifecycle (kind, key, about, state, due_at, data) SELECT 'gate', a.id || '/' || a.gate, a.id, "
+            "'WAITING_FOR_HUMAN', a.due_at, jsonb_build_object('gate', a.gate, 'stock_id', 'company:MU', 'due_at', "
+            "a.due_at) FROM (SELECT %s::text AS id, %s::int AS gate, imem_now() + %s AS due_at) AS a "
+            "ON CONFLICT (kind, key) DO NOTHING",
+            analysis_id, gate, answer_within,
         )  # fmt: skip
+        key = f"{analysis_id}/{gate}"
+        if state == "TIMED_OUT":
+            self.owner("UPDATE lifecycle SET due_at = imem_now() - interval '1 second' WHERE key = %s", key)
+        elif state != "WAITING_FOR_HUMAN":
+            self.owner(
+                "UPDATE lifecycle SET requested_at = imem_now(), request = jsonb_build_object('state', %s::text, "
+                "'actor', 'priya', 'role', 'human_admin', 'reason', NULL) WHERE key = %s",
+                state, key,
+            )  # fmt: skip
+
+    async def round(self) -> RoundReport:
+        """Do what the pipelines do every few seconds: move gates, then give everything else its effect."""
+        runtime: Any = SimpleNamespace(database=self.database)
+        moved = await advance_due(runtime, {GATES_OF_ANALYSES.kind: GATES_OF_ANALYSES}, until=soon())
+        assert (moved.failed, moved.refused) == (0, 0)
+        return await self.manager.round(deadline=soon(120_000))
 
     async def later(self, by: timedelta) -> None:
         """Let the database's clock be ahead by so much, for every session from now on."""

@@ -84,7 +84,7 @@ OF_MEMBERS = frozenset(
 )
 """Methods about analyses under way; none is open to the role, as the table of authorization says."""
 
-TABLES = ("event", "record_head", "recall.memory", "workflow.analysis", "workflow.gate_state", "agent_cursor")
+TABLES = ("event", "record_head", "recall.memory", "workflow.analysis", "lifecycle", "agent_cursor")
 
 
 def test_every_method_is_looked_at() -> None:

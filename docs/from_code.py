@@ -26,6 +26,7 @@ from imem.kg.kinds.catalog import KINDS, KindInfo, PropertySet, link_props
 from imem.kg.kinds.links import LINK_KINDS, LinkKind
 from imem.kg.kinds.metrics import metrics
 from imem.mcp.tools import TOOLS
+from imem.review.states import TASK_STATES
 
 GENERATED: Final = Path(__file__).resolve().parent / "reference" / "generated"
 
@@ -160,6 +161,11 @@ def gate_states() -> str:
     return _states(GATE_STATES)
 
 
+def task_states() -> str:
+    """Return the table of transitions of a review task."""
+    return _states(TASK_STATES)
+
+
 # The graph
 
 
@@ -272,6 +278,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "authorization": authorization,
     "pause_states": pause_states,
     "gate_states": gate_states,
+    "task_states": task_states,
     "kinds": kinds,
     "links": links,
     "metrics": metric_table,

@@ -14,7 +14,22 @@ from typing import Annotated
 import typer
 
 import imem.commands
-from imem.commands import alerts, analyses, data, demo, graph, jobs, mcp, pauses, regime, snapshots, stack, sync, work
+from imem.commands import (
+    alerts,
+    analyses,
+    data,
+    demo,
+    graph,
+    jobs,
+    mcp,
+    pauses,
+    regime,
+    snapshots,
+    stack,
+    sync,
+    tasks,
+    work,
+)
 from imem.commands.memory import ask, memories, panels, reflections, scores, sections, signals, trades
 from imem.journal.errors import ImemError, SettingsError
 from imem.terminal import output
@@ -47,6 +62,7 @@ app.add_typer(graph.app)
 app.add_typer(work.app)
 app.add_typer(alerts.app)
 app.add_typer(regime.app)
+app.add_typer(tasks.app)
 app.add_typer(jobs.app)
 app.add_typer(analyses.app)
 app.add_typer(pauses.app)

@@ -53,6 +53,7 @@ from imem.services.parts.memories_api import MemoriesApi
 from imem.services.parts.pause_api import PauseApi
 from imem.services.parts.record_writer import RecordWriter
 from imem.services.parts.regime_api import RegimeApi
+from imem.services.parts.review_api import ReviewApi
 from imem.services.parts.scores_api import ScoresApi
 from imem.services.parts.signals_api import SignalsApi
 from imem.services.parts.sync_api import SyncApi
@@ -103,6 +104,7 @@ class Memory(
     TradingApi,
     RegimeApi,
     PauseApi,
+    ReviewApi,
     SyncApi,
 ):
     """

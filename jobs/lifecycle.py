@@ -17,7 +17,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Generic, Self, TypeVar
+from itertools import groupby
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 from uuid import UUID
 
 import structlog
@@ -26,11 +27,13 @@ from imem.alerts.store import NewAlert, Severity, close_alerts, raise_alert, rai
 from imem.jobs.due import BAD_CONTENT, SET_ASIDE
 from imem.jobs.runtime import Runtime
 from imem.jobs.state_machine import StateMachine
-from imem.journal.actors import Actor
+from imem.journal.actors import Action, Actor
 from imem.journal.audit import context_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import UNANSWERED, ImemError, TransitionRefused
+from imem.journal.events.entry import JournalEntry, Tier
 from imem.journal.events.ids import id_of, new_id
+from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, json, rows
@@ -39,7 +42,15 @@ log = structlog.get_logger()
 
 S = TypeVar("S", bound=StrEnum)
 C = TypeVar("C")
-R = TypeVar("R", bound=Runtime)
+
+
+class LifecycleRuntime(Runtime, Protocol):
+    """A runtime with the gateway that appends facts."""
+
+    gateway: Gateway
+
+
+R = TypeVar("R", bound=LifecycleRuntime)
 
 SYSTEM: Final = "SYSTEM"
 """Actor of what happens without a request."""
@@ -127,12 +138,20 @@ class Effects:
     What a step leaves to the end of its transaction, since it takes locks that others wait for.
 
     Attributes:
+        facts: to be appended to the journal, each with its actor and the action that its kinds need.
         alerts: to be raised.
         over: matters whose alerts are closed.
     """
 
+    facts: Sequence[tuple[Actor, Action, JournalEntry]] = ()
     alerts: Sequence[NewAlert] = ()
     over: Sequence[UUID] = ()
+
+    def __add__(self, other: Effects) -> Effects:
+        """Return both."""
+        return Effects(
+            facts=(*self.facts, *other.facts), alerts=(*self.alerts, *other.alerts), over=(*self.over, *other.over)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,11 +315,27 @@ async def _step(runtime: R, of: Lifecycle[R], which: Row, until: Deadline) -> bo
         if effects is None:
             await rows(conn, "lifecycle_retry", {**which, "failed": False, "seconds": LOCKED_S})
             return False
-        for matter in (*effects.over, *([row.matter] if row.failures else [])):
-            await close_alerts(conn, matter)
-        for alert in effects.alerts:
-            await raise_alert(conn, alert)
+        over = [row.matter] if row.failures else []
+        appended = await finish(conn, effects + Effects(over=over), runtime.gateway, until)
+    if appended:
+        await runtime.gateway.publish_wakeup(tuple(Tier))
     return True
+
+
+async def finish(conn: Connection, effects: Effects, gateway: Gateway, deadline: Deadline) -> bool:
+    """
+    Append, raise and close what *effects* say; make it the last of the transaction. Return whether facts were appended.
+
+    The caller then calls :meth:`~imem.journal.gateway.Gateway.publish_wakeup`.
+    """
+    for (actor, action), group in groupby(effects.facts, key=lambda fact: fact[:2]):
+        entries = [entry for _, _, entry in group]
+        await gateway.append_in(conn, entries, actor=actor, action=action, deadline=deadline)
+    for matter in effects.over:
+        await close_alerts(conn, matter)
+    for alert in effects.alerts:
+        await raise_alert(conn, alert)
+    return bool(effects.facts)
 
 
 async def _refuse(database: Database, which: Row, error: TransitionRefused, until: Deadline) -> bool:

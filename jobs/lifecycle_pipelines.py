@@ -6,19 +6,18 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final, Protocol
 
-from imem.jobs.lifecycle import Lifecycle, advance_due
+from imem.jobs.lifecycle import Lifecycle, LifecycleRuntime, advance_due
 from imem.jobs.pipeline import Every, Pipeline, Report
-from imem.jobs.runtime import Runtime
 from imem.journal.deadline import Deadline
 
 
-class LifecycleRuntime(Runtime, Protocol):
+class AdvancingRuntime(LifecycleRuntime, Protocol):
     """A runtime with the kinds of lifecycle rows, by name."""
 
     lifecycles: Mapping[str, Lifecycle[Any]]
 
 
-async def _advance(runtime: LifecycleRuntime, until: Deadline) -> Report:
+async def _advance(runtime: AdvancingRuntime, until: Deadline) -> Report:
     return asdict(await advance_due(runtime, runtime.lifecycles, until=until))
 
 

@@ -29,7 +29,7 @@ class Actor:
     @classmethod
     def from_settings(cls, settings: Settings) -> Actor:
         """Return the actor that the settings name."""
-        may_import = settings.may_import and settings.role not in {Role.AGENT, Role.READER}
+        may_import = settings.may_import and settings.role not in {Role.AGENT, Role.REVIEWER, Role.READER}
         return cls(settings.actor, settings.role, may_import)
 
     @property
@@ -60,6 +60,8 @@ class ResourceType(StrEnum):
     """Texts that are kept in namespaces; an agent's own are those of its subtree, and what is open to every agent."""
     TRADES = "trades"
     """Ledgers of deployments; one's own are those whose first tick one recorded."""
+    REVIEWS = "reviews"
+    """Tasks for people, and the roster of who answers them."""
     REFLECTIONS = "reflections"
     """Notes about closed trades, and what a skill is reminded of; one's own are those of one's deployments."""
 
@@ -91,6 +93,8 @@ class Action(StrEnum):
     ACKNOWLEDGE = "acknowledge"
     REPLAY = "replay"
     """Retry events that the graph refused for good."""
+    ANSWER = "answer"
+    """Answer a review task, or hand it over."""
     OVERRULE = "overrule"
     """End or delete what a person said."""
     SYNCHRONIZE = "synchronize"
@@ -202,6 +206,14 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
         _R.HUMAN_ADMIN, _T.JOURNAL, Scope.ALL,
         _A.APPEND, _A.IMPORT, _A.APPEND_GATES, _A.APPEND_POSTMORTEM, _A.REPLAY,
     ),
+    **_cells(_R.HUMAN_ADMIN, _T.REVIEWS, Scope.ALL, _A.READ, _A.WRITE, _A.ANSWER),
+    # reviewer: a person who reads what belongs to the institution, and answers the tasks of the roster
+    **_cells(_R.REVIEWER, _T.GRAPH, Scope.ALL, _A.READ),
+    **_cells(_R.REVIEWER, _T.PATTERNS, Scope.ALL, _A.READ),
+    **_cells(_R.REVIEWER, _T.CREDIBILITY, Scope.ALL, _A.READ),
+    **_cells(_R.REVIEWER, _T.SYNC, Scope.ALL, _A.READ),
+    **_cells(_R.REVIEWER, _T.MEMORIES, Scope.OWN, _A.READ),
+    **_cells(_R.REVIEWER, _T.REVIEWS, Scope.ALL, _A.READ, _A.ANSWER),
     # reader: what belongs to the institution, and nothing that an agent keeps for itself
     **_cells(_R.READER, _T.GRAPH, Scope.ALL, _A.READ),
     **_cells(_R.READER, _T.PATTERNS, Scope.ALL, _A.READ),

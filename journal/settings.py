@@ -57,6 +57,7 @@ class Role(StrEnum):
     DEBATE_FACILITATOR = "debate_facilitator"
     LEARNING_ENGINE = "learning_engine"
     HUMAN_ADMIN = "human_admin"
+    REVIEWER = "reviewer"
     READER = "reader"
 
 

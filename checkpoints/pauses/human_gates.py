@@ -17,8 +17,7 @@ from imem.checkpoints.pauses import transitions
 from imem.checkpoints.pauses.lifecycle import ANSWERS, GATE_STATES, Gate, Trigger
 from imem.checkpoints.pauses.rows import audited, checked_id, open_pause, try_lock_analysis
 from imem.checkpoints.pauses.transitions import PauseCause
-from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, move, request_transition
-from imem.jobs.runtime import Runtime
+from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, LifecycleRuntime, move, request_transition
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
@@ -142,7 +141,7 @@ def _which(analysis_id: str, gate: int) -> dict[str, Any]:
     return {"analysis_id": checked_id("analysis_id", analysis_id), "gate": gate}
 
 
-async def _decide(_: Runtime, conn: Connection, row: LifecycleRow, _now: datetime) -> Effects | None:
+async def _decide(_: LifecycleRuntime, conn: Connection, row: LifecycleRow, _now: datetime) -> Effects | None:
     """Give the answer to a gate, or the end of its time, its effect on the analysis."""
     analysis_id, gate = str(row.about), row.data["gate"]
     analysis = await try_lock_analysis(conn, analysis_id)
@@ -168,4 +167,4 @@ _GATE_WORDS: Final = {
     Gate.HARD_REJECTED: "was rejected for good",
 }
 
-GATES_OF_ANALYSES: Final[Lifecycle[Runtime]] = Lifecycle(KIND, GATE_STATES, _decide)
+GATES_OF_ANALYSES: Final[Lifecycle[LifecycleRuntime]] = Lifecycle(KIND, GATE_STATES, _decide)

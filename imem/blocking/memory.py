@@ -111,6 +111,15 @@ class SyncMemory(Twin[Memory]):
     paused = blocking(Memory.paused)
     pause_state = blocking(Memory.pause_state)
 
+    # Review tasks
+
+    tasks = blocking(Memory.tasks)
+    task = blocking(Memory.task)
+    answer = blocking(Memory.answer)
+    delegate = blocking(Memory.delegate)
+    roster = blocking(Memory.roster)
+    set_reviewer = blocking(Memory.set_reviewer)
+
     # Synchronisation
 
     push = blocking(Memory.push)

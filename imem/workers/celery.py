@@ -44,6 +44,7 @@ from imem.recall.memories.upkeep import UpkeepRules
 from imem.services.embedders import embedder_of
 from imem.services.pauses import sender
 from imem.services.stores import pipeline_url, register_metrics, secret
+from imem.services.task_kinds import TASK_KINDS
 from imem.sync.delivery.notices import Notices
 from imem.sync.gates import GateSync
 from imem.sync.synchronizer import Synchronizer
@@ -79,7 +80,7 @@ class LoopThread:
         indicators: provides those of the market's regime; None if none is set.
         cleanup: of checkpoints.
         pause_services: the services of pauses.
-        lifecycles: the kinds of lifecycle rows.
+        lifecycles, task_kinds: the kinds of lifecycle rows, and of review tasks.
         notifiers: the channels of alerts.
         valkeys: the address of each Valkey, by its role.
         synchronizer, gate_sync: synchronisation of agents.
@@ -94,6 +95,7 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="imem-loop", daemon=True)
         self.lifecycles = LIFECYCLES
+        self.task_kinds = TASK_KINDS
         self.notifiers = notifiers_of(settings)
         self.valkeys = {role: secret(settings, f"valkey_{role}_url") for role in VALKEYS}
         self.embedder = embedder_of(settings)

@@ -22,6 +22,7 @@ from imem.postmortem.trades.situations import EMBED_SITUATIONS
 from imem.recall.memories.pipelines import CONSOLIDATE_MEMORIES, EMBED_MEMORIES, MAINTAIN_MEMORIES
 from imem.recall.search.pipelines import PROJECT_TEXTS
 from imem.recall.signals.pipelines import PROJECT_SIGNALS, RETAIN_SIGNALS
+from imem.review.tasks import TASKS
 from imem.sync.pipelines import FLUSH, SYNC_GATES
 
 PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
@@ -56,5 +57,5 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
 DUE_RULES: Final[tuple[DueRule, ...]] = (*RULES, *(rule for pipeline in PIPELINES for rule in pipeline.due))
 """Which events make which rows due, for the pipelines and the applier; migrations store them in Postgres."""
 
-LIFECYCLES: Final[Mapping[str, Lifecycle[Any]]] = {one.kind: one for one in (GATES_OF_ANALYSES,)}
+LIFECYCLES: Final[Mapping[str, Lifecycle[Any]]] = {one.kind: one for one in (GATES_OF_ANALYSES, TASKS)}
 """Kinds of lifecycle rows, by name."""

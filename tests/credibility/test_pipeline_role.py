@@ -33,6 +33,7 @@ PROTECTED: Final = (
     *("delivery", "lease"),
     *("regime_run", "regime_cache", "pipeline_report"),
     "lifecycle",
+    *("reviewer", "review_task"),
 )
 """What pipelines write: scores, what is due, what analyses are compared by, views, the way into the graph, gates."""
 
@@ -53,6 +54,8 @@ WRITERS: Final = {
     # A person's, each with its audit row.
     "open_gate_v1": {"lifecycle"},
     "request_transition_v1": {"lifecycle"},
+    "set_reviewer_v1": {"reviewer"},
+    "show_task_v1": {"review_task"},
 }
 """Functions with the owner's rights that the application may call → the protected tables that each writes."""
 

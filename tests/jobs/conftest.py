@@ -42,6 +42,7 @@ class Desk:
     admin_url: str
     database: Database
     application: Database
+    gateway: Any = None
     steps: list[str] = field(default_factory=list)
     failing: set[str] = field(default_factory=set)
     locked: set[str] = field(default_factory=set)

@@ -29,7 +29,7 @@ async def run(url: str, line: str) -> None:
         return await execute(self, *given, **named)
 
     psycopg.AsyncCursor.execute = counted  # type: ignore[method-assign]
-    runtime: Any = SimpleNamespace(database=Database(url, size=2))
+    runtime: Any = SimpleNamespace(database=Database(url, size=2), gateway=None)
     await advance_due(runtime, {"question": QUESTIONS.stepping(answer_or_close)}, until=Deadline.after_ms(30_000))
     await runtime.database.close()
 

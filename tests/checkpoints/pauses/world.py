@@ -243,7 +243,7 @@ class World:
 
     async def round(self) -> RoundReport:
         """Do what the pipelines do every few seconds: move gates, then give everything else its effect."""
-        runtime: Any = SimpleNamespace(database=self.database)
+        runtime: Any = SimpleNamespace(database=self.database, gateway=None)
         moved = await advance_due(runtime, {GATES_OF_ANALYSES.kind: GATES_OF_ANALYSES}, until=soon())
         assert (moved.failed, moved.refused) == (0, 0)
         return await self.manager.round(deadline=soon(120_000))

@@ -25,6 +25,7 @@ from imem.kg.load_format.lines import record_of
 from imem.kg.model import Agent, Company, Human, Market
 from imem.langgraph import ImemSaver
 from imem.recall.signals.model import AgentSignal
+from imem.review.admission import Reviewer
 from tests.imem.ingest.conftest import LoadHarness
 from tests.imem.ingest.test_memory import NOW, analysis, contradiction, debate, decision, finding, outcome
 from tests.surface import methods_of
@@ -52,6 +53,9 @@ WRITES: dict[str, Call] = {
     "start_analysis": lambda m: m.start_analysis("a", "company:MU", {"valuation": "v"}),
     "open_gate": lambda m: m.open_gate("a", 1),
     "answer_gate": lambda m: m.answer_gate("a", 1, "validate", reason="Right."),
+    "answer": lambda m: m.answer("t", "confirm"),
+    "delegate": lambda m: m.delegate("t", "eve", reason="A reason."),
+    "set_reviewer": lambda m: m.set_reviewer(Reviewer(person="eve")),
     "pause": lambda m: m.pause("a", "A reason."),
     "resume": lambda m: m.resume("a"),
     "extend_pause": lambda m: m.extend_pause("a", NOW + timedelta(days=9000), "A reason."),
@@ -80,7 +84,20 @@ OPEN = frozenset({
 """Methods that only read."""
 
 OF_MEMBERS = frozenset(
-    {"push", "pull", "notices", "route", "analysis_state", "gates", "paused", "pause_state", "session"}
+    {
+        "push",
+        "pull",
+        "notices",
+        "route",
+        "analysis_state",
+        "gates",
+        "paused",
+        "pause_state",
+        "session",
+        "tasks",
+        "task",
+        "roster",
+    }
 )
 """Methods about analyses under way; none is open to the role, as the table of authorization says."""
 

@@ -1,0 +1,249 @@
+"""``imem tasks``: the questions that wait for people, their answers, and the roster of who answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from imem.journal.errors import BadInput, shown
+from imem.terminal import command
+from imem.terminal.command import Json, print_answer, until, wrong_usage
+
+if TYPE_CHECKING:
+    from imem.review.admission import Reviewer
+    from imem.review.kinds import Task
+    from imem.services.parts.review_api import ReviewApi
+
+T = TypeVar("T")
+
+ASK_MS = 10_000
+"""How long a command may take, in milliseconds."""
+
+app = typer.Typer()
+group = typer.Typer(help="Questions that wait for people.")
+app.add_typer(group, name="tasks")
+roster_group = typer.Typer(help="Who answers tasks.")
+group.add_typer(roster_group, name="roster")
+
+TaskId = Annotated[str, typer.Argument(metavar="TASK", help="Its id, as `imem tasks` shows it.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why.")]
+Kind = Annotated[str | None, typer.Option("--kind", help="Of this kind alone.")]
+ReviewerOption = Annotated[str | None, typer.Option("--reviewer", help="Of this reviewer alone.")]
+Analysis = Annotated[str | None, typer.Option("--analysis", help="Of this analysis alone.")]
+
+
+@group.callback(invoke_without_command=True)
+def tasks(
+    context: typer.Context,
+    *,
+    kind: Kind = None,
+    reviewer: ReviewerOption = None,
+    analysis: Analysis = None,
+    as_json: Json = False,
+) -> None:
+    """List the tasks that can be answered, the most urgent first, with what happens if nobody answers."""
+    if context.invoked_subcommand is not None:
+        return
+    found = _run(lambda api: api.tasks(kind=kind, reviewer=reviewer, analysis_id=analysis, deadline_ms=ASK_MS))
+    print_answer([_document(task) for task in found], lambda: list(_listed(found)), as_json=as_json)
+
+
+@group.command("list")
+def list_(
+    *, kind: Kind = None, reviewer: ReviewerOption = None, analysis: Analysis = None, as_json: Json = False
+) -> None:
+    """List the tasks that can be answered, as `imem tasks` does."""
+    found = _run(lambda api: api.tasks(kind=kind, reviewer=reviewer, analysis_id=analysis, deadline_ms=ASK_MS))
+    print_answer([_document(task) for task in found], lambda: list(_listed(found)), as_json=as_json)
+
+
+@group.command()
+def show(task: TaskId, *, as_json: Json = False) -> None:
+    """Show a task whole: what happens if nobody answers, what is known, and how it can be answered."""
+    found = _run(lambda api: api.task(task, deadline_ms=ASK_MS))
+    print_answer(_document(found), lambda: list(_whole(found)), as_json=as_json)
+
+
+@group.command()
+def answer(
+    task: TaskId,
+    action: Annotated[str, typer.Argument(metavar="ACTION", help="One of those that `imem tasks show` lists.")],
+    *,
+    field: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A field of the answer; repeat.")
+    ] = None,
+    rationale: Annotated[str | None, typer.Option("--rationale", help="Why; required to override a default.")] = None,
+    all_alike: Annotated[
+        bool, typer.Option("--all-alike", help="Answer every other task that is like it in the same way.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Answer a task; the same answer again changes nothing. Exit code 1: it cannot be answered so any more."""
+    with wrong_usage():
+        fields = dict(_pair(text) for text in field or ())
+    found = _run(
+        lambda api: api.answer(
+            task, action, fields=fields, rationale=rationale, all_alike=all_alike, deadline_ms=ASK_MS
+        )
+    )
+    lines = [f"{shown(one.task_id)}: {action}, by {shown(str((one.answer or {}).get('by', '')))}." for one in found]
+    print_answer([_document(one) for one in found], lambda: lines, as_json=as_json)
+
+
+@group.command()
+def delegate(
+    task: TaskId,
+    to: Annotated[str, typer.Argument(metavar="PERSON", help="Somebody on the roster.")],
+    *,
+    reason: Reason,
+    as_json: Json = False,
+) -> None:
+    """Hand an open task over to another reviewer; its time goes on."""
+    found = _run(lambda api: api.delegate(task, to, reason=reason, deadline_ms=ASK_MS))
+    print_answer(_document(found), lambda: [f"{shown(task)} goes to {shown(to)}."], as_json=as_json)
+
+
+@roster_group.callback(invoke_without_command=True)
+def roster(context: typer.Context, *, as_json: Json = False) -> None:
+    """List who answers tasks, how many at a time, and who is away."""
+    if context.invoked_subcommand is not None:
+        return
+    found = _run(lambda api: api.roster(deadline_ms=ASK_MS))
+    print_answer(found, lambda: list(_roster(found)), as_json=as_json)
+
+
+@roster_group.command("set")
+def set_(
+    person: Annotated[str, typer.Argument(metavar="PERSON", help="The name under which the person answers.")],
+    *,
+    kind: Annotated[list[str] | None, typer.Option("--kind", help="A kind of task; repeat. All by default.")] = None,
+    capacity: Annotated[int, typer.Option("--capacity", help="Tasks at a time.")] = 3,
+    away: Annotated[str | None, typer.Option("--away-until", help="Until when the person is away.")] = None,
+    deputy: Annotated[str | None, typer.Option("--deputy", help="Who gets tasks meanwhile.")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Take the person off the roster.")] = False,
+) -> None:
+    """Put a person on the roster, or change or remove the entry: it is written whole. Requires an admin."""
+    from imem.review.admission import Reviewer  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+
+    entry = Reviewer(
+        person=person,
+        kinds=tuple(kind or ()),
+        capacity=capacity,
+        away_until=until(away) if away is not None else None,
+        deputy=deputy,
+    )
+    _run(lambda api: api.set_reviewer(entry, removed=remove, deadline_ms=ASK_MS))
+    typer.echo(f"{shown(person)} is {'not on the roster any more' if remove else 'on the roster'}.")
+
+
+def _run(work: Callable[[ReviewApi], Awaitable[T]]) -> T:
+    from imem.services.parts.review_api import ReviewApi  # noqa: PLC0415 - as above
+
+    return command.run(lambda stores: work(ReviewApi(stores)))
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    """Return a field: its value is JSON where it is a number, true, false or null, and a text otherwise."""
+    name, sign, value = text.partition("=")
+    if not (name and sign):
+        raise BadInput("--set", f"{text!r:.60} is not NAME=VALUE.")
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        return name, value
+    return name, value if isinstance(parsed, dict | list | str) else parsed
+
+
+def _document(task: Task[Any]) -> dict[str, Any]:
+    from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
+
+    kind = TASK_KINDS[task.kind]
+    given = {name: getattr(task, name) for name in task.__slots__ if name != "package"}
+    return given | {
+        "package": task.package.model_dump(mode="json"),
+        "headline": kind.headline(task.package),
+        "if_nobody_answers": kind.default(task.package),
+        "actions": {name: action.does for name, action in kind.actions.items()},
+        "estimated_minutes": kind.minutes,
+    }
+
+
+def _left(task: Task[Any]) -> str:
+    """Return what happens if nobody answers, and when."""
+    from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
+
+    default = TASK_KINDS[task.kind].default(task.package)
+    if task.why is not None:
+        return f"The default applies ({task.why}), until somebody confirms or overrides it: {default}"
+    if task.due_at is None:
+        return f"If nobody answers, it waits without end: {default}"
+    left = max(task.due_at - datetime.now(UTC), timedelta())
+    hours, minutes = divmod(int(left.total_seconds()) // 60, 60)
+    return f"If nobody answers within {hours} h {minutes:02} min, until {task.due_at:%Y-%m-%d %H:%M} UTC: {default}"
+
+
+def _listed(found: Sequence[Task[Any]]) -> Iterator[str]:
+    from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
+
+    if not found:
+        yield "No task waits."
+    for task in found:
+        kind = TASK_KINDS[task.kind]
+        yield f"{shown(task.task_id)}  {task.kind}  {task.state.value}  {shown(task.reviewer or 'nobody')}"
+        yield f"  {shown(kind.headline(task.package))}"
+        yield f"  {shown(_left(task))}"
+
+
+def _whole(task: Task[Any]) -> Iterator[str]:
+    from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
+
+    kind = TASK_KINDS[task.kind]
+    yield shown(_left(task))
+    yield ""
+    yield shown(kind.headline(task.package))
+    yield from _table(task.package.model_dump(mode="json"))
+    yield ""
+    if task.answer is not None:
+        yield f"Answered by {shown(str(task.answer['by']))}: {shown(str(task.answer['action']))}."
+        return
+    yield f"About {kind.minutes:.0f} minutes. Answer with `imem tasks answer {shown(task.task_id)} ACTION`:"
+    for name, action in kind.actions.items():
+        fields = " ".join(f"--set {field}=…" for field in action.fields.model_fields)
+        yield f"  {name} {fields}".rstrip() + f"  {action.does}"
+
+
+def _table(package: Mapping[str, Any], indent: str = "  ") -> Iterator[str]:
+    """Return what a reviewer sees: lists of records as columns side by side, everything else a line each."""
+    for name, value in package.items():
+        title = name.replace("_", " ")
+        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+            yield f"{indent}{title}:"
+            yield from _columns(value, indent + "  ")
+        elif isinstance(value, dict):
+            yield f"{indent}{title}:"
+            yield from _table(value, indent + "  ")
+        elif value not in (None, [], ""):
+            text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            yield f"{indent}{title}: {shown(text)}"
+
+
+def _columns(records: Sequence[Mapping[str, Any]], indent: str) -> Iterator[str]:
+    names = list(dict.fromkeys(name for record in records for name in record))
+    for name in names:
+        cells = [shown(str(record.get(name) if record.get(name) is not None else "–")) for record in records]
+        if any(cell != "–" for cell in cells):
+            yield indent + f"{name.replace('_', ' '):<18}" + "".join(f"{cell[:28]:<30}" for cell in cells).rstrip()
+
+
+def _roster(found: Sequence[Reviewer]) -> Iterator[str]:
+    if not found:
+        yield "Nobody is on the roster: every task falls back to its default at once."
+    for one in found:
+        kinds = ", ".join(one.kinds) or "all kinds"
+        away = f", away until {one.away_until:%Y-%m-%d %H:%M} UTC" if one.away_until is not None else ""
+        instead = f", then {shown(one.deputy)}" if one.away_until is not None and one.deputy is not None else ""
+        yield f"{shown(one.person)}: {kinds}, {one.capacity} at a time{away}{instead}"

@@ -1,0 +1,176 @@
+"""Review tasks and the roster: a part of ``Memory``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.arguments import checks_arguments
+from imem.services.parts.actor_api import ActorApi
+
+if TYPE_CHECKING:
+    from imem.review.admission import Reviewer
+    from imem.review.kinds import Task
+
+ANSWER_MS: Final = 5_000
+"""Default budget of an answer, in milliseconds."""
+
+
+@checks_arguments
+class ReviewApi(ActorApi):
+    """
+    Questions to people, and their answers; see :class:`imem.memory.Memory`.
+
+    Reading and answering take the role of a reviewer or an admin; who is no admin answers the kinds that the roster
+    names. All raise :class:`~imem.journal.errors.PermissionDenied` if the actor may not, with one denial row written.
+    """
+
+    async def tasks(
+        self,
+        *,
+        kind: str | None = None,
+        reviewer: str | None = None,
+        analysis_id: str | None = None,
+        limit: int = 200,
+        deadline_ms: float | None = None,
+    ) -> list[Task[Any]]:
+        """
+        Return the tasks that can be answered, the most urgent first, then those due first.
+
+        Args:
+            kind, reviewer, analysis_id: of these alone.
+            limit: how many at most.
+
+        Raises:
+            BadInput: there is no such kind.
+        """
+        from imem.review import inbox  # noqa: PLC0415 - who answers no tasks needs none of it
+        from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
+
+        due = await self._due(deadline_ms)
+        return await self._allowed(
+            Resource(ResourceType.REVIEWS),
+            Action.READ,
+            lambda: inbox.list_tasks(
+                self._stores.database, TASK_KINDS, kind=kind, reviewer=reviewer, analysis_id=analysis_id, limit=limit,
+                deadline=due,
+            ),
+            due,
+        )  # fmt: skip
+
+    async def task(self, task_id: str, *, deadline_ms: float | None = None) -> Task[Any]:
+        """
+        Return a task whole; the minutes of its answer are measured from the first time.
+
+        Raises:
+            BadInput: there is no such task.
+        """
+        from imem.review import inbox  # noqa: PLC0415 - as above
+        from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
+
+        due = await self._due(deadline_ms)
+        return await self._allowed(
+            Resource(ResourceType.REVIEWS, task_id),
+            Action.READ,
+            lambda: inbox.read_task(self._stores.database, TASK_KINDS, task_id, shown=True, deadline=due),
+            due,
+        )
+
+    async def answer(
+        self,
+        task_id: str,
+        action: str,
+        *,
+        fields: Mapping[str, Any] | None = None,
+        rationale: str | None = None,
+        all_alike: bool = False,
+        deadline_ms: float | None = None,
+    ) -> list[Task[Any]]:
+        """
+        Answer a task, and return it as it is with the answer; its effect follows within seconds.
+
+        The same answer again changes nothing. After the default has applied, the answer confirms or overrides it.
+
+        Args:
+            action: one of the kind's.
+            fields: what the action states, such as ``{"value": 9.53e9}``.
+            rationale: why; required to override a default.
+            all_alike: answer every other task of its kind that is like it in the same way.
+
+        Raises:
+            BadInput: there is no such task or action, or a field is wrong; names it.
+            TransitionRefused: it was answered otherwise or withdrawn, or a human gate has closed its window.
+        """
+        from imem.review import inbox  # noqa: PLC0415 - as above
+        from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
+
+        due = self._write_due(deadline_ms, ANSWER_MS)
+
+        async def answer() -> list[Task[Any]]:
+            database, by = self._stores.database, self._actor
+            if all_alike:
+                return await inbox.answer_alike(
+                    database, TASK_KINDS, task_id, action, fields=fields, rationale=rationale, by=by, deadline=due
+                )
+            task = await inbox.answer_task(
+                database, TASK_KINDS, task_id, action, fields=fields, rationale=rationale, by=by, deadline=due
+            )
+            return [task]
+
+        return await self._allowed(Resource(ResourceType.REVIEWS, task_id), Action.ANSWER, answer, due)
+
+    async def delegate(self, task_id: str, to: str, *, reason: str, deadline_ms: float | None = None) -> Task[Any]:
+        """
+        Hand an open task over to another reviewer; its time goes on.
+
+        Raises:
+            BadInput: there is no such task, or *to* is not on the roster for its kind.
+            TransitionRefused: the task is not open any more.
+        """
+        from imem.review import inbox  # noqa: PLC0415 - as above
+        from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
+
+        due = self._write_due(deadline_ms, ANSWER_MS)
+        return await self._allowed(
+            Resource(ResourceType.REVIEWS, task_id),
+            Action.ANSWER,
+            lambda: inbox.delegate_task(
+                self._stores.database, TASK_KINDS, task_id, to, reason=reason, by=self._actor, deadline=due
+            ),
+            due,
+        )
+
+    async def roster(self, *, deadline_ms: float | None = None) -> list[Reviewer]:
+        """Return the reviewers, by name."""
+        from imem.review import inbox  # noqa: PLC0415 - as above
+
+        due = await self._due(deadline_ms)
+        return await self._allowed(
+            Resource(ResourceType.REVIEWS, "roster"),
+            Action.READ,
+            lambda: inbox.read_roster(self._stores.database, deadline=due),
+            due,
+        )
+
+    async def set_reviewer(
+        self, reviewer: Reviewer, *, removed: bool = False, deadline_ms: float | None = None
+    ) -> None:
+        """
+        Put a person on the roster, or change or remove the entry. Requires an admin.
+
+        Raises:
+            BadInput: a kind, the capacity, the moment or the deputy is wrong; names the field.
+        """
+        from imem.review import inbox  # noqa: PLC0415 - as above
+        from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
+
+        due = self._write_due(deadline_ms, ANSWER_MS)
+        await self._allowed(
+            Resource(ResourceType.REVIEWS, "roster"),
+            Action.WRITE,
+            lambda: inbox.set_reviewer(
+                self._stores.database, TASK_KINDS, reviewer, removed=removed, by=self._actor, deadline=due
+            ),
+            due,
+        )

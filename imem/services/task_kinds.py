@@ -1,0 +1,10 @@
+"""Registry of the kinds of review tasks: what the worker moves, and what people list and answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from imem.review.kinds import TaskKind
+
+TASK_KINDS: Final[Mapping[str, TaskKind[Any, Any]]] = {}

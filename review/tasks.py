@@ -1,0 +1,246 @@
+"""
+Life of review tasks: opened, answered, defaulted, withdrawn, and their windows closed.
+
+A subsystem opens a task in the transaction of what it is about (:func:`open_task`); the pipeline of lifecycle rows
+gives answers and the end of a task's time their effect (:data:`TASKS`). Each change of a task and what its kind makes
+of it are one transaction: a crash leaves the task as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from imem.alerts.store import NewAlert, Severity
+from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, LifecycleRuntime, TransitionRequest, move
+from imem.journal.errors import TransitionRefused
+from imem.journal.events.ids import new_id
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.rows import json, rows
+from imem.review.admission import Admission, HeldTask, Reviewer, admit
+from imem.review.kinds import Answer, Task, TaskKind
+from imem.review.states import PROVISIONAL, TASK_STATES, TaskFacts, TaskState, Why
+
+P = TypeVar("P", bound=BaseModel)
+
+KIND: Final = "task"
+"""Kind of the lifecycle rows."""
+
+TASK_ALERT: Final = "REVIEW_TASK"
+"""Kind of the alert about an open task."""
+
+
+class ReviewRuntime(LifecycleRuntime, Protocol):
+    """A runtime with the kinds of tasks, by name."""
+
+    task_kinds: Mapping[str, TaskKind[Any, Any]]
+
+
+def task_of(row: LifecycleRow, stored: Row, kind: TaskKind[Any, P]) -> Task[P]:
+    """Return a task from its two rows; *stored* has the columns of ``review_task``."""
+    data, answer = row.data, row.data.get("answer")
+    minutes = None
+    if answer is not None and stored["shown_at"] is not None:
+        minutes = max(0.0, (datetime.fromisoformat(answer["at"]) - stored["shown_at"]).total_seconds() / 60.0)
+    return Task(
+        task_id=row.key,
+        kind=kind.name,
+        rank=stored["rank"],
+        state=TaskState(row.state),
+        package=kind.package.model_validate(stored["package"]),
+        analysis_id=stored["analysis_id"],
+        subject_ids=tuple(stored["subject_ids"]),
+        reviewer=data.get("reviewer"),
+        opened_at=row.opened_at,
+        due_at=row.due_at,
+        why=Why(data["why"]) if data.get("why") else None,
+        extended=bool(data.get("extended")),
+        trail=tuple(data.get("trail", ())),
+        answer=answer,
+        minutes=minutes,
+    )
+
+
+# Opening
+
+
+async def open_task(
+    runtime: ReviewRuntime,
+    conn: Connection,
+    kind: TaskKind[Any, P],
+    package: P,
+    *,
+    task_id: str,
+    rank: int,
+    analysis_id: str | None = None,
+    subject_ids: Sequence[str] = (),
+) -> tuple[Task[P], Effects]:
+    """
+    Open a task in the transaction of *conn*, and return it with the effects for the end of the transaction.
+
+    A reviewer with room gets it; where nobody is there or the queue is full, its default applies at once, unless it
+    displaces a less urgent one, whose default applies then. One that was opened before is returned as it is.
+    """
+    [locked] = await rows(conn, "review_lock")
+    now: datetime = locked["now"]
+    values = {"task_id": task_id, "kind": kind.name, "rank": rank, "analysis_id": analysis_id}
+    more = {"subject_ids": list(subject_ids), "likeness": kind.likeness(package), "package": package.model_dump_json()}
+    if not await rows(conn, "task_insert", values | more):
+        return await _stored(runtime, conn, task_id), Effects()
+    place = await _admission(conn, kind, rank, now) if kind.queued else Admission()
+    effects = Effects()
+    if place.displaced is not None:
+        effects = await _displace(runtime, conn, place.displaced, now)
+    state = TaskState.OPEN if place.why is None else TaskState.DEFAULTED
+    TASK_STATES.check(None, state, TaskFacts(why=place.why), of=f"The task {task_id}")
+    data = {"kind": kind.name, "rank": rank, "reviewer": place.reviewer, "why": place.why}
+    due_at = now + kind.due if place.why is None and kind.due is not None else None
+    opened = {"task_id": task_id, "analysis_id": analysis_id, "state": state.value, "due_at": due_at, "now": now}
+    [row] = await rows(conn, "task_open", opened | {"data": json(data)})
+    task = task_of(LifecycleRow.of(row), (await rows(conn, "task_package", {"task_id": task_id}))[0], kind)
+    if place.why is not None:
+        return task, effects + await kind.apply(runtime, conn, task, None, now)
+    return task, effects + Effects(alerts=[_alert(kind, task, LifecycleRow.of(row))])
+
+
+async def _admission(conn: Connection, kind: TaskKind[Any, Any], rank: int, now: datetime) -> Admission:
+    """Admit a task; a task that would be displaced is locked, or another is looked for."""
+    roster = [Reviewer(**row) for row in await rows(conn, "roster")]
+    held = [HeldTask(task_id=row.pop("key"), **row) for row in await rows(conn, "tasks_held")]
+    there = [one for one in held if one.kind == kind.name]
+    while True:
+        place = admit(kind.name, rank, roster, held, may_displace=kind.displaces(rank) and bool(there), now=now)
+        if place.displaced is None or await rows(conn, "task_displace", {"task_id": place.displaced.task_id}):
+            return place
+        # It is being answered: its place is free when that is committed, and no other task waits for it.
+        held = [one for one in held if one is not place.displaced]
+        there = [one for one in there if one is not place.displaced]
+
+
+async def _displace(runtime: ReviewRuntime, conn: Connection, out: HeldTask, now: datetime) -> Effects:
+    [row] = await rows(conn, "task_displace", {"task_id": out.task_id})
+    return await _default(runtime, conn, LifecycleRow.of(row), Why.DISPLACED, now)
+
+
+async def _stored(runtime: ReviewRuntime, conn: Connection, task_id: str) -> Task[Any]:
+    [row] = await rows(conn, "task_lock", {"task_id": task_id})
+    return await _task(runtime, conn, LifecycleRow.of(row))
+
+
+async def _task(runtime: ReviewRuntime, conn: Connection, row: LifecycleRow) -> Task[Any]:
+    [stored] = await rows(conn, "task_package", {"task_id": row.key})
+    return task_of(row, stored, runtime.task_kinds[row.data["kind"]])
+
+
+def _alert(kind: TaskKind[Any, P], task: Task[P], row: LifecycleRow) -> NewAlert:
+    """Return the alert about an open task: an urgent one is sent at once, others with the digest."""
+    text = f"{kind.headline(task.package)} If nobody answers: {kind.default(task.package)}"
+    payload = {
+        "task_id": task.task_id,
+        "reviewer": task.reviewer,
+        "due_at": task.due_at.isoformat() if task.due_at else None,
+        "reason": text[:2000],
+    }
+    severity = Severity.HIGH if kind.urgent(task.rank) else Severity.NORMAL
+    return NewAlert(
+        alert_id=new_id(), kind=TASK_ALERT, severity=severity, about=row.matter, analysis_id=task.analysis_id,
+        subject=task.subject_ids[0] if task.subject_ids else None, payload=payload,
+    )  # fmt: skip
+
+
+# Moving
+
+
+async def _default(runtime: ReviewRuntime, conn: Connection, row: LifecycleRow, why: Why, now: datetime) -> Effects:
+    """Apply the default of an open task."""
+    late = row.due_at is not None and now >= row.due_at
+    facts = TaskFacts(why=why, late=late)
+    moved = await move(conn, TASK_STATES, row, TaskState.DEFAULTED, facts, data={**row.data, "why": why})
+    task = await _task(runtime, conn, moved)
+    effects = await runtime.task_kinds[task.kind].apply(runtime, conn, task, None, now)
+    return Effects(over=[row.matter]) + effects
+
+
+async def _step(runtime: ReviewRuntime, conn: Connection, row: LifecycleRow, now: datetime) -> Effects | None:
+    """Give an answer, or the end of a task's time, its effect."""
+    asked = row.request
+    if asked is None:
+        return await _default(runtime, conn, row, Why.LATE, now)
+    late = row.due_at is not None and asked.at >= row.due_at
+    if row.state == TaskState.OPEN and late:
+        # Nobody had applied the default in time: it counts first, and the answer reviews it.
+        effects = await _default(runtime, conn, replace(row, request=None), Why.LATE, now)
+        [found] = await rows(conn, "task_lock", {"task_id": row.key})
+        moved = replace(LifecycleRow.of(found), request=asked)
+        return effects + await _answered(runtime, conn, moved, asked, now)
+    return await _answered(runtime, conn, row, asked, now)
+
+
+async def _answered(
+    runtime: ReviewRuntime, conn: Connection, row: LifecycleRow, asked: TransitionRequest, now: datetime
+) -> Effects:
+    kind = runtime.task_kinds[row.data["kind"]]
+    details = asked.details
+    if "to" in details:
+        return await _delegated(conn, row, asked, now)
+    action = kind.actions.get(str(details.get("action")))
+    if action is None:
+        raise TransitionRefused(f"Tasks of the kind {kind.name} have no action {details.get('action')!r}.")
+    if action.extends:
+        facts = TaskFacts(by_person=True, extends=True, extended=bool(row.data.get("extended")))
+        due_at = row.due_at + kind.extension if row.due_at is not None else None
+        await move(conn, TASK_STATES, row, TaskState.OPEN, facts, due_at=due_at, data={**row.data, "extended": True})
+        return Effects()
+    wanted = TaskState.ANSWERED if row.state == TaskState.OPEN else action.reviews
+    answer = {"action": action.name, "fields": details.get("fields", {}), "by": asked.actor, "at": asked.at.isoformat()}
+    data = {**row.data, "answer": {**answer, "rationale": asked.reason}}
+    moved = await move(conn, TASK_STATES, row, wanted, TaskFacts(by_person=True), data=data)
+    task = await _task(runtime, conn, moved)
+    given = Answer(
+        action=action.name,
+        fields=action.fields.model_validate(details.get("fields", {})),
+        by=asked.actor,
+        rationale=asked.reason,
+        at=asked.at,
+    )
+    return Effects(over=[row.matter]) + await kind.apply(runtime, conn, task, given, now)
+
+
+async def _delegated(conn: Connection, row: LifecycleRow, asked: TransitionRequest, now: datetime) -> Effects:
+    step = {"from": row.data.get("reviewer"), "by": asked.actor, "at": now.isoformat(), "reason": asked.reason}
+    data = {**row.data, "reviewer": asked.details["to"], "trail": [*row.data.get("trail", ()), step]}
+    await move(conn, TASK_STATES, row, TaskState.OPEN, TaskFacts(delegates=True), due_at=row.due_at, data=data)
+    return Effects()
+
+
+TASKS: Final[Lifecycle[Any]] = Lifecycle(KIND, TASK_STATES, _step)
+
+
+# Ending
+
+
+async def withdraw_task(conn: Connection, task_id: str, reason: str) -> Effects:
+    """Withdraw a task in the transaction of *conn*, for example since a later fact answers it; an ended one stays."""
+    found = await rows(conn, "task_lock", {"task_id": task_id})
+    row = LifecycleRow.of(found[0]) if found else None
+    if row is None or TaskState(row.state) in TASK_STATES.terminal:
+        return Effects()
+    await move(conn, TASK_STATES, row, TaskState.WITHDRAWN, TaskFacts(), reason=reason)
+    return Effects(over=[row.matter])
+
+
+async def close_windows(conn: Connection, analysis_id: str, reason: str) -> int:
+    """
+    Close the windows of an analysis after a human gate was decided; return how many.
+
+    The defaults that nobody reviewed stand for good.
+    """
+    values = {"analysis_id": analysis_id, "states": [state.value for state in PROVISIONAL]}
+    found = await rows(conn, "tasks_with_open_window", values)
+    for each in found:
+        await move(conn, TASK_STATES, LifecycleRow.of(each), TaskState.CLOSED, TaskFacts(), reason=reason)
+    return len(found)

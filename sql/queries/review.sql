@@ -1,0 +1,77 @@
+-- review_lock --
+-- Serialises admissions until the end of the transaction: each must see the tasks that the one before it admitted.
+SELECT pg_advisory_xact_lock(hashtext('imem.review.admission')) IS NULL AS locked, imem_now() AS now
+
+-- roster --
+-- The reviewers, by name.
+SELECT person, kinds, capacity, away_until, deputy FROM reviewer WHERE removed_at IS NULL ORDER BY person
+
+-- set_reviewer --
+-- Puts a person on the roster, changes or removes the entry; see set_reviewer_v1.
+SELECT person, kinds, capacity, away_until, deputy FROM set_reviewer_v1(
+    %(person)s, %(kinds)s::text[], %(capacity)s, %(away_until)s::timestamptz, %(deputy)s, %(removed)s, %(actor)s, %(role)s,
+    %(context)s::jsonb)
+
+-- tasks_held --
+-- Open tasks that a reviewer has and nobody has answered. Columns: key, kind, reviewer, rank, opened_at.
+SELECT l.key, l.data ->> 'kind' AS kind, l.data ->> 'reviewer' AS reviewer, (l.data ->> 'rank')::integer AS rank, l.opened_at
+FROM lifecycle AS l
+WHERE l.kind = 'task' AND l.state = 'open' AND l.request IS NULL AND l.data ->> 'reviewer' IS NOT NULL
+ORDER BY l.key
+
+-- task_insert --
+-- Stores what a reviewer sees; no row where the task is there.
+INSERT INTO review_task (task_id, kind, rank, analysis_id, subject_ids, likeness, package)
+VALUES (%(task_id)s, %(kind)s, %(rank)s, %(analysis_id)s, %(subject_ids)s::text[], %(likeness)s, %(package)s::jsonb)
+ON CONFLICT (task_id) DO NOTHING RETURNING task_id
+
+-- task_open --
+-- Opens the row of a task, in its first state.
+INSERT INTO lifecycle (kind, key, about, state, opened_at, due_at, data)
+VALUES ('task', %(task_id)s, %(analysis_id)s, %(state)s, %(now)s::timestamptz, %(due_at)s::timestamptz, %(data)s::jsonb)
+RETURNING *
+
+-- task_displace --
+-- An open task that is to be displaced, its row locked; no row where it was answered or moved meanwhile.
+SELECT * FROM lifecycle
+WHERE kind = 'task' AND key = %(task_id)s AND state = 'open' AND request IS NULL FOR UPDATE SKIP LOCKED
+
+-- task_lock --
+-- A task's row, locked.
+SELECT * FROM lifecycle WHERE kind = 'task' AND key = %(task_id)s FOR UPDATE
+
+-- task_package --
+-- What the reviewer of a task sees.
+SELECT * FROM review_task WHERE task_id = %(task_id)s
+
+-- tasks_with_open_window --
+-- Tasks of an analysis whose default nobody has reviewed, their rows locked.
+SELECT * FROM lifecycle
+WHERE kind = 'task' AND state = ANY (%(states)s::text[]) AND about = %(analysis_id)s ORDER BY key FOR UPDATE
+
+-- tasks_listed --
+-- Tasks in some states, of one kind, reviewer or analysis where given: the most urgent first, then those due first.
+SELECT l.*, t.kind AS task_kind, t.rank, t.analysis_id, t.subject_ids, t.likeness, t.package, t.shown_at, imem_now() AS now
+FROM lifecycle AS l JOIN review_task AS t ON t.task_id = l.key
+WHERE l.kind = 'task' AND l.state = ANY (%(states)s::text[])
+  AND (%(of_kind)s::text IS NULL OR t.kind = %(of_kind)s)
+  AND (%(reviewer)s::text IS NULL OR l.data ->> 'reviewer' = %(reviewer)s)
+  AND (%(analysis_id)s::text IS NULL OR l.about = %(analysis_id)s)
+ORDER BY t.rank, l.due_at NULLS LAST, l.opened_at, l.key LIMIT %(limit)s
+
+-- task_shown --
+-- One task whole.
+SELECT l.*, t.kind AS task_kind, t.rank, t.analysis_id, t.subject_ids, t.likeness, t.package, t.shown_at, imem_now() AS now
+FROM lifecycle AS l JOIN review_task AS t ON t.task_id = l.key
+WHERE l.kind = 'task' AND l.key = %(task_id)s
+
+-- note_task_shown --
+-- Notes when a person first saw a task.
+SELECT show_task_v1(%(task_id)s)
+
+-- tasks_alike --
+-- Other tasks of a kind with the same likeness that can be answered.
+SELECT t.task_id FROM review_task AS t JOIN lifecycle AS l ON l.kind = 'task' AND l.key = t.task_id
+WHERE t.kind = %(kind)s AND t.likeness = %(likeness)s AND t.task_id <> %(task_id)s AND l.state IN ('open', 'defaulted')
+  AND l.request IS NULL
+ORDER BY t.task_id

@@ -1,0 +1,63 @@
+-- Review tasks: questions to people, and who answers them. The state of a task is its row of lifecycle, of kind 'task'.
+
+CREATE TABLE reviewer (
+    person     text PRIMARY KEY CHECK (length(person) BETWEEN 1 AND 200),
+    kinds      text[] NOT NULL DEFAULT '{}',
+    capacity   integer NOT NULL DEFAULT 3 CHECK (capacity BETWEEN 1 AND 100),
+    away_until timestamptz,
+    deputy     text REFERENCES reviewer CHECK (deputy <> person),
+    removed_at timestamptz,
+    changed_at timestamptz NOT NULL DEFAULT imem_now(),
+    changed_by text NOT NULL
+);
+COMMENT ON TABLE reviewer IS 'The roster: who answers tasks.';
+COMMENT ON COLUMN reviewer.kinds IS 'Kinds of tasks that the person answers; empty: all.';
+COMMENT ON COLUMN reviewer.capacity IS 'Tasks at a time, of all kinds that are queued.';
+COMMENT ON COLUMN reviewer.deputy IS 'Who gets tasks while the person is away.';
+
+CREATE TABLE review_task (
+    task_id     text PRIMARY KEY CHECK (length(task_id) BETWEEN 1 AND 200),
+    kind        text NOT NULL,
+    rank        integer NOT NULL,
+    analysis_id text,
+    subject_ids text[] NOT NULL DEFAULT '{}',
+    likeness    text,
+    package     jsonb NOT NULL,
+    opened_at   timestamptz NOT NULL DEFAULT imem_now(),
+    shown_at    timestamptz
+);
+CREATE INDEX review_task_alike ON review_task (kind, likeness) WHERE likeness IS NOT NULL;
+COMMENT ON TABLE review_task IS 'What a reviewer of a task sees, as it was when the task was opened.';
+COMMENT ON COLUMN review_task.rank IS 'Urgency: 0 is the most urgent.';
+COMMENT ON COLUMN review_task.likeness IS 'Tasks of a kind with the same text may be answered together.';
+COMMENT ON COLUMN review_task.shown_at IS 'When a person first saw it whole.';
+
+CREATE FUNCTION set_reviewer_v1(
+    p_person text, p_kinds text[], p_capacity integer, p_away_until timestamptz, p_deputy text, p_removed boolean,
+    p_actor text, p_role text, p_context jsonb
+) RETURNS SETOF reviewer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+-- Puts a person on the roster, changes or removes the entry, with the audit row.
+DECLARE
+    v_row reviewer;
+BEGIN
+    INSERT INTO reviewer (person, kinds, capacity, away_until, deputy, removed_at, changed_by)
+    VALUES (p_person, p_kinds, p_capacity, p_away_until, p_deputy, CASE WHEN p_removed THEN imem_now() END, p_actor)
+    ON CONFLICT (person) DO UPDATE
+    SET kinds = excluded.kinds, capacity = excluded.capacity, away_until = excluded.away_until, deputy = excluded.deputy,
+        removed_at = excluded.removed_at, changed_at = imem_now(), changed_by = excluded.changed_by
+    RETURNING * INTO v_row;
+    PERFORM imem_audit_v1(p_actor, p_role, 'reviews', p_person, 'set_reviewer', true, NULL,
+        p_context || jsonb_build_object('kinds', p_kinds, 'capacity', p_capacity, 'away_until', p_away_until, 'deputy', p_deputy,
+            'removed', p_removed), 'done');
+    RETURN NEXT v_row;
+END
+$$;
+
+CREATE FUNCTION show_task_v1(p_task_id text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+    -- Notes when a person first saw a task: the minutes until the answer are measured from then.
+    UPDATE review_task SET shown_at = imem_now() WHERE task_id = p_task_id AND shown_at IS NULL
+$$;

@@ -98,7 +98,7 @@ class MemoryServer:
             answer = await tool.call(self.memory, self.actor, params.arguments or {})
             return CallToolResult(content=[TextContent(text=tool.text(answer))], structured_content=tool.json(answer))
         except ImemError as error:
-            return _failed(error, writes=tool.action is not Action.READ)
+            return _failed(error, writes=tool.action is not Action.READ and not tool.destroys)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next call shall be answered
             return _failed(_unexpected(error))
 
@@ -160,7 +160,8 @@ def _failed(error: ImemError, *, writes: bool = False) -> CallToolResult:
     Return *error* as a result: its kind, the argument that is wrong, and whether the same call may succeed later.
 
     Args:
-        writes: whether the tool writes: the result then says that nothing was recorded, unless nobody knows.
+        writes: whether the tool writes all or nothing: the result then says that nothing was recorded, unless nobody
+            knows. A deletion of many memories that stops half-way has deleted some.
     """
     refused = writes and not isinstance(error, OutcomeUnknown)
     details = {

@@ -12,7 +12,8 @@ claim are skipped, since no outcome settles them.
 
 Citations and stances count only if they were known before the finding's ``target_at``: a later one, or a later
 correction, could be made with hindsight. For the same reason no citation known after the ``target_at`` of the first
-claim takes its place, whatever its rank. The time ``at`` that a citation's author gives it does not matter to that.
+claim takes its place, whatever its rank; nor does a claim whose own ``target_at`` is over, if the first one is given a
+higher rank. The time ``at`` that a citation's author gives it does not matter to that.
 
 Verdicts are facts of the journal, known from when both the score and the citation were. Each value is valid until a
 later one replaces it. If a recomputation finds that there should be no verdict (the claim turns out to have abstained),
@@ -158,7 +159,8 @@ def first_claims(
         there = [
             (place(key, citation), citation.finding_id)
             for key, steps in links.items()
-            if (citation := steps.at(moment)) is not None and claims[citation.finding_id].known_at <= moment
+            if (citation := steps.at(moment)) is not None
+            and claims[citation.finding_id].known_at <= moment < claims[citation.finding_id].target_at
         ]
         first = min(there)[1] if there else None
         changes.append((moment, first))

@@ -128,6 +128,19 @@ def test_no_citation_replaces_the_first_one_after_its_target_date(rank: int | No
         assert verdicts(links, scores, claims, LONG).at(day(30)) == ("failure" if expected == "f" else "success")
 
 
+@pytest.mark.parametrize("rank", [3, None])
+def test_a_settled_claim_does_not_come_first_by_the_demotion_of_another(rank: int | None) -> None:
+    """Else a decision could be moved to a claim that turned out well; before that one's target date it may."""
+    claims = due(g=20, f=4)
+    scores: Scores = {"f": [(ValidityInterval(day(5), None), 1)], "g": [(ValidityInterval(day(21), None), -1)]}
+
+    for demoted, first in ((10, "g"), (4, "g"), (3, "f")):
+        links = {"m": [*cited("g", 1, rank=1), *cited("g", demoted, rank=rank)], "l": cited("f", 2, rank=2)}
+        assert first_claims(links, claims).at(day(30)) == first
+        assert verdicts(links, scores, claims, LONG).at(day(12)) == (None if first == "g" else "success")
+        assert verdicts(links, scores, claims, LONG).at(day(30)) == ("failure" if first == "g" else "success")
+
+
 def test_a_claim_is_cited_from_when_it_is_known() -> None:
     claims = {"f": CitedClaim(day(3), day(9), "up"), **due(g=9)}
 

@@ -493,9 +493,13 @@ async def stances(conn: Connection, decisions: Sequence[str]) -> dict[str, list[
     """Return the statements of each decision's stance."""
     found: dict[str, list[DatedStatement[str | None]]] = defaultdict(list)
     for row in await rows(conn, "stances_of", {"decisions": list(decisions)}):
-        clocks = row["known_at"], row["recorded_at"], row["order_key"], row["corrects"]
-        found[row["decision"]].append(DatedStatement(*clocks, row["stance"]))
+        found[row["decision"]].append(stance_of(row))
     return found
+
+
+def stance_of(row: Row) -> DatedStatement[str | None]:
+    """Return the statement of a stance in a row of ``stances_of`` or ``stances_until``."""
+    return DatedStatement(row["known_at"], row["recorded_at"], row["order_key"], row["corrects"], row["stance"])
 
 
 async def recorded_verdicts(conn: Connection, decisions: Sequence[str]) -> dict[str, list[DatedStatement[str]]]:

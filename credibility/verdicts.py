@@ -12,7 +12,8 @@ claim are skipped, since no outcome settles them.
 
 Citations and stances count only if they were known before the finding's ``target_at``: a later one, or a later
 correction, could be made with hindsight. For the same reason no citation known after the ``target_at`` of the first
-claim takes its place, whatever its rank. The time ``at`` that a citation's author gives it does not matter to that.
+claim takes its place, whatever its rank; nor does a claim whose own ``target_at`` is over, if the first one is given a
+higher rank. The time ``at`` that a citation's author gives it does not matter to that.
 
 Verdicts are facts of the journal, known from when both the score and the citation were. Each value is valid until a
 later one replaces it. If a recomputation finds that there should be no verdict (the claim turns out to have abstained),
@@ -158,7 +159,8 @@ def first_claims(
         there = [
             (place(key, citation), citation.finding_id)
             for key, steps in links.items()
-            if (citation := steps.at(moment)) is not None and claims[citation.finding_id].known_at <= moment
+            if (citation := steps.at(moment)) is not None
+            and claims[citation.finding_id].known_at <= moment < claims[citation.finding_id].target_at
         ]
         first = min(there)[1] if there else None
         changes.append((moment, first))
@@ -166,8 +168,7 @@ def first_claims(
 
 
 def no_verdict(
-    stance: str | None,
-    stated_at: datetime,
+    stances: Sequence[DatedStatement[str | None]],
     citations: Mapping[str, Sequence[DatedStatement[FindingCitation]]],
     claims: Mapping[str, CitedClaim],
     abstained: Collection[str],
@@ -176,27 +177,27 @@ def no_verdict(
     Return why a decision has no verdict, with the first claim's ``target_at`` if its outcome is awaited.
 
     Args:
-        stance: the decision's stance.
-        stated_at: since when the stance is known.
-        citations, claims: as for :func:`verdicts`, without statements later than the moment asked for.
+        stances, citations, claims: as for :func:`verdicts`, without statements later than the moment asked for.
         abstained: settled findings that took no side.
     """
-    if stance not in CLAIM_RIGHT:
+    firsts = first_claims(citations, claims).values
+    first = firsts[-1] if firsts else None
+    in_time = [one for one in stances if first is None or one.known_at < claims[first].target_at]
+    stated, counted = (effective_statement(said).value if said else None for said in (stances, in_time))
+    if stated not in CLAIM_RIGHT and counted not in CLAIM_RIGHT:
         return NoVerdict.NO_STANCE, None
     cited = {one.value.finding_id for statements in citations.values() for one in statements}
     if not cited:
         return NoVerdict.NO_CITATION, None
     if cited.isdisjoint(claims):
         return NoVerdict.NO_CLAIM, None
-    firsts = first_claims(citations, claims).values
-    first = firsts[-1] if firsts else None
     if first is None:
         return NoVerdict.CITED_LATE, None
     claim = claims[first]
     metric = metric_of(claim.metric)
     if metric is None or metric.kind == "value":
         return NoVerdict.UNKNOWN_METRIC if metric is None else NoVerdict.VALUE_METRIC, None
-    if stated_at >= claim.target_at:
+    if counted not in CLAIM_RIGHT:
         return NoVerdict.STATED_LATE, None
     return (NoVerdict.ABSTAINED, None) if first in abstained else (NoVerdict.WAITS, claim.target_at)
 

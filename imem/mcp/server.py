@@ -32,7 +32,7 @@ from mcp_types import Tool as ListedTool
 
 from imem.ingest.recorder import NOTHING_RECORDED
 from imem.journal.actors import Action, Actor
-from imem.journal.errors import AmbiguousSubject, BadInput, ImemError, OutcomeUnknown, UnknownSubject
+from imem.journal.errors import AmbiguousSubject, BadInput, ImemError, OutcomeUnknown, PermissionDenied, UnknownSubject
 from imem.journal.texts.prompt_text import WARNING, name, shortened
 from imem.mcp.results import MOST_CHARS, NOTICE, as_text, structured
 from imem.mcp.tools import FOUND_CHARS, TOOLS, TOOLS_BY_NAME, Tool
@@ -98,7 +98,7 @@ class MemoryServer:
             answer = await tool.call(self.memory, self.actor, params.arguments or {})
             return CallToolResult(content=[TextContent(text=tool.text(answer))], structured_content=tool.json(answer))
         except ImemError as error:
-            return _failed(error, writes=tool.action is not Action.READ)
+            return _failed(error, writes=tool.action is not Action.READ, destroys=tool.destroys)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next call shall be answered
             return _failed(_unexpected(error))
 
@@ -155,14 +155,18 @@ def listed_tool(tool: Tool) -> ListedTool:
     )
 
 
-def _failed(error: ImemError, *, writes: bool = False) -> CallToolResult:
+def _failed(error: ImemError, *, writes: bool = False, destroys: bool = False) -> CallToolResult:
     """
     Return *error* as a result: its kind, the argument that is wrong, and whether the same call may succeed later.
 
     Args:
         writes: whether the tool writes: the result then says that nothing was recorded, unless nobody knows.
+        destroys: whether it can delete: a deletion of many memories that stops half-way has deleted some. Arguments
+            and rights are checked before.
     """
     refused = writes and not isinstance(error, OutcomeUnknown)
+    if destroys:
+        refused = isinstance(error, BadInput | PermissionDenied)
     details = {
         "error": type(error).__name__,
         "message": error.message,

@@ -102,7 +102,7 @@ def _segments(text: str) -> tuple[str, ...]:
 
 # Names that are no segments
 
-_ESCAPED: Final = re.compile(r"\.([0-9a-f]+)\.")
+_ESCAPED: Final = re.compile(r"\.(10[0-9a-f]{4}|[0-9a-f]{1,5})\.")
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -171,9 +171,19 @@ def _covered(actor: Actor, action: Action, shared: Iterable[str]) -> tuple[Names
 
 
 def user_scopes(user: str) -> list[str]:
-    """Return the subtree below ``user`` that is a user's, as imports name it; none for a name that is too long."""
-    segments = ("user", segment_of(user))
-    return [NamespacePattern(segments).scope] if len("/".join(segments)) <= NAMESPACE_CHARS else []
+    """
+    Return the subtrees below ``user`` that are a user's: of its name as imports write it, and of the name as it stands.
+
+    The second is left out if the name cannot be a segment, or if imports write another user's name so: ``ann.40.x``
+    is ``ann@x``. A name that is too long has none.
+    """
+    names = [segment_of(user)]
+    other = label_of(user)
+    # Initials read as the code of a control character, which stands in no name: "j.d.doe".
+    if _SEGMENT.fullmatch(user) and not (other != user and segment_of(other) == user and other.isprintable()):
+        names.append(user)
+    below = [("user", name) for name in dict.fromkeys(names)]
+    return [NamespacePattern(segments).scope for segments in below if len("/".join(segments)) <= NAMESPACE_CHARS]
 
 
 def scopes(asked: NamespacePattern | None, allowed: Iterable[NamespacePattern]) -> list[str]:

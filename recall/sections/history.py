@@ -166,10 +166,10 @@ async def _scores(request: RetrievalRequest, findings: Sequence[str]) -> Mapping
 
 async def _concluders(request: RetrievalRequest, analyses: Sequence[str]) -> dict[str, str | None]:
     """
-    Return the agent that concluded each of the given analyses; None for a team.
+    Return who concluded each of the given analyses; None for a team.
 
     It is the only agent that performed the analysis; without any, the only agent of its findings; without any, the
-    agent that recorded it.
+    agent or person that recorded it, None for an import.
     """
     if not analyses:
         return {}

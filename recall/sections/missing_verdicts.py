@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
 from imem.credibility.history import DatedStatement
-from imem.credibility.store import citation_of
+from imem.credibility.store import citation_of, stance_of
 from imem.credibility.track_record import scores_until
 from imem.credibility.verdicts import CitedClaim, FindingCitation, NoVerdict, no_verdict
 from imem.recall.answers import ReviewedDecision
@@ -23,16 +24,18 @@ async def missing_verdicts(
     if not without:
         return {}
     until = await scores_until(request.database, request.at, deadline=request.deadline)
-    rows = await request.database.named(
-        "unsettled_citations",
-        {
-            "decisions": [one.key for one in without],
-            "clock": request.at.clock.value,
-            "until": until,
-            **request.at.limits,
-        },
-        deadline=request.deadline,
+    decisions = {"decisions": [one.key for one in without], **request.at.limits}
+    rows, stances = await asyncio.gather(
+        request.database.named(
+            "unsettled_citations",
+            {"clock": request.at.clock.value, "until": until, **decisions},
+            deadline=request.deadline,
+        ),
+        request.database.named("stances_until", decisions, deadline=request.deadline),
     )
+    stated: dict[str, list[DatedStatement[str | None]]] = defaultdict(list)
+    for row in stances:
+        stated[row["decision"]].append(stance_of(row))
     cited: dict[str, dict[str, list[DatedStatement[FindingCitation]]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         cited[row["decision"]][row["link"]].append(citation_of(row))
@@ -44,7 +47,6 @@ async def missing_verdicts(
     abstained = {row["finding_id"] for row in rows if row["abstained"]}
     found: dict[str, dict[str, NoVerdict | datetime | None]] = {}
     for one in without:
-        stated_at = one.corrected_at or one.known_at
-        reason, due_at = no_verdict(one.core.get("stance"), stated_at, cited[one.key], claims, abstained)
+        reason, due_at = no_verdict(stated[one.key], cited[one.key], claims, abstained)
         found[one.key] = {"no_verdict": reason, "due_at": due_at}
     return found

@@ -516,6 +516,15 @@ FROM unnest(%(decisions)s::text[]) AS d (key)
 JOIN record_history AS y ON y.kind = 'Decision' AND y.key = d.key AND y.grp IN ('core', 'correction')
 JOIN event AS e ON e.position = y.position
 
+-- stances_until --
+-- The statements of the stance of the given decisions as of a moment, as stances_of. Parameters: decisions, known_until, recorded_until.
+SELECT y.key AS decision, y.grp = 'correction' AS corrects, y.known_at, y.recorded_at, y.order_key,
+    e.payload -> 'core' ->> 'stance' AS stance
+FROM unnest(%(decisions)s::text[]) AS d (key)
+JOIN record_history AS y ON y.kind = 'Decision' AND y.key = d.key AND y.grp IN ('core', 'correction')
+    AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+JOIN event AS e ON e.position = y.position
+
 -- verdicts_of --
 -- Every statement of the outcome of the given decisions.
 SELECT y.key AS decision, y.known_at, y.recorded_at, y.order_key, e.payload -> 'groups' -> 'outcome' ->> 'outcome' AS outcome

@@ -242,8 +242,7 @@ GROUP BY e.analysis_id
 
 -- concluders_of_analyses --
 -- Who may have concluded each of the given analyses, as of a moment: the agents that performed it, the agents of its findings (two
--- of each at most) and the agent that recorded it (NULL: an import or a person did). Parameters: analyses, known_until,
--- recorded_until.
+-- of each at most) and the agent or person that recorded it (NULL: an import did). Parameters: analyses, known_until, recorded_until.
 SELECT a.key AS analysis_id,
     ARRAY(
         SELECT DISTINCT e.payload ->> 'from_key' FROM event AS e
@@ -258,7 +257,7 @@ SELECT a.key AS analysis_id,
         ORDER BY 1 LIMIT 2
     ) AS speakers,
     (
-        SELECT CASE WHEN e.actor_role = 'agent' THEN e.actor END
+        SELECT CASE WHEN NOT starts_with(e.actor, 'import:') THEN e.actor END
         FROM record_history AS y JOIN event AS e ON e.position = y.position
         WHERE y.kind = 'Analysis' AND y.grp = 'core' AND y.key = a.key
           AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s

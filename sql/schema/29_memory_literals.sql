@@ -1,12 +1,13 @@
--- What keeps two texts of similar vectors apart (20_memories.sql): figures, units, negations, names, opposites, and how little of a long
--- text differs. The list of words that vectors hardly tell from their opposites is here alone. In doubt, two texts are two memories.
+-- What keeps two texts of similar vectors apart (20_memories.sql): figures, units, negations, names, opposites, function words, and how
+-- little of a long text differs. The lists of words that vectors hardly tell apart are here alone. In doubt, two texts are two memories.
 
 CREATE FUNCTION recall.literals_v1(p_content text) RETURNS text[]
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp
 AS $$
 -- What vectors do not tell apart: figures with their signs; negations; whatever is not Latin script or punctuation, of which the default
 -- encoder knows some letters and no words; and words of English that stand for a direction (more or less), a number, a unit, a day or
--- month, or a "may". In their order, directions after all others, as "up 4 %" is "a 4 % rise".
+-- month, or a "may". Words such as "on" are names where they are written in capitals, as the tickers NOW and ON are. In their order,
+-- directions after all others, as "up 4 %" is "a 4 % rise".
 --
 -- Directions are listed by their stems, in roughly the order of pairs. Which side is which does not matter, as long as synonyms are on
 -- one: "over 4 %" and "more than 4 %". Of a pair one word is enough, so that "export" stands here without "import", which is the stem of
@@ -55,6 +56,7 @@ SELECT ARRAY(
         all, some, from, or, if, unless, except, only, should, must, can, he, she, him, her, his, we, they, daily, weekly, monthly, quarterly, yearly, annual, may, might, could, perhaps, january, february, march, april,
         june, july, august, september, october, november, december, monday, tuesday, wednesday, thursday, friday, saturday, sunday,
         north, south, east, west}'::text[]) THEN w.word
+        WHEN f.found[1] ~ '^[[:upper:]]{2,}$' AND ts_lexize('english_stem', f.found[1]) = '{}' THEN f.found[1]
         END AS literal) AS l
     WHERE l.literal IS NOT NULL ORDER BY l.literal IN ('more', 'less'), f.nth)
 $$;
@@ -69,6 +71,24 @@ SELECT lower(f.found[2]), s.stems[1], bool_or(f.found[2] ~ '[[:upper:]]' AND (f.
 FROM regexp_matches(p_content, '(^[^[:alnum:]]*|[.!?:;\n][^[:alnum:]]+)?\m([[:alpha:]][[:alnum:]&]*)', 'g') AS f (found)
 CROSS JOIN LATERAL (SELECT ts_lexize('english_stem', lower(f.found[2])) AS stems) AS s
 WHERE s.stems <> '{}' AND literals_v1(f.found[2]) = '{}' GROUP BY 1, 2
+$$;
+
+CREATE FUNCTION recall.function_words_v1(p_content text) RETURNS text[]
+LANGUAGE sql IMMUTABLE STRICT SET search_path = recall, pg_catalog, pg_temp
+AS $$
+-- The words that content_words_v1 leaves out and that change what a text says, in lower case and in their order: "on" and "off", "my" and
+-- "your". Those of the past are one: 'past'. Left out are literals, and words that another of them, or none, often stands for.
+WITH stop_word AS MATERIALIZED (
+    SELECT f.found[1] AS token, lower(f.found[1]) AS word, f.nth
+    FROM regexp_matches(p_content, '\m[a-z]+(?:[''\u2019]t)?\M', 'gi') WITH ORDINALITY AS f (found, nth)
+    WHERE ts_lexize('english_stem', f.found[1]) = '{}' AND lower(f.found[1]) <> ALL ('{
+        a, an, the, this, that, these, those, which, who, whom, am, is, are, be, been, being, has, have, having, do, does, doing, and,
+        but, of, at, for, s, t, don}'::text[])
+)
+SELECT ARRAY(
+    SELECT CASE WHEN w.word IN ('was', 'were', 'had', 'did') THEN 'past' ELSE w.word END FROM stop_word AS w
+    WHERE w.token IN (SELECT u.token FROM (SELECT DISTINCT o.token FROM stop_word AS o) AS u WHERE literals_v1(u.token) = '{}')
+    ORDER BY w.nth)
 $$;
 
 CREATE FUNCTION recall.units_v1(p_content text) RETURNS text[]
@@ -106,20 +126,39 @@ AS $$
 --   one is longer than what encoders read of it, as they may differ in the rest: the default one reads 256 tokens, some 1,000 letters of
 --     English, and of many scripts a letter each;
 --   their literals or the units of their figures differ, a name is in one of them alone, or two of their words are opposites;
+--   each has a function word that the other lacks, or they differ in these alone, and in whether they speak of the past or in the order;
 --   they are made of the same three and more words in another order: "A gains from B" and "B gains from A";
 --   in more than eight words, one stands for another: a vector of as many does not say whether that means the same.
 DECLARE
     v_words integer;
     v_ones text[];
     v_others text[];
+    v_one_function text[];
+    v_other_function text[];
+    v_only_one text[];
+    v_only_other text[];
 BEGIN
     IF octet_length(p_one) > 500 OR octet_length(p_other) > 500 OR literals_v1(p_one) <> literals_v1(p_other)
        OR units_v1(p_one) IS DISTINCT FROM units_v1(p_other) THEN
         RETURN NULL;
     END IF;
+    -- Of "hasn't" the parser makes the words "hasn" and "t".
+    p_one := regexp_replace(p_one, '\m(is|are|was|were|has|have|had|do|does|did)n[''\u2019]t\M', '\1 not', 'gi');
+    p_other := regexp_replace(p_other, '\m(is|are|was|were|has|have|had|do|does|did)n[''\u2019]t\M', '\1 not', 'gi');
+    v_one_function := function_words_v1(p_one);
+    v_other_function := function_words_v1(p_other);
+    v_only_one := ARRAY(SELECT unnest(v_one_function) EXCEPT SELECT unnest(v_other_function));
+    v_only_other := ARRAY(SELECT unnest(v_other_function) EXCEPT SELECT unnest(v_one_function));
+    IF v_only_one <> '{}' AND v_only_other <> '{}' THEN
+        RETURN NULL;
+    END IF;
     v_ones := ARRAY(SELECT l.lexeme FROM unnest(to_tsvector('english', p_one)) AS l CROSS JOIN unnest(l.positions) AS n (nth) ORDER BY n.nth);
     v_others := ARRAY(SELECT l.lexeme FROM unnest(to_tsvector('english', p_other)) AS l CROSS JOIN unnest(l.positions) AS n (nth) ORDER BY n.nth);
     IF v_ones @> v_others AND v_others @> v_ones AND cardinality(v_ones) = cardinality(v_others) THEN
+        IF 'past' = ANY (v_only_one || v_only_other)
+           OR cardinality(v_one_function) = cardinality(v_other_function) AND v_one_function <> v_other_function THEN
+            RETURN NULL;
+        END IF;
         RETURN CASE WHEN cardinality(v_ones) < 3 OR v_ones = v_others THEN p_similarity END;
     END IF;
     WITH one AS MATERIALIZED (SELECT * FROM content_words_v1(p_one)), other AS MATERIALIZED (SELECT * FROM content_words_v1(p_other)),

@@ -419,6 +419,7 @@ BEGIN
     FROM (SELECT m.namespace, count(*) AS memories, sum(m.lexemes) AS lexemes FROM memory AS m
           WHERE m.id = ANY (v_ids) AND m.superseded_at IS NULL GROUP BY m.namespace) AS o
     WHERE s.namespace = o.namespace;
+    DELETE FROM memory_assertion AS a WHERE a.superseded_by = ANY (v_ids) AND a.ended_at IS NOT NULL;
     PERFORM drop_memories_v1(v_ids);
     RETURN v_ids;
 END
@@ -427,10 +428,10 @@ $$;
 CREATE FUNCTION recall.drop_memories_v1(p_ids uuid[]) RETURNS void
 LANGUAGE sql SET search_path = recall, public, pg_temp
 AS $$
--- Deletes whatever is kept of memories; their parts and steps of decay go with their versions. What was said elsewhere until one of them
--- took its place goes, too.
+-- Deletes whatever is kept of memories; their parts and steps of decay go with their versions. An assertion in another memory that one of
+-- them superseded stays: while it is there, the other memory is what its actor said.
 DELETE FROM memory AS m WHERE m.id = ANY (p_ids);
 DELETE FROM memory_use AS u WHERE u.id = ANY (p_ids);
-DELETE FROM memory_assertion AS a WHERE a.id = ANY (p_ids) OR a.superseded_by = ANY (p_ids) AND a.ended_at IS NOT NULL;
+DELETE FROM memory_assertion AS a WHERE a.id = ANY (p_ids);
 DELETE FROM due_row AS d WHERE d.queue = 'memories' AND d.kind = 'Memory' AND d.key = ANY (p_ids::text[]);
 $$;

@@ -128,6 +128,19 @@ def test_no_citation_replaces_the_first_one_after_its_target_date(rank: int | No
         assert verdicts(links, scores, claims, LONG).at(day(30)) == ("failure" if expected == "f" else "success")
 
 
+@pytest.mark.parametrize("rank", [3, None])
+def test_a_settled_claim_does_not_come_first_by_the_demotion_of_another(rank: int | None) -> None:
+    """Else a decision could be moved to a claim that turned out well; before that one's target date it may."""
+    claims = due(g=20, f=4)
+    scores: Scores = {"f": [(ValidityInterval(day(5), None), 1)], "g": [(ValidityInterval(day(21), None), -1)]}
+
+    for demoted, first in ((10, "g"), (4, "g"), (3, "f")):
+        links = {"m": [*cited("g", 1, rank=1), *cited("g", demoted, rank=rank)], "l": cited("f", 2, rank=2)}
+        assert first_claims(links, claims).at(day(30)) == first
+        assert verdicts(links, scores, claims, LONG).at(day(12)) == (None if first == "g" else "success")
+        assert verdicts(links, scores, claims, LONG).at(day(30)) == ("failure" if first == "g" else "success")
+
+
 def test_a_claim_is_cited_from_when_it_is_known() -> None:
     claims = {"f": CitedClaim(day(3), day(9), "up"), **due(g=9)}
 
@@ -139,33 +152,37 @@ def test_a_claim_is_cited_from_when_it_is_known() -> None:
 @pytest.mark.parametrize(
     ("reason", "changed"),
     [
-        (NoVerdict.NO_STANCE, {"stance": None}),
-        (NoVerdict.NO_STANCE, {"stance": "none"}),
+        (NoVerdict.NO_STANCE, {"stances": [said(2, None)]}),
+        (NoVerdict.NO_STANCE, {"stances": [said(2, "none")]}),
+        (NoVerdict.NO_STANCE, {"stances": [said(2, "none"), said(5, None)._replace(corrects=True)]}),
+        (NoVerdict.NO_STANCE, {"stances": [said(2, "long"), said(3, "none")._replace(corrects=True)]}),
         (NoVerdict.NO_CITATION, {"citations": {}}),
         (NoVerdict.NO_CLAIM, {"claims": {}}),
         (NoVerdict.NO_CLAIM, {"claims": due(other=4)}),
         (NoVerdict.CITED_LATE, {"citations": {"l": cited("f", 4)}}),
-        (NoVerdict.STATED_LATE, {"stated_at": day(4)}),
+        (NoVerdict.STATED_LATE, {"stances": [said(4, "long")]}),
+        (NoVerdict.STATED_LATE, {"stances": [said(2, "none"), said(4, "long")._replace(corrects=True)]}),
         (NoVerdict.VALUE_METRIC, {"claims": due(f=4, metric="price_target")}),
         (NoVerdict.UNKNOWN_METRIC, {"claims": due(f=4, metric="gone")}),
         (NoVerdict.ABSTAINED, {"abstained": {"f"}}),
         (NoVerdict.WAITS, {}),
+        (NoVerdict.WAITS, {"stances": [said(2, "long"), said(4, "short")._replace(corrects=True)]}),
+        (NoVerdict.WAITS, {"stances": [said(2, "long"), said(4, None)._replace(corrects=True)]}),
     ],
 )
 def test_a_missing_verdict_has_a_reason(reason: NoVerdict, changed: dict[str, Any]) -> None:
     facts: dict[str, Any] = {
-        "stance": "long", "stated_at": day(2), "citations": {"l": cited("f", 2, rank=None)}, "claims": due(f=4),
+        "stances": [said(2, "long")], "citations": {"l": cited("f", 2, rank=None)}, "claims": due(f=4),
         "abstained": set(),
     }  # fmt: skip
 
     assert no_verdict(**{**facts, **changed}) == (reason, day(4) if reason is NoVerdict.WAITS else None)
-    if reason is not NoVerdict.WAITS:
-        given = {**facts, **changed}
-        known = due(f=4) if reason is NoVerdict.VALUE_METRIC else given["claims"]
-        moved = None if given["abstained"] or "METRIC" in reason.name else 1
-        stances = [DatedStatement(given["stated_at"], given["stated_at"], "x", corrects=False, value=given["stance"])]
-        scores: Scores = {"f": [(ValidityInterval(day(5), None), moved)]}
-        assert verdicts(given["citations"], scores, known, stances).at(day(30)) is None
+    given = {**facts, **changed}
+    known = due(f=4) if reason is NoVerdict.VALUE_METRIC else given["claims"]
+    moved = None if given["abstained"] or "METRIC" in reason.name else 1
+    scores: Scores = {"f": [(ValidityInterval(day(5), None), moved)]}
+    verdict = verdicts(given["citations"], scores, known, given["stances"]).at(day(30))
+    assert verdict == ("success" if reason is NoVerdict.WAITS else None)
 
 
 def test_a_new_vintage_changes_the_verdict_from_its_own_day() -> None:

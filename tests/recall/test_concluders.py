@@ -108,13 +108,13 @@ def performed(agent: str) -> Line:
         ([], None, None),
         ([], Actor("ann", Role.AGENT), "ann"),
         ([spoke("f0", "bob")], Actor("ann", Role.AGENT), "bob"),
-        ([], Actor("eve", Role.HUMAN_ADMIN), None),
+        ([], Actor("eve", Role.HUMAN_ADMIN), "eve"),
     ],
 )
 async def test_who_concluded(
     harness: RecallHarness, lines: list[dict[str, Any]], recorder: Actor | None, expected: str | None
 ) -> None:
-    """By who performed it, else by whose findings it holds, else by the agent that recorded it; of several, a team."""
+    """By who performed it, else by whose findings it holds, else by who recorded it; of several, a team."""
     written = facts.analysis("a0", 1, date=day(1))
     if recorder is not None:
         del written["known_at"]

@@ -36,6 +36,11 @@ def cites(key: str, finding: str, at: float = 2, **props: Any) -> Line:
     return {"link": "CITES", "known_at": day(at), **ends, "props": {"at": day(2), **props}}
 
 
+def turned(at: float, stance: str) -> Line:
+    """Return a correction of the stance of d0."""
+    return facts.corrected(decision("d0", 2), at, stance=stance)
+
+
 CASES: dict[str, tuple[list[Line], str, str]] = {
     "no stance": ([decision("d0", 2, None), cites("d0", "f0")],) + ("no verdict: states no stance",) * 2,
     "no citation": ([decision("d0", 2)],) + ("no verdict: cites no finding",) * 2,
@@ -56,6 +61,14 @@ CASES: dict[str, tuple[list[Line], str, str]] = {
                          f"no verdict yet: outcome due {DUE}", "success"),
     "a lower rank": ([decision("d0", 2), cites("d0", "f12", rank=3), cites("d0", "f0", rank=2)],
                      f"no verdict yet: outcome due {DUE}", "success"),
+    "a stance taken back late": ([decision("d0", 2), cites("d0", "f20"), turned(5, "none")],
+                                 f"no verdict yet: outcome due {DUE}", OVER),
+    "a stance turned late": ([decision("d0", 2), cites("d0", "f20"), turned(5, "short")],
+                             f"no verdict yet: outcome due {DUE}", OVER),
+    "a stance taken late": ([decision("d0", 2, "none"), cites("d0", "f20"), turned(5, "long")],
+                            "no verdict: states no stance", "no verdict: states its stance only after the target date"),
+    "a stance taken in time": ([decision("d0", 1.5, "none"), cites("d0", "f0"), turned(2, "long")],
+                               f"no verdict yet: outcome due {DUE}", "success"),
     "cited late": ([decision("d0", 2), cites("d0", "f0", 4)], "no verdict: cites no finding",
                    "no verdict: cites the finding only after its target date"),
 }  # fmt: skip
@@ -70,6 +83,7 @@ async def test_the_history_says_why_a_decision_has_no_verdict(harness: RecallHar
             facts.company("T0", 0), facts.analysis("a0", 1), claim("f0", 1, probability=0.8), remark("f4", 1),
             claim("f8", 1, metric="price_target", value=10.0), claim("f12", 1, target_at=day(9)),
             claim("f16", 1, metric="return_1s", direction="neutral"),
+            claim("f20", 1, metric="return_5s", direction="positive"),
             *lines,
             facts.outcome("o0", 4, subject_id="company:T0", actual=1.0, vintage=0),
             facts.outcome("o2", 4, subject_id="company:T0", actual=0.1, vintage=0, metric="return_1s"),

@@ -65,6 +65,8 @@ WRITES: dict[str, Call] = {
     "sync_gate": lambda m: m.sync_gate("a/1"),
     "memories.supersede": lambda m: m.memories.supersede(uuid4(), "It falls.", reason="It fell."),
     "memories.retire": lambda m: m.memories.retire(uuid4(), reason="It fell."),
+    "memories.delete": lambda m: m.memories.delete(uuid4()),
+    "memories.delete_all": lambda m: m.memories.delete_all(namespace="symbol/MU"),
     "memories.record_decision": lambda m: m.memories.record_decision(decision("eve")),
     "trades.resume": lambda m: m.trades.resume("fund"),
     "reflections.promote": lambda m: m.reflections.promote(uuid4()),
@@ -73,7 +75,7 @@ WRITES: dict[str, Call] = {
 }
 """A call of each method that writes, or that reaches what an agent keeps for itself."""
 
-FOUND_FIRST = frozenset({"force_sync", "memories.supersede", "memories.retire"})
+FOUND_FIRST = frozenset({"force_sync", "memories.supersede", "memories.retire", "memories.delete"})
 """Of what is not there, these say so before they ask for a right."""
 
 OPEN = frozenset({

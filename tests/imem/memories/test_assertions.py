@@ -255,6 +255,25 @@ async def test_what_matters_to_another_is_not_forgotten(harness: MemoryHarness) 
     assert harness.rows("SELECT content FROM recall.memory") == [{"content": TEXT}]
 
 
+async def test_what_a_person_said_stays_a_persons_when_its_successor_is_forgotten(harness: MemoryHarness) -> None:
+    """The daily round deletes the correction alone; agents can still not delete what the person said before."""
+    async with (
+        memory_of(harness, "kate", Role.HUMAN_ADMIN) as kate,
+        memory_of(harness, "kb", Role.KNOWLEDGE_BASE_AGENT) as base,
+    ):
+        old = await kate.remember(TEXT, namespace=SPACE)
+        await kate.memories.supersede(old.id, "Prices rose.", reason="A slip.", importance=0.0)
+        harness.rows("UPDATE recall.memory SET recorded_at = now() - interval '100 days' RETURNING 1")
+        rules = UpkeepRules()
+        done = await round_of(harness, lambda database, until: maintain(database, rules, until=until))
+        assert done["deleted"] == 1
+        assert harness.rows("SELECT DISTINCT id FROM recall.memory") == [{"id": old.id}]
+        with pytest.raises(PermissionDenied):
+            await base.memories.delete(old.id)
+        assert (await kate.memories.delete(old.id)).count == 1
+    assert harness.rows("SELECT count(*) FROM recall.memory_assertion") == [{"count": 0}]
+
+
 ACTORS = {"ann": Role.AGENT, "bob": Role.AGENT, "kate": Role.HUMAN_ADMIN}
 
 

@@ -63,6 +63,20 @@ DIFFERENT = """
     The dispute began when Micron {sued|was sued by} Samsung.
     The talks {succeeded|collapsed} after midnight, when delegates of both sides had taken seats in the great hall.
     Micron sued Samsung over a patent, and in the end {Micron|Samsung} won.
+    The pump is {on|off} at night.
+    The firm moves its cash {into|out of} the fund.
+    Its cash is {in|out of} the fund.
+    The auditor took the {same|other} view.
+    The lender {had|has} a licence.
+    The lender {hadn't|hasn't} a licence.
+    The plant {is|was} open.
+    The plant {isn't|wasn't} open.
+    The plant {was in Boise and is|is in Boise and was} in Austin.
+    The fee is due on {my|your} account.
+    The dividend rose {to|by} 4 cents.
+    {NOW|ON} is the analyst's first choice.
+    The analyst prefers {NOW|SO} among the stocks.
+    {NOW|ON} +4 %.
 """
 
 SAME = """
@@ -75,6 +89,12 @@ SAME = """
     {Demand is strong|Strong demand}.
     It costs {more than|over} 4 dollars.
     The plant {has opened|opens}!
+    {The|This} pump is idle.
+    The chips sell {at|for} 4 dollars.
+    The report is due {on |}Monday.
+    {On |}Monday the plant opens.
+    {- |}The pump is idle.
+    The board {which|that} meets in Boise agrees.
 """
 
 

@@ -21,6 +21,7 @@ from imem.mcp.tools import TOOLS_BY_NAME
 from imem.memory import Memory
 from imem.recall.memories import store as table
 from imem.recall.memories.model import MemoriesPage, StoreStatus
+from imem.recall.memories.namespaces import segment_of
 from imem.recall.memories.upkeep import UpkeepRules, consolidate
 from tests.imem.memories.conftest import Places, make_vectors, memory_of, round_of
 from tests.imem.memories.test_long_texts import LONG
@@ -86,6 +87,14 @@ async def test_a_list_of_one_user_type_or_agent(harness: MemoryHarness) -> None:
         assert texts(await ann.memories.list(memory_type="procedural")) == ["a"]
         assert texts(await ann.memories.list(agent="bob")) == ["a"], "what it may not read is not listed"
         assert texts(await bob.memories.list(agent="bob")) == ["d", "a"]
+        for name in ("john.doe", "j.d.doe"):
+            await ann.remember(f"Of {name}.", namespace=f"user/{name}")
+            await ann.remember(f"Imported of {name}.", namespace=f"user/{segment_of(name)}/notes")
+            both = [f"Imported of {name}.", f"Of {name}."]
+            assert texts(await ann.memories.list(user=name)) == both, "in both spellings of the name"
+        assert texts(await ann.memories.list(user="ann.40.x.2e.org")) == [], "another user's name, as imports write it"
+        assert texts(await ann.memories.list(user="a.ffffffff.b")) == [], "the code of no character"
+        assert (await ann.memories.delete_all(user="john.doe")).count == 2
         assert texts(await ann.memories.list(user="%")) == texts(await ann.memories.list(user="x" * 200)) == []
 
 

@@ -386,7 +386,7 @@ REFERENCES: Final[tuple[tuple[str, str, str], ...]] = tuple(
             *((info.label, one.via, one.other) for info in KINDS.values() for one in info.implies),
             *(
                 (info.label, field, label)
-                for field, label in (("subject_id", SUBJECT), ("analysis_id", "Analysis"))
+                for field, label in (("subject_id", SUBJECT), ("analysis_id", "Analysis"), ("cites", "Finding"))
                 for info in KINDS.values()
                 if field in info.core.properties and label not in info.labels
             ),

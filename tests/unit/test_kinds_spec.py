@@ -148,7 +148,7 @@ def test_limits_are_those_of_the_specification() -> None:
     }
 
 
-NAMES_OF_AGENTS = {"agent", "agent_id", "challenger_agent", "challenged_agent", "winning_agent", "domain"}
+NAMES_OF_AGENTS = {"agent", "agent_id", "challenger_agent", "challenged_agent", "winning_agent", "speaker", "domain"}
 
 
 @pytest.mark.spec("GR-1")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from imem.credibility.scores.auto_resolve import Basis, Contender, ScoreEstimate
@@ -31,6 +31,7 @@ def test_the_higher_score_wins() -> None:
 
 
 @pytest.mark.spec("DB-3")
+@example(score=1.0, other=0.0, n=14.0, more=40.0, basis=Basis.POSTERIOR)
 @given(
     score=st.floats(0, 1),
     other=st.floats(0, 1),

@@ -266,10 +266,17 @@ def _is_comment(line: str) -> bool:
 def metric_table() -> str:
     """Return the table of metrics, in the order in which they are tried."""
     rows = [
-        [f"`{metric.match}`", metric.kind, metric.tolerance or "", metric.unit or "", metric.meaning or ""]
+        [
+            f"`{metric.match}`",
+            metric.kind,
+            metric.tolerance or "",
+            metric.unit or "",
+            metric.cautious or "",
+            metric.meaning or "",
+        ]
         for metric in metrics()
     ]
-    return _table(["name matches", "settled as", "tolerance", "unit", "meaning"], rows)
+    return _table(["name matches", "settled as", "tolerance", "unit", "most cautious", "meaning"], rows)
 
 
 PARTS: Final[Mapping[str, Callable[[], str]]] = {

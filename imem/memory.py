@@ -49,6 +49,7 @@ from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, budget_ms, 
 from imem.services.arguments import parameters as checked
 from imem.services.connections import Part
 from imem.services.delegation import delegated_actor
+from imem.services.parts.debates_api import DebatesApi
 from imem.services.parts.memories_api import MemoriesApi
 from imem.services.parts.pause_api import PauseApi
 from imem.services.parts.record_writer import RecordWriter
@@ -101,6 +102,7 @@ class Memory(
     MemoriesApi,
     SignalsApi,
     ScoresApi,
+    DebatesApi,
     TradingApi,
     RegimeApi,
     PauseApi,

@@ -157,6 +157,12 @@ class Settings(BaseSettings):
     auto_resolution_basis: Literal["posterior", "as_designed"] = Field(
         "posterior", description="Which score decides between two agents: the posterior, or the product as designed."
     )
+    precedent_text_weight: float = Field(
+        0.5, ge=0, description="What the likeness of its text counts for an earlier debate among the precedents of one."
+    )
+    precedent_subject_weight: float = Field(0.25, ge=0, description="What it counts to be about the same subject.")
+    precedent_agents_weight: float = Field(0.15, ge=0, description="What it counts to be between the same two agents.")
+    precedent_domain_weight: float = Field(0.1, ge=0, description="What it counts to be in the same domain.")
     signals_enabled: bool = Field(
         default=True, description="Whether agents are shown their earlier signals; recording them goes on all the same."
     )

@@ -30,7 +30,7 @@ from imem.recall.answers import (
 from imem.recall.immutable import sealed
 from imem.recall.rendering.markdown import render
 from imem.recall.section_registry import BRIEFING_SECTIONS
-from imem.recall.sections.debates import DebateItem, DebatesSection, DebateTurn, RecordedDebate
+from imem.recall.sections.debates import DebateItem, DebatesSection, RecordedDebate, TurnItem
 from imem.recall.sections.history import FindingScore, HistoryItem, HistorySection, Performer, SettledFinding
 from imem.recall.sections.own_signals import OwnSignalsSection
 from imem.recall.sections.panels import DatedWeight, PanelAnswer, PanelItem, PanelsSection, PooledAnswer, WeightsTable
@@ -55,7 +55,6 @@ __all__ = [
     "DatedTrackRecord",
     "DatedWeight",
     "DebateItem",
-    "DebateTurn",
     "DebatesSection",
     "FindingScore",
     "HistoryItem",
@@ -80,6 +79,7 @@ __all__ = [
     "TrackRecordItem",
     "TrackRecordsSection",
     "TrackRecordsTable",
+    "TurnItem",
     "WeightsTable",
 ]  # fmt: skip
 

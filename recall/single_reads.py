@@ -36,7 +36,6 @@ from imem.recall.model import (
     DatedTrackRecord,
     DatedWeight,
     DebateItem,
-    DebateTurn,
     LongText,
     PanelsSection,
     Quality,
@@ -45,6 +44,7 @@ from imem.recall.model import (
     SimilarSection,
     TrackRecordsSection,
     TrackRecordsTable,
+    TurnItem,
     WeightsTable,
 )
 from imem.recall.retrievers import Limits, RetrievalRequest, record
@@ -63,6 +63,11 @@ ACTIVE: Final = "active"
 
 MOST: Final = 200
 """Most rows of one answer."""
+
+MOST_TURNS: Final = 1_000
+"""Most turns and resolutions of a debate that are read."""
+
+_TURN: Final = tuple(TurnItem.model_fields)
 
 _AREAS: Final[Mapping[str, tuple[ResourceType, Action]]] = {
     "patterns": (ResourceType.PATTERNS, Action.VALIDATE),
@@ -404,26 +409,34 @@ async def debate(
 
     async def ask() -> RecordedDebate:
         database = recall.database
-        ended = await database.named("resolutions_of_debate", {"debate_id": debate_id, **at.limits}, deadline=deadline)
-        refs = [("Debate", debate_id), *(("DebateResolution", row["key"]) for row in ended)]
+        given = {"debates": [debate_id], "kinds": ["record.DebateResolution", "record.DebateTurn"]}
+        parts = await database.named("parts_of_debates", {**given, "limit": MOST_TURNS, **at.limits}, deadline=deadline)
+        refs = [("Debate", debate_id), *((row["kind"], row["key"]) for row in parts)]
         answer: ValuesAsOf = await dated(database, refs, at, deadline=deadline)
         found = answer.records.get(("Debate", debate_id))
         if found is None:
             raise UnknownDebate(debate_id)
         rows = await database.named(
             "turns_of_debate",
-            {"debate_id": debate_id, "position": found.turns_position, "limit": MOST * 5},
+            {"debate_id": debate_id, "position": found.turns_position, "limit": MOST_TURNS},
             deadline=deadline,
         )
+        turns = [TurnItem(**row) for row in rows]
+        recorded = [one for one in answer.records.values() if one.kind == "DebateTurn"]
+        recorded.sort(key=lambda one: (one.known_at, one.key))
+        turns += [
+            TurnItem.model_validate({name: one.get(name) for name in _TURN if name in one.core}) for one in recorded
+        ]
+        turns.sort(key=lambda turn: turn.number)
         resolutions = [one for ref, one in sorted(answer.records.items()) if ref[0] == "DebateResolution"]
         return RecordedDebate(
             debate=DebateItem(
                 debate=record(found),
                 resolutions=[record(one) for one in resolutions],
-                turns=len(rows),
-                speakers=len({row["speaker"] for row in rows}),
+                turns=len(turns),
+                speakers=len({turn.speaker for turn in turns}),
             ),
-            turns=[DebateTurn(**row) for row in rows],
+            turns=turns,
             mode=recall.mode(read_horizon),
         )
 

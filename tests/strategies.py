@@ -138,11 +138,6 @@ def cores_of(draw: st.DrawFn, kind: str, *, full: bool | None = None) -> Values:
             core["subject_id"] = f"company:{core['ticker']}"
         case "Market":
             core["subject_id"] = f"market:{core['market_id']}"
-        case "AgentCredibility":
-            core["id"] = f"{core['agent_id']}/{core['domain']}"
-        case "ArchiveDirectory":
-            core["pattern_id"] = core["pattern_id"][:170]
-            core["id"] = f"{core['pattern_id']}/tier{core['tier']}"
         case "DataContradiction":
             core["source_b"] = "b" if core["source_a"] != "b" else "c"
         case "Outcome":
@@ -155,8 +150,22 @@ def cores_of(draw: st.DrawFn, kind: str, *, full: bool | None = None) -> Values:
             _as_asked(core)
         case "Finding":
             core.pop("period_start", None)
+    _with_own_id(kind, core)
     _as_people_state(draw, kind, core)
     return core
+
+
+def _with_own_id(kind: str, core: Values) -> None:
+    """Set an id that follows from other fields; they leave room for it."""
+    match kind:
+        case "AgentCredibility":
+            core["id"] = f"{core['agent_id']}/{core['domain']}"
+        case "ArchiveDirectory":
+            core["pattern_id"] = core["pattern_id"][:170]
+            core["id"] = f"{core['pattern_id']}/tier{core['tier']}"
+        case "DebateTurn":
+            core["debate_id"] = core["debate_id"][:90]
+            core["id"] = f"{core['debate_id']}#{core['number']}/{core['speaker']}"
 
 
 def _as_people_state(draw: st.DrawFn, kind: str, core: Values) -> None:

@@ -29,7 +29,9 @@ CONSTRUCTED = (ImemSaver, CheckpointMigrations, Metric)
 FUNCTIONS: tuple[Callable[..., Any], ...] = (correlated, program, register, verify)
 """What programs call that belongs to no class."""
 
-OURS = frozenset({"imem", "journal", "kg", "cache", "checkpoints", "sync", "recall", "postmortem", "credibility"})
+OURS = frozenset(
+    {"imem", "journal", "kg", "cache", "checkpoints", "sync", "recall", "postmortem", "debates", "credibility"}
+)
 
 
 @functools.cache

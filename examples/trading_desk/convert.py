@@ -389,8 +389,7 @@ def one_debate(
     """
     Return a debate, its resolution and its links; nothing where the challenger said nothing.
 
-    A debate that no judge ended stays open. ``resolution_method`` is left out: none of the listed methods is "a third
-    agent judged".
+    A debate that its judge did not end waits for it at level 2.
     """
     rating, reason = verdict
     key = f"{run.key}/{stage}"
@@ -409,12 +408,19 @@ def one_debate(
         disputed_finding=run.finding_id(challenged) if challenged in stated else None,
         challenge_basis=cut(case(challenges[0]), QUOTE_LIMIT, closing=250),
         timestamp=lines.stamp(run.known_at),
+        judge=judge,
     )
     if rating is None:
-        open_state = {"state": "open", "provisional": True}
+        open_state = {"state": "level2", "provisional": True}
         return [record("Debate", core, groups={"state": open_state}, turns=turns, known_at=run.known_at)]
     ending = f"{rating}, without a winner." if winner is None else f"{rating}: the {desk.SIDES[winner]} side won."
-    state = {"state": "closed", "resolution_level": "2_facilitator", "final_position": ending, "provisional": False}
+    state = {
+        "state": "closed",
+        "resolution_level": "2_facilitator",
+        "resolution_method": "judged",
+        "final_position": ending,
+        "provisional": False,
+    }
     position = f"{rating}: {reason}" if reason else f"{rating}."
     resolution = present(id=f"{key}/resolution", debate_id=key, winning_position=quote(position), winning_agent=winner)
     found = [

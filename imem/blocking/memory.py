@@ -200,6 +200,7 @@ class SyncMemory(Twin[Memory]):
     explain = blocking(Memory.explain)
     auto_resolve = blocking(Memory.auto_resolve)
     debate = blocking(Memory.debate)
+    find_precedents = blocking(Memory.find_precedents)
     text = blocking(Memory.text)
     search = blocking(Memory.search)
     view = blocking(Memory.view)

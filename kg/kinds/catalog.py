@@ -171,7 +171,8 @@ class KindInfo:
         tags: its dependency tags, beside that of the record.
         occurred: field of the core with its default ``occurred_at``, if any.
         fixed: fields of the core that a correction may not change.
-        settles: whether a record says what a metric turned out to be; one of another kind with a metric claims it.
+        settles: whether a record says what a metric turned out to be; another kind with a metric and a
+            target_at claims it.
         reference: whether scores are computed by it, so that it takes the import right or a person to record it.
         owner: field of the core with its owner or owners; None if who records it owns it.
         unowned: whether no agent may append it.
@@ -386,7 +387,7 @@ REFERENCES: Final[tuple[tuple[str, str, str], ...]] = tuple(
             *((info.label, one.via, one.other) for info in KINDS.values() for one in info.implies),
             *(
                 (info.label, field, label)
-                for field, label in (("subject_id", SUBJECT), ("analysis_id", "Analysis"))
+                for field, label in (("subject_id", SUBJECT), ("analysis_id", "Analysis"), ("cites", "Finding"))
                 for info in KINDS.values()
                 if field in info.core.properties and label not in info.labels
             ),

@@ -191,11 +191,25 @@ class DebatePriority(StrEnum):
     SUPPORTING = "supporting"
 
 
+class DebateState(StrEnum):
+    """The state of a debate."""
+
+    INITIATED = "initiated"
+    LEVEL1 = "level1"
+    LEVEL2 = "level2"
+    LEVEL3 = "level3"
+    PROVISIONAL = "provisional"
+    CLOSED = "closed"
+    WITHDRAWN = "withdrawn"
+    SUPERSEDED = "superseded"
+
+
 class ResolutionMethod(StrEnum):
     """The method by which a debate was settled."""
 
     CONSENSUS = "consensus"
     CREDIBILITY_WEIGHTED = "credibility_weighted"
+    JUDGED = "judged"
     HUMAN_BINDING = "human_binding"
     CONSERVATIVE_DEFAULT = "conservative_default"
     OVERRIDE = "override"

@@ -284,6 +284,7 @@ LINK_KINDS: Final[tuple[LinkKind, ...]] = (
     _link("RESOLVED_BY", "Debate", ("Agent", "Human"), replaced=True, tags=("subject",)),
     _link("WINNING_POSITION", "Debate", "Agent", replaced=True, tags=("subject",)),
     _link("HAS_RESOLUTION", "Debate", "DebateResolution", by="DebateResolution", via="debate_id", tags=("subject",)),
+    _link("HAS_TURN", "Debate", "DebateTurn", by="DebateTurn", via="debate_id", tags=("subject",)),
     _link("IMPACTED_ANALYSIS", "DebateResolution", "Analysis", tags=("subject",)),
     _link("SUPPORTS_POSITION", "Pattern", "Debate", SideProps, tags=("subject",)),
     _link("OVERRODE", "Human", "DebateResolution", OverrideProps, governed="gates", identity="at", tags=()),

@@ -24,6 +24,9 @@ from imem.journal.errors import BadInput, SettingsError
 
 SettlingKind = Literal["binary", "direction", "value"]
 
+Cautious = Literal["low", "high"]
+"""Which end of the values of a metric is the most cautious one."""
+
 ASKS: Final[dict[SettlingKind, str]] = {"binary": "probability", "direction": "direction", "value": "value"}
 """Kind of metric → the field of a finding that holds the claim."""
 
@@ -44,6 +47,8 @@ class Metric:
         tolerance: of a value metric, the greatest relative deviation that is still right, as a fraction.
         unit: of the outcome's value, when it is always the same.
         meaning: in words.
+        cautious: which of several values is the most cautious one: the lowest or the highest. None: neither is, so that
+            a debate about it has no default.
     """
 
     match: str
@@ -51,6 +56,7 @@ class Metric:
     tolerance: float | None = None
     unit: str | None = None
     meaning: str | None = None
+    cautious: Cautious | None = None
     _pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -63,6 +69,8 @@ class Metric:
         check_text("match", self.match)
         if self.kind not in get_args(SettlingKind):
             raise BadInput("kind", f"must be {', '.join(get_args(SettlingKind))}, not {self.kind!r}.")
+        if self.cautious is not None and self.cautious not in get_args(Cautious):
+            raise BadInput("cautious", f"must be {', '.join(get_args(Cautious))}, not {self.cautious!r}.")
         if self.tolerance is not None:
             check_number("tolerance", self.tolerance)
         for name in ("unit", "meaning"):
@@ -92,8 +100,15 @@ _METRICS: list[Metric] = [
         "^return_[0-9]+s$", "direction", unit="fraction", meaning="return over the n sessions that end at target_at"
     ),
     Metric("^up$", "binary", meaning="the event happened"),
-    Metric("^(close|price_target)$", "value", tolerance=0.20, unit="USD"),
-    Metric("^(revenue|eps|ebitda|net_income|free_cash_flow|gross_margin|operating_margin)$", "value", tolerance=0.15),
+    Metric("^(close|price_target)$", "value", tolerance=0.20, unit="USD", cautious="low"),
+    Metric(
+        "^(revenue|eps|ebitda|net_income|free_cash_flow|gross_margin|operating_margin)$",
+        "value",
+        tolerance=0.15,
+        cautious="low",
+    ),
+    Metric("^(total_debt|net_debt|debt_to_equity)$", "value", tolerance=0.15, cautious="high"),
+    Metric("^(risk|volatility|value_at_risk)$", "value", tolerance=0.20, cautious="high"),
     Metric("^strategic_[a-z_]+$", "binary"),
 ]
 
@@ -149,9 +164,10 @@ class _Table(BaseModel):
     tolerance: float | None = None
     unit: str | None = None
     meaning: str | None = None
+    cautious: Cautious | None = None
 
     def metric(self) -> Metric:
-        return Metric(self.match, self.kind, self.tolerance, self.unit, self.meaning)
+        return Metric(self.match, self.kind, self.tolerance, self.unit, self.meaning, self.cautious)
 
 
 _TABLE: Final = TypeAdapter(_Table)

@@ -10,6 +10,7 @@ from imem.kg.kinds.enums import (
     BiasStatus,
     ContradictionPriority,
     DebatePriority,
+    DebateState,
     OverrideReason,
     Regime,
     ResolutionLevelData,
@@ -275,15 +276,18 @@ class Debate(Kind, owner="challenger_agent", occurred="timestamp", tags=(Tag("su
     """One agent's challenge of another's position, and the turns that follow."""
 
     class State(Group, unowned=True):
-        """The state of the debate."""
+        """The state of the debate; the process that runs the debate and imports write it, and no agent does."""
 
-        state: ShortText
+        state: DebateState
         resolution_level: ResolutionLevelDebate | None = None
         resolution_method: ResolutionMethod | None = None
         final_position: Text | None = None
         provisional: Flag
         override_window_closed: Moment | None = None
         defaulted_at: Moment | None = Field(None, description="When a default was applied for want of an answer.")
+        snapshot_id: Key | None = Field(None, description="The snapshot of the evidence that both sides argue from.")
+        level_deadline: Moment | None = Field(None, description="When the present level ends.")
+        version: Count | None = Field(None, description="How many states the debate has had.")
 
     id: Key
     subject_id: SubjectId
@@ -296,11 +300,43 @@ class Debate(Kind, owner="challenger_agent", occurred="timestamp", tags=(Tag("su
     challenge_basis: Text | None = None
     timestamp: PastMoment = Field(description="When the challenge was made.")
     priority: DebatePriority | None = None
+    judge: Key | None = Field(None, description="The agent or person that the debate names to judge it at level 2.")
+    metric: ShortText | None = Field(
+        None, description="What the positions are values of; it declares which one is the most cautious."
+    )
     state: State | None = None
 
 
+def _turn_id(data: dict[str, Any]) -> str:
+    return f"{data.get('debate_id')}#{data.get('number')}/{data.get('speaker')}"
+
+
+class DebateTurn(Kind, owner="speaker", fixed=("debate_id", "number", "speaker"), tags=(Tag("subject", "subject_id"),)):
+    """One turn of a debate, which its speaker records; turns are read by number, then by when they were known."""
+
+    subject_id: SubjectId
+    debate_id: Key
+    number: Ordinal = Field(description="Place in the order of speaking.")
+    speaker: Name
+    stage: ShortText | None = Field(None, description="The part of the debate, such as research or risk.")
+    stance: ShortText | None = None
+    text: LongText
+    cites: Keys = Field((), description="Findings that the speaker rests on.")
+    id: Key = Field(default_factory=_turn_id, description="<debate_id>#<number>/<speaker>; follows from them.")
+
+    @model_validator(mode="after")
+    def _own_id(self) -> Self:
+        if self.id != f"{self.debate_id}#{self.number}/{self.speaker}":
+            raise refuse("id", "must be <debate_id>#<number>/<speaker>.")
+        return self
+
+
 class Turn(StrictModel):
-    """One turn of a debate; stored in Postgres, under the debate's id and the turn's number."""
+    """
+    One turn of a debate that is imported with all of them; turns of live agents are records, :class:`DebateTurn`.
+
+    It is stored in Postgres, under the debate's id and the turn's number.
+    """
 
     number: Ordinal = Field(description="Place in the order of speaking, unique within the debate.")
     stage: ShortText | None = Field(None, description="The part of the debate, such as research or risk.")

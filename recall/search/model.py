@@ -54,7 +54,8 @@ class FoundText(AnswerModel):
 
     Attributes:
         kind: what it is.
-        key: of the record, which other reads take; of a memory its id; of a turn the debate's, ``#`` and its number.
+        key: of the record, which other reads take; of a memory its id; of a turn the debate's, ``#``, its
+            number, and the speaker if it is a record of its own.
         subject_id: the subject that it is about.
         part_of: the analysis or debate that it is part of, as ``Analysis/…``; of a memory its namespace.
         author: who said it.
@@ -106,6 +107,7 @@ class SearchQuery:
         recent_days: age in days at which the bonus of what is new has halved; None: age does not count.
         limit: most results.
         until: as of when; None for now.
+        records: kinds of texts of records, in place of all those of *kinds*.
     """
 
     text: str
@@ -115,6 +117,7 @@ class SearchQuery:
     recent_days: float | None = None
     limit: int = 10
     until: datetime | None = None
+    records: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         check_content("query", self.text)
@@ -126,6 +129,8 @@ class SearchQuery:
     @property
     def texts(self) -> list[str]:
         """Kinds of texts of records."""
+        if self.records is not None:
+            return list(self.records)
         return [text for kind in SearchKind if kind in self.kinds for text in RECORDS.get(kind, ())]
 
 

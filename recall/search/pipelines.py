@@ -26,7 +26,11 @@ PROJECT_TEXTS: Final[Pipeline[SimilarityRuntime]] = Pipeline(
             DueRule(QUEUE, "Decision", f"{verb}.Decision", "$key ? ($analysis == null && exists($.core))")
             for verb in ("record", "correct")
         ),
-        *(DueRule(QUEUE, "Debate", f"{verb}.DebateResolution", "$.core.debate_id") for verb in ("record", "correct")),
+        *(
+            DueRule(QUEUE, "Debate", f"{verb}.{kind}", "$.core.debate_id")
+            for kind in ("DebateResolution", "DebateTurn")
+            for verb in ("record", "correct")
+        ),
         # ... everything else by itself.
         *(
             DueRule(QUEUE, kind, f"{verb}.{kind}", "$key")

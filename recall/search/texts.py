@@ -8,6 +8,7 @@ subject, was known differently. Versions are those of the known clock.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,10 @@ SHORT_CHARS: Final = 500
 TITLE_CHARS: Final = 200
 
 TURN: Final = "Turn"
-"""Kind of the texts of a debate's turns; the key is the debate's, a ``#``, and the number."""
+"""Kind of the texts of a debate's turns; the key is the debate's, a ``#``, the number, and ``/speaker`` of a record."""
+
+_NUMBERED: Final = re.compile(r"(.*?)#(\d+)(?:/[^/]+)?", re.DOTALL | re.ASCII)
+"""The key of a turn."""
 
 Values = Mapping[str, Any]
 """A record at a moment: group → value; a correction counts as the core, ``body`` is the long text, ``turns`` a list."""
@@ -152,6 +156,11 @@ def _contradiction(key: str, values: Values) -> Iterable[Passage]:
     yield Passage("DataContradiction", key, None, f"{core.get('data_point')}: {sides}")
 
 
+def _turn(key: str, values: Values) -> Iterable[Passage]:
+    core = values.get("core") or {}
+    yield Passage(TURN, key, core.get("speaker"), _sentences(core.get("text"), values.get("body")))
+
+
 def _debate(key: str, values: Values) -> Iterable[Passage]:
     core, state = values.get("core") or {}, values.get("state") or {}
     final = state.get("final_position")
@@ -177,6 +186,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     "DebateResolution": Source(
         ("core", "correction", "body"), _plain("DebateResolution", "winning_position", author="winning_agent")
     ),
+    "DebateTurn": Source(("core", "correction", "body"), _turn),
     "DataContradiction": Source(("core", "correction"), _contradiction),
     "Lesson": Source(
         ("core", "correction", "body"),
@@ -342,5 +352,5 @@ def _said_by(versions: Sequence[_Version], at: datetime) -> str:
 
 def _natural(key: str) -> tuple[str, int]:
     """Return what keys are ordered by: turns by their numbers."""
-    debate, _, number = key.rpartition("#")
-    return (debate, int(number)) if number.isdigit() else (key, 0)
+    numbered = _NUMBERED.fullmatch(key)
+    return (numbered[1], int(numbered[2])) if numbered is not None else (key, 0)

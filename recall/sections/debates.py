@@ -42,8 +42,8 @@ class DebateItem(AnswerModel):
     speakers: int = 0
 
 
-class DebateTurn(AnswerModel):
-    """One turn of a debate, verbatim."""
+class TurnItem(AnswerModel):
+    """One turn of a debate, verbatim, whether it was recorded with the debate or by its speaker."""
 
     number: int
     stage: str | None = None
@@ -63,7 +63,7 @@ class RecordedDebate(AnswerModel):
     """
 
     debate: DebateItem
-    turns: list[DebateTurn]
+    turns: list[TurnItem]
     mode: Mode = Mode.NORMAL
     late_ms: float | None = None
 
@@ -124,14 +124,10 @@ def _dated_rows(rows: Iterable[Row], answer: ValuesAsOf, given: Mapping[str, Any
 
 
 async def _turn_counts(request: RetrievalRequest, found: Sequence[RecordAsOf]) -> dict[str, tuple[int, int]]:
-    stated = [(one.key, one.turns_position) for one in found if one.turns_position is not None]
-    if not stated:
+    if not found:
         return {}
-    rows = await request.database.named(
-        "turn_counts",
-        {"debates": [key for key, _ in stated], "positions": [position for _, position in stated]},
-        deadline=request.deadline,
-    )
+    given = {"debates": [one.key for one in found], "positions": [one.turns_position for one in found]}
+    rows = await request.database.named("turn_counts", {**given, **request.at.limits}, deadline=request.deadline)
     return {row["debate_id"]: (row["turns"], row["speakers"]) for row in rows}
 
 
@@ -187,7 +183,7 @@ def _end(item: DebateItem) -> str:
     return f"{label(state['state'])}{position}{by}"
 
 
-def turn_text(turn: DebateTurn) -> str:
+def turn_text(turn: TurnItem) -> str:
     """Return a turn, quoted in full, as a list item."""
     where = f" ({label(turn.stage)})" if turn.stage else ""
     return f"- {turn.number}. {name(turn.speaker)}{where}: {quoted(turn.text, TURN_CHARS)}"

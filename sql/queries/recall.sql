@@ -129,13 +129,22 @@ WHERE c.nth <= %(limit)s
 ORDER BY c.known_at, c.order_key, c.key
 
 -- turn_counts --
--- How many turns stand in each debate, as recorded by the given events.
-SELECT debate_id, count(*) AS turns, count(DISTINCT speaker) AS speakers FROM debate_turn
-WHERE (debate_id, position) IN (SELECT * FROM unnest(%(debates)s::text[], %(positions)s::bigint[]))
-GROUP BY debate_id
+-- How many turns each debate has: those recorded with it by the given event, and those that their speakers recorded. Parameters:
+-- debates, positions (one a debate; NULL: none was recorded with it), known_until, recorded_until.
+SELECT w.debate_id, count(*) AS turns, count(DISTINCT t.speaker) AS speakers
+FROM unnest(%(debates)s::text[], %(positions)s::bigint[]) AS w (debate_id, position)
+CROSS JOIN LATERAL (
+    SELECT u.speaker FROM debate_turn AS u WHERE u.debate_id = w.debate_id AND u.position = w.position
+    UNION ALL
+    SELECT s.speaker FROM (
+        SELECT DISTINCT e.record_key, e.payload -> 'core' ->> 'speaker' AS speaker FROM event AS e
+        WHERE e.kind = 'record.DebateTurn' AND e.payload -> 'core' ->> 'debate_id' = w.debate_id
+          AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s) AS s
+) AS t
+GROUP BY w.debate_id
 
 -- turns_of_debate --
--- The turns of a debate, as recorded by one event.
+-- The turns of a debate that one event recorded with it.
 SELECT number, stage, speaker, stance, text, cites FROM debate_turn
 WHERE debate_id = %(debate_id)s AND position = %(position)s ORDER BY number LIMIT %(limit)s
 
@@ -303,12 +312,16 @@ GROUP BY c.analysis_id
 -- The last moment of which everything recorded is scored.
 SELECT imem_settled_horizon() AS horizon
 
--- resolutions_of_debate --
--- Records of how a debate ended, as far as they were known.
-SELECT DISTINCT e.record_key AS key FROM event AS e
-WHERE e.kind = 'record.DebateResolution' AND e.payload -> 'core' ->> 'debate_id' = %(debate_id)s
-  AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
-ORDER BY 1
+-- parts_of_debates --
+-- Records of the ends of debates, and of their turns, as far as they were known. Parameters: debates, kinds (of the records, as events
+-- name them), known_until, recorded_until, limit (of each debate).
+SELECT p.* FROM unnest(%(debates)s::text[]) AS w (debate_id) CROSS JOIN LATERAL (
+    SELECT DISTINCT split_part(e.kind, '.', 2) AS kind, e.record_key AS key FROM event AS e
+    WHERE e.kind IN ('record.DebateResolution', 'record.DebateTurn') AND e.kind = ANY (%(kinds)s::text[])
+      AND e.payload -> 'core' ->> 'debate_id' = w.debate_id
+      AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+    ORDER BY 1, 2 LIMIT %(limit)s
+) AS p
 
 -- other_actors --
 -- One actor with events other than the given actors, if any.

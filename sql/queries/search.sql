@@ -13,9 +13,9 @@ WITH wanted AS MATERIALIZED (
     JOIN event AS e ON e.analysis_id = w.key AND e.kind = ANY (%(within)s::text[])
     WHERE w.kind = 'Analysis'
     UNION
-    SELECT w.kind || '/' || w.key, 'DebateResolution', e.record_key
+    SELECT w.kind || '/' || w.key, split_part(e.kind, '.', 2), e.record_key
     FROM unnest(%(kinds)s::text[], %(keys)s::text[]) AS w (kind, key)
-    JOIN event AS e ON e.kind = 'record.DebateResolution' AND e.payload -> 'core' ->> 'debate_id' = w.key
+    JOIN event AS e ON e.kind IN ('record.DebateResolution', 'record.DebateTurn') AND e.payload -> 'core' ->> 'debate_id' = w.key
     WHERE w.kind = 'Debate'
 )
 SELECT w.place, w.kind, w.key, y.grp, y.known_at, y.order_key, (

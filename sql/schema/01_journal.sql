@@ -66,7 +66,8 @@ CREATE TABLE event (
     UNIQUE (actor, agent_seq),
     CHECK (known_at <= recorded_at)
 );
-CREATE INDEX event_of_debate ON event ((payload -> 'core' ->> 'debate_id')) WHERE kind = 'record.DebateResolution';
+CREATE INDEX event_of_debate ON event ((payload -> 'core' ->> 'debate_id'))
+    WHERE kind IN ('record.DebateResolution', 'record.DebateTurn');
 CREATE INDEX event_of_analysis ON event (analysis_id) WHERE analysis_id IS NOT NULL;
 CREATE INDEX event_cites_from ON event ((payload ->> 'from_key')) WHERE kind = 'link.CITES';
 CREATE INDEX event_cites_to ON event ((payload ->> 'to_key')) WHERE kind = 'link.CITES';

@@ -200,7 +200,7 @@ class History:
             {"number": number, "stage": "research", "speaker": agents[number % 2], "text": self._prose(40)}
             for number in range(4)
         ]
-        opened = {"state": {"state": "open", "provisional": True}}
+        opened = {"state": {"state": "level1", "provisional": True}}
         yield {"record": "Debate", "known_at": known, "core": core, "groups": opened, "turns": turns}
         closed = {"state": "closed", "resolution_level": "2_facilitator", "provisional": False}
         closed["final_position"] = self._prose(12)

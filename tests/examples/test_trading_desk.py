@@ -320,6 +320,20 @@ def test_turns_are_in_speaking_order(desk_lines: Lines) -> None:
             assert all(" […] " in turn["text"] for turn in line["turns"])  # the source cut every one of them
 
 
+def test_every_debate_is_judged(desk_lines: Lines) -> None:
+    """All 264 were closed by the judge that they name, who is the agent that the link names, too."""
+    debates = [line for line in desk_lines if line.get("record") == "Debate"]
+    judged = {line["from"]["Debate"]: line["to"]["Agent"] for line in desk_lines if line.get("link") == "RESOLVED_BY"}
+
+    assert len(debates) == 264
+    for line in debates:
+        state, core = line["groups"]["state"], line["core"]
+        ended = (state["state"], state["resolution_level"], state["resolution_method"], state["provisional"])
+        assert ended == ("closed", "2_facilitator", "judged", False)
+        judge = desk.RESEARCH_MANAGER if core["id"].endswith("/research") else desk.PORTFOLIO_MANAGER
+        assert core["judge"] == judged[core["id"]] == judge
+
+
 def test_no_winner_is_invented(desk_lines: Lines) -> None:
     """A hold has no winner, an overweight is the bull's, an underweight the bear's; the risk debate names none."""
     rating = {f"trading_desk:{row['run_id']}": row["research_manager"]["rating"] for row in objects("decisions")}

@@ -9,7 +9,9 @@ import sys
 import tomllib
 from pathlib import Path
 
-FLOORS = ("postmortem", "recall", "credibility", "sync", "checkpoints", "cache", "kg", "jobs", "alerts", "journal")
+FLOORS = (
+    "debates", "postmortem", "recall", "credibility", "sync", "checkpoints", "cache", "kg", "jobs", "alerts", "journal"
+)  # fmt: skip
 
 
 def _lint(folder: Path) -> subprocess.CompletedProcess[str]:

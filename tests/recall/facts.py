@@ -109,7 +109,7 @@ def debate(key: str, at: float) -> Line:
 
 
 def debate_state(key: str, at: float) -> Line:
-    state = {"state": f"as of day {at:g}", "provisional": False}
+    state = {"state": "closed", "provisional": False, "final_position": f"As of day {at:g}."}
     return {"record": "Debate", "known_at": day(at), "key": key, "groups": {"state": state}}
 
 

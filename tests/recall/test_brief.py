@@ -58,8 +58,8 @@ async def test_the_answer_follows_what_was_known(harness: RecallHarness) -> None
         briefing.history.items[0].decisions[0].decision.groups.get("outcome") for briefing in (before, after, revised)
     ]
     assert verdicts == [None, {"outcome": "success"}, {"outcome": "failure"}]
-    states = [briefing.debates.items[0].debate.groups.get("state", {}).get("state") for briefing in (before, after)]
-    assert states == [None, "as of day 4"]
+    states = [one.debates.items[0].debate.groups.get("state", {}).get("final_position") for one in (before, after)]
+    assert states == [None, "As of day 4."]
     assert [one.agent for one in after.track_records.items] == ["agent0", "agent1"]
     assert {one.evidence for one in after.track_records.items} == {"little"}
     assert len(after.contradictions.items) == 1

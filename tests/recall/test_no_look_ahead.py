@@ -211,6 +211,8 @@ async def test_every_read_that_takes_a_moment_is_asked() -> None:
     own = {"signals", "signal_histories"}
     # Search is asked by tests/imem/search, once its texts are projected; until then it says since when they are not.
     own |= {"search"}
+    # Precedents are found by that search: tests/imem/debates asks for them as of moments.
+    own |= {"find_precedents"}
     # Readings of regimes are no facts about a subject: tests/credibility/regimes asks for them as of days.
     own |= {"regime"}
     single = {"brief", "similar", "track_record", "debate", "text", "query", "panel", "weights"}

@@ -21,7 +21,12 @@ ASKED: dict[str, dict[str, Any]] = {
     "records_of_subject": {"subject_id": "company:T0", "kinds": ["Analysis", "Debate"], "limit": 50},
     "parts_of_analyses": {"analyses": ["a0"]},
     "speakers_in_journal": {"subject_id": "company:T0", "half": False, "limit": 50},
-    "resolutions_of_debate": {"debate_id": "b0"},
+    "parts_of_debates": {
+        "debates": ["b0"],
+        "kinds": ["record.DebateResolution", "record.DebateTurn"],
+        "limit": 50,
+    },
+    "turn_counts": {"debates": ["b0"], "positions": [None]},
     "contradictions_in_journal": {"subject_id": "company:T0", "limit": 50},
     "speakers_of_analyses": {"analyses": ["a0"]},
     "lessons_in_journal": {"subject_id": "company:T0", "half": False, "limit": 50},
@@ -39,6 +44,11 @@ def resolution(key: str, at: float) -> Line:
     return {"record": "DebateResolution", "known_at": day(at), "core": core}
 
 
+def turn(number: int, at: float) -> Line:
+    core = {"debate_id": "b0", "subject_id": "company:T0", "number": number, "speaker": "agent1", "text": "So it is."}
+    return {"record": "DebateTurn", "known_at": day(at), "core": core}
+
+
 def lesson(key: str, at: float) -> Line:
     return facts.lesson(key, at, affected_domains=["up_or_down"])
 
@@ -49,20 +59,23 @@ def body(text: str, at: float) -> Line:
 
 FIRST: tuple[Line, ...] = (
     facts.company("T0", 0), body("As it was.", 1), facts.finding("f0", 1), facts.decision("d0", 1),
-    facts.debate("b0", 1), facts.debate_state("b0", 1), resolution("r0", 1), lesson("l0", 1), facts.identified("p0", 1),
+    facts.debate("b0", 1), facts.debate_state("b0", 1), resolution("r0", 1), turn(2, 1), lesson("l0", 1),
+    facts.identified("p0", 1),
     {**facts.identified("p1", 1), "from": {"Analysis": "a0"}}, facts.contradiction("c0", 1), lesson("l2", 2),
     *(facts.pattern(key, 0) for key in ("p0", "p1")), facts.pattern_status("p0", 1, "active"),
 )  # fmt: skip
 
 LATER: tuple[Line, ...] = (
     body("As it became.", 6), facts.analysis("a2", 6), facts.finding("f8", 6), facts.finding("f4", 6),
-    facts.decision("d4", 6), facts.debate("b2", 6), facts.debate_state("b0", 6), resolution("r1", 6), lesson("l1", 6),
+    facts.decision("d4", 6), facts.debate("b2", 6), facts.debate_state("b0", 6), resolution("r1", 6), turn(3, 6),
+    lesson("l1", 6),
     facts.pattern_status("p1", 6, "active"), facts.contradiction("c2", 6),
 )  # fmt: skip
 
 EARLIER: tuple[Line, ...] = (
     facts.company("T0", -1), facts.analysis("a0", 0), facts.finding("f0", 0), facts.decision("d0", 0),
-    facts.debate("b0", 0), resolution("r0", 0), lesson("l0", 0), lesson("l2", -1), facts.contradiction("c0", 0),
+    facts.debate("b0", 0), resolution("r0", 0), turn(2, 0), lesson("l0", 0), lesson("l2", -1),
+    facts.contradiction("c0", 0),
     facts.pattern("p0", -1), facts.identified("p0", 0),
 )  # fmt: skip
 """The same records as at first, by somebody who says that they could be known earlier."""

@@ -122,7 +122,7 @@ def test_metrics_are_those_of_the_specification() -> None:
     coded = [
         {
             name: value
-            for name in ("match", "kind", "unit", "tolerance", "meaning")
+            for name in ("match", "kind", "unit", "tolerance", "meaning", "cautious")
             if (value := getattr(metric, name)) is not None
         }
         for metric in metrics()
@@ -148,7 +148,7 @@ def test_limits_are_those_of_the_specification() -> None:
     }
 
 
-NAMES_OF_AGENTS = {"agent", "agent_id", "challenger_agent", "challenged_agent", "winning_agent", "domain"}
+NAMES_OF_AGENTS = {"agent", "agent_id", "challenger_agent", "challenged_agent", "winning_agent", "speaker", "domain"}
 
 
 @pytest.mark.spec("GR-1")

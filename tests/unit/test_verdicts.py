@@ -10,8 +10,10 @@ import pytest
 from imem.journal.errors import BadInput
 from imem.journal.events.entry import AppendStatus
 from imem.kg.kinds.catalog import KINDS
-from imem.kg.load_format.lines import CorrectLine, RecordLine
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import CorrectLine, RecordLine, record_of
 from imem.kg.load_format.verdicts import RULES, refusal_by, verdict_by_target
+from imem.kg.model import Debate
 
 TARGET = datetime(2026, 6, 1, 20, tzinfo=UTC)
 CORE: dict[str, Any] = {"metric": "return_1s", "target_at": "2026-06-01T20:00:00.000000Z"}
@@ -24,10 +26,14 @@ def test_every_status_that_refuses_has_a_rule() -> None:
 
 
 def test_the_kinds_with_a_metric_claim_or_settle() -> None:
-    assert {label: info.settles for label, info in KINDS.items() if "metric" in info.core.properties} == {
-        "Finding": False,
-        "Outcome": True,
-    }
+    """A debate about a metric does neither: it has no ``target_at``, and the journal does not index its metric."""
+    with_metric = {label: info.settles for label, info in KINDS.items() if "metric" in info.core.properties}
+    assert with_metric == {"Finding": False, "Outcome": True, "Debate": False}
+    about = Debate(
+        id="d", subject_id="company:MU", topic="t", challenger_agent="a", challenged_agent="b", participants=("a", "b"),
+        timestamp=EARLIER, metric="price_target",
+    )  # fmt: skip
+    assert entry_of(record_of(about)).metric is None
     assert not any(info.settles for info in KINDS.values() if "metric" not in info.core.properties)
 
 

@@ -180,6 +180,33 @@ def debate(
 
 
 @app.command()
+def precedents(
+    debate_or_topic: Annotated[str, typer.Argument(metavar="DEBATE", help="The id of a debate, or a topic in words.")],
+    *,
+    k: Annotated[int, typer.Option("--limit", "-k", help="Most precedents, 1 to 50.")] = 5,
+    as_of: AsOf = None,
+    as_json: Json = False,
+) -> None:
+    """
+    Show earlier debates that are comparable with a debate, and whether scores may decide it.
+
+    Exit code 3: something is missing, such as an index that lags; the last line says what.
+    """
+    with wrong_usage():
+        asked = moment(as_of)
+    answer = run_question(lambda memory: memory.find_precedents(debate_or_topic, k=k, as_of=asked), warm_up=True)
+
+    def lines() -> list[str]:
+        from imem.debates.precedents.rendering import precedents_lines  # noqa: PLC0415 - as above
+
+        return precedents_lines(answer)
+
+    print_answer(answer.model_dump(mode="json", exclude_none=True), lines, as_json=as_json)
+    if answer.reason is not None:
+        raise typer.Exit(DEGRADED)
+
+
+@app.command()
 def agents(
     agent: Annotated[str | None, typer.Argument(help="Its name; without one, all agents.")] = None,
     *,

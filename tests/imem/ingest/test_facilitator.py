@@ -11,7 +11,7 @@ import pytest
 from imem import Memory
 from imem.journal.errors import PermissionDenied
 from imem.journal.settings import Role
-from imem.kg.model import Company, Debate, DebateResolution, Finding, Turn
+from imem.kg.model import Company, Debate, DebateResolution, DebateState, Finding, Turn
 from tests.imem.ingest.conftest import LoadHarness
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -24,7 +24,7 @@ def debate(key: str = "d", **values: Any) -> Debate:
     )  # fmt: skip
 
 
-STATE = Debate.State(state="resolved", provisional=False)
+STATE = Debate.State(state=DebateState.CLOSED, provisional=False)
 
 MAY: dict[str, Callable[[Memory], Awaitable[Any]]] = {
     "a debate with its turns": lambda m: m.record_debate(debate(), turns=[Turn(number=1, speaker="ann", text="No.")]),

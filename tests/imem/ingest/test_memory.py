@@ -30,6 +30,7 @@ from imem.kg.model import (
     DataContradiction,
     Debate,
     DebateResolution,
+    DebateState,
     Decision,
     Finding,
     Human,
@@ -234,7 +235,7 @@ OWN: list[tuple[str, Call, bool]] = [
     ("another's challenge", lambda m: m.record_debate(debate("bob")), False),
     (
         "how its debate stands",
-        lambda m: m.record_debate(debate("ann", state=Debate.State(state="won", provisional=False))),
+        lambda m: m.record_debate(debate("ann", state=Debate.State(state=DebateState.CLOSED, provisional=False))),
         False,
     ),
     (

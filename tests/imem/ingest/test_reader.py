@@ -79,7 +79,8 @@ FOUND_FIRST = frozenset({"force_sync", "memories.supersede", "memories.retire", 
 """Of what is not there, these say so before they ask for a right."""
 
 OPEN = frozenset({
-    "auto_resolve", "brief", "contradictions", "credibility", "debate", "debates", "explain", "history", "lessons",
+    "auto_resolve", "brief", "contradictions", "credibility", "debate", "debates", "explain",
+    "find_precedents", "history", "lessons",
     "panel", "patterns", "query", "regime", "search", "similar", "signal_histories", "signals", "text", "track_record",
     "track_records", "view", "warm", "weights", "read_snapshot", "gate_report",
 })  # fmt: skip

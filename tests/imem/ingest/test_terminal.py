@@ -65,7 +65,7 @@ LINES = [
         "Debate",
         {"id": EVIL, "subject_id": SUBJECT, "topic": EVIL, "challenger_agent": EVIL, "challenged_agent": "ann",
          "participants": [EVIL, "ann"], "timestamp": KNOWN, "disputed_finding": EVIL, "challenge_basis": EVIL},
-        groups={"state": {"state": EVIL, "provisional": True, "final_position": EVIL}},
+        groups={"state": {"state": "closed", "provisional": True, "final_position": EVIL}},
         turns=[{"number": 1, "speaker": EVIL, "stance": EVIL, "text": EVIL}],
     ),
     record("DataContradiction", {"id": EVIL, "subject_id": SUBJECT, "data_point": EVIL, "source_a": EVIL,

@@ -68,7 +68,7 @@ GROUPS: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {
     },
     ("Debate", "b1"): {
         "state": [
-            {"state": "open", "provisional": True},
+            {"state": "level1", "provisional": True},
             {"state": "closed", "provisional": False, "defaulted_at": DAYS[3]},
         ]
     },

@@ -55,7 +55,7 @@ def round_of(number: int) -> list[Line]:
         {"record": "Finding", "core": finding},
         {"record": "Decision", "core": {**decision, "agents_involved": [f"agent{of}"], "decided_at": DAYS[2]}},
         {"record": "Debate", **({"core": CORES["Debate", "b1"] | {"id": "b0"}} if number == 0 else {"key": "b0"}),
-         "groups": {"state": {"state": of, "provisional": True}}},
+         "groups": {"state": {"state": "level1", "snapshot_id": of, "provisional": True}}},
         {"link": "RESOLVED_BY", **ends, "props": {}},
         {"link": "CITES", **cites, "props": {"at": DAYS[2], "rank": 1}},
         {"link": "CITES", **cites, "props": {"at": DAYS[2], "rank": 2}},

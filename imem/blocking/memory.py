@@ -59,6 +59,7 @@ class SyncMemory(Twin[Memory]):
     record_outcome = blocking(Memory.record_outcome)
     record_debate = blocking(Memory.record_debate)
     record_contradiction = blocking(Memory.record_contradiction)
+    record_data_point = blocking(Memory.record_data_point)
     record = blocking(Memory.record)
     record_groups = blocking(Memory.record_groups)
     link = blocking(Memory.link)

@@ -26,7 +26,7 @@ from imem.kg.model import Agent, Company, Human, Market
 from imem.langgraph import ImemSaver
 from imem.recall.signals.model import AgentSignal
 from tests.imem.ingest.conftest import LoadHarness
-from tests.imem.ingest.test_memory import NOW, analysis, contradiction, debate, decision, finding, outcome
+from tests.imem.ingest.test_memory import NOW, analysis, contradiction, data_point, debate, decision, finding, outcome
 from tests.surface import methods_of
 
 Call = Callable[[Memory], Awaitable[Any]]
@@ -41,6 +41,7 @@ WRITES: dict[str, Call] = {
     "record_outcome": lambda m: m.record_outcome(outcome("own:eve/o")),
     "record_debate": lambda m: m.record_debate(debate("eve")),
     "record_contradiction": lambda m: m.record_contradiction(contradiction()),
+    "record_data_point": lambda m: m.record_data_point(data_point()),
     "record": lambda m: m.record(Human(id="eve")),
     "record_groups": lambda m: m.record_groups(Human, "eve", {"profile": Human.Profile(role="reviewer")}),
     "link": lambda m: m.link("PERFORMED", ("Agent", "eve"), ("Analysis", "a")),

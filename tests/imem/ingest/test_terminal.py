@@ -69,8 +69,7 @@ LINES = [
         turns=[{"number": 1, "speaker": EVIL, "stance": EVIL, "text": EVIL}],
     ),
     record("DataContradiction", {"id": EVIL, "subject_id": SUBJECT, "data_point": EVIL, "source_a": EVIL,
-                                 "source_b": "b", "value_a": 1, "value_b": 2, "timestamp": KNOWN,
-                                 "priority": "CRITICAL"}),
+                                 "source_b": "b", "value_a": 1, "value_b": 2, "timestamp": KNOWN}),
     record("RegimeReading", {"id": EVIL, "observed_at": KNOWN, "regime": "NORMAL", "stale": False, "source": EVIL}),
 ]  # fmt: skip
 

@@ -156,6 +156,10 @@ class Settings(BaseSettings):
     auto_resolution_basis: Literal["posterior", "as_designed"] = Field(
         "posterior", description="Which score decides between two agents: the posterior, or the product as designed."
     )
+    contradiction_guard: bool = Field(
+        default=True,
+        description="Whether contradicting values that look mistyped go to a person, whatever their sources.",
+    )
     signals_enabled: bool = Field(
         default=True, description="Whether agents are shown their earlier signals; recording them goes on all the same."
     )

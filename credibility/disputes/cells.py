@@ -35,8 +35,8 @@ SCALE_TOLERANCE: Final = 0.01
 SPLIT_RATIOS: Final = (1.5, *map(float, range(2, 10)), 12.0, 15.0, 16.0, 20.0, 25.0, 28.0, 30.0, 40.0, 50.0, 56.0)
 """Ratios of stock splits, also of two that follow each other; a power of ten counts as a fault of scale."""
 
-ROUNDED_AT_MOST: Final = 0.05
-"""Largest difference that counts as rounding where decimals are not stated, as a share of the larger value."""
+FEWEST_DIGITS: Final = 2
+"""Significant digits of a value from which it can be a rounding, where its decimals are not stated."""
 
 CONTRADICTIONS: Final = frozenset({DataDifference.RESTATEMENT, DataDifference.DISAGREEMENT, DataDifference.SCALE})
 """Differences that are contradictions."""
@@ -160,23 +160,24 @@ def is_rounding(a: Point, b: Point) -> bool:
     Return whether one value is the other, rounded.
 
     It is where they differ by at most half a unit of the last place of the coarser one. Where decimals are not stated
-    the last place is that of the last digit that is not zero, and the difference at most :data:`ROUNDED_AT_MOST`.
+    the last place is that of the last digit that is not zero, and the coarser one has :data:`FEWEST_DIGITS` of them.
     """
-    if a.decimals is None and b.decimals is None and spread(a.value, b.value) > ROUNDED_AT_MOST + EPSILON:
+    (coarse, coarser), (fine, _) = sorted(((_places(point), point) for point in (a, b)), key=lambda one: one[0])
+    if coarse == fine or (coarser.decimals is None and _digits(coarser.value) < FEWEST_DIGITS):
         return False
-    places = [_places(point) for point in (a, b)]
-    if places[0] == places[1]:
-        return False
-    half = 0.5 * 10.0 ** -min(places)
-    return abs(a.value - b.value) <= half * (1.0 + EPSILON)
+    return abs(a.value - b.value) <= 0.5 * 10.0**-coarse * (1.0 + EPSILON)
 
 
 def _places(point: Point) -> int:
     """Return the decimal places of a value: as stated, else up to its last digit that is not zero."""
     if point.decimals is not None:
         return point.decimals
-    mantissa, _, exponent = f"{point.value:.14e}".partition("e")
-    return len(mantissa.lstrip("-").rstrip("0").replace(".", "")) - 1 - int(exponent)
+    return _digits(point.value) - 1 - int(f"{point.value:.14e}".partition("e")[2])
+
+
+def _digits(value: float) -> int:
+    """Return the significant digits of a value, up to its last digit that is not zero."""
+    return len(f"{value:.14e}".partition("e")[0].lstrip("-").replace(".", "").rstrip("0"))
 
 
 def _counts_shares(unit: str) -> bool:

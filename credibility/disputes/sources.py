@@ -64,12 +64,14 @@ class SourceOutcome(NamedTuple):
         correct: whether its value was the right one.
         provenance: who or what said so.
         known_at: since when that could be known.
+        until: when another outcome of the same contradiction took its place; None if none did.
     """
 
     source: str
     correct: bool
     provenance: OutcomeProvenance
     known_at: datetime
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ def source_at(name: str, outcomes: Iterable[SourceOutcome], at: datetime) -> Sou
         for outcome in outcomes
         if outcome.source == name
         and outcome.known_at <= at
+        and (outcome.until is None or at < outcome.until)
         and outcome.provenance in {OutcomeProvenance.HUMAN_LABEL, OutcomeProvenance.LATER_FILING}
     ]
     kind = type_of(name)

@@ -196,5 +196,7 @@ class SyncMemory(Twin[Memory]):
     search = blocking(Memory.search)
     view = blocking(Memory.view)
     regime = blocking(Memory.regime)
+    value = blocking(Memory.value)
+    differences = blocking(Memory.differences)
     warm = blocking(Memory.warm)
     query = blocking(Memory.query)

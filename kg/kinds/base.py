@@ -94,7 +94,7 @@ class Kind(StrictModel):
     - ``tags``: the dependency tags of its records, beside that of the record itself;
     - ``occurred``: the field of the core with the default ``occurred_at``, which may not lie in the future;
     - ``fixed``: fields that a correction may not change, since scores or histories hang on them;
-    - ``settles``: whether a record says what its metric turned out to be; one of another kind with a metric claims it;
+    - ``settles``: whether a record says what its metric turned out to be by its target; one of another kind claims it;
     - ``reference``: whether scores are computed by it, so that it takes the import right or a person to record it.
 
     Raises:

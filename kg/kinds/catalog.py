@@ -171,7 +171,7 @@ class KindInfo:
         tags: its dependency tags, beside that of the record.
         occurred: field of the core with its default ``occurred_at``, if any.
         fixed: fields of the core that a correction may not change.
-        settles: whether a record says what a metric turned out to be; one of another kind with a metric claims it.
+        settles: whether a record says what a metric turned out to be by its target; one of another kind claims it.
         reference: whether scores are computed by it, so that it takes the import right or a person to record it.
         owner: field of the core with its owner or owners; None if who records it owns it.
         unowned: whether no agent may append it.

@@ -76,7 +76,7 @@ FOUND_FIRST = frozenset({"force_sync", "memories.supersede", "memories.retire"})
 OPEN = frozenset({
     "auto_resolve", "brief", "contradictions", "credibility", "debate", "debates", "explain", "history", "lessons",
     "panel", "patterns", "query", "regime", "search", "similar", "signal_histories", "signals", "text", "track_record",
-    "track_records", "view", "warm", "weights", "read_snapshot", "gate_report",
+    "track_records", "view", "warm", "weights", "read_snapshot", "gate_report", "value", "differences",
 })  # fmt: skip
 """Methods that only read."""
 

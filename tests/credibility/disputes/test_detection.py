@@ -60,7 +60,6 @@ def standing(contradictions: list[dict[str, Any]]) -> list[tuple[float, float, s
     return [(one["value_a"], one["value_b"], one["status"]) for one in contradictions if one["status"] != "withdrawn"]
 
 
-@pytest.mark.spec("DC-12")
 async def test_a_contradiction_is_recorded_with_its_resolution_as_of_when_it_could_be_known(world: World) -> None:
     """Repeating it writes nothing."""
     await world.say(point(100.0, 0), point(105.0, 3, BLOOMBERG), point(105.05, 5), point(105.0, 6, unit="EUR"))

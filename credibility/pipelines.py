@@ -1,5 +1,5 @@
 """
-Pipelines of credibility: settlement, the regime of the market, published scores, reconciliation, and a review.
+Pipelines of credibility: settlement, contradictions, the market's regime, published scores, reconciliation, a review.
 
 The triggers of credibility-and-contradictions, section 6: whatever changes a score makes it due, and it is published
 within a minute, critical or not; the run of the day publishes all of them anew under its regime, with the trend that is
@@ -11,6 +11,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Final, Protocol
 
+from imem.credibility.disputes.detection import ACTOR as DISPUTES
+from imem.credibility.disputes.detection import QUEUE as DISPUTED
+from imem.credibility.disputes.detection import find_contradictions
 from imem.credibility.publication import ACTOR as PUBLISHER
 from imem.credibility.publication import publish_scores
 from imem.credibility.reconcile import reconcile
@@ -29,7 +32,7 @@ from imem.jobs.runtime import Runtime
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 
-ACTORS: Final = (SETTLER, PUBLISHER, DETECTOR, REVIEWER)
+ACTORS: Final = (SETTLER, PUBLISHER, DETECTOR, REVIEWER, DISPUTES)
 """The actors that these pipelines record as."""
 
 KEPT: Final = 100
@@ -40,10 +43,19 @@ REVIEWS: Final = 8
 
 
 class CredibilityRuntime(Runtime, Protocol):
-    """The gateway of the pipelines, the half-life of agents whose record names none, and who provides indicators."""
+    """
+    What the pipelines of credibility need.
+
+    Attributes:
+        gateway: of the pipelines.
+        halflife_years: of agents whose record names none.
+        contradiction_guard: whether values that look mistyped go to a person.
+        indicators: provides those of the market's regime; None without any.
+    """
 
     gateway: Gateway
     halflife_years: float
+    contradiction_guard: bool
     indicators: IndicatorProvider | None
 
 
@@ -134,4 +146,26 @@ PUBLISH_SCORES: Final = Pipeline(
     reports=KEPT,
     # The end of a pin and what was decided about a bias name neither agent nor domain: the record does.
     due=tuple(DueRule(SCORES, kind, f"{verb}.{kind}", "$key") for kind in SAID for verb in ("record", "correct")),
+)
+
+# A contradiction that the pipeline finds itself is recorded with its resolution, and makes nothing due.
+FIND_CONTRADICTIONS: Final[Pipeline[CredibilityRuntime]] = Pipeline(
+    "credibility.find_contradictions",
+    lambda runtime, until: find_contradictions(
+        runtime.database, runtime.gateway, guard=runtime.contradiction_guard, until=until
+    ),
+    Every(15.0),
+    budget_ms=45_000,
+    reports=KEPT,
+    due=(
+        DueRule(DISPUTED, "DataPoint", "record.DataPoint", "$key"),
+        DueRule(DISPUTED, "DataPoint", "correct.DataPoint", "$key"),
+        DueRule(
+            DISPUTED,
+            "DataContradiction",
+            "record.DataContradiction",
+            "$key ? (exists($.core) && !exists($.groups.resolution))",
+        ),
+        DueRule(DISPUTED, "DataContradiction", "correct.DataContradiction", "$key"),
+    ),
 )

@@ -48,6 +48,7 @@ PHASES = (
     "Debate",
     "DebateResolution",
     "Decision",
+    "DataPoint",
     "DataContradiction",
     "Outcome",
     "link",

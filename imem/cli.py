@@ -30,7 +30,7 @@ from imem.commands import (
     tasks,
     work,
 )
-from imem.commands.memory import ask, memories, panels, reflections, scores, sections, signals, trades
+from imem.commands.memory import ask, memories, panels, reflections, scores, sections, signals, trades, values
 from imem.journal.errors import ImemError, SettingsError
 from imem.terminal import output
 from imem.terminal.version import version_of_this
@@ -57,6 +57,7 @@ app.add_typer(trades.app)
 app.add_typer(reflections.app)
 app.add_typer(signals.app)
 app.add_typer(panels.app)
+app.add_typer(values.app)
 app.add_typer(demo.app)
 app.add_typer(graph.app)
 app.add_typer(work.app)

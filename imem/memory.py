@@ -52,13 +52,13 @@ from imem.services.delegation import delegated_actor
 from imem.services.parts.debates_api import DebatesApi
 from imem.services.parts.memories_api import MemoriesApi
 from imem.services.parts.pause_api import PauseApi
-from imem.services.parts.record_writer import RecordWriter
 from imem.services.parts.regime_api import RegimeApi
 from imem.services.parts.review_api import ReviewApi
 from imem.services.parts.scores_api import ScoresApi
 from imem.services.parts.signals_api import SignalsApi
 from imem.services.parts.sync_api import SyncApi
 from imem.services.parts.trading_api import TradingApi
+from imem.services.parts.values_api import ValuesApi
 from imem.services.parts.work_api import WorkApi
 from imem.services.recall import recall_over
 from imem.services.stores import Stores
@@ -97,7 +97,7 @@ class _ReadMoment(TypedDict):
 
 @checks_arguments
 class Memory(
-    RecordWriter,
+    ValuesApi,
     WorkApi,
     MemoriesApi,
     SignalsApi,

@@ -163,6 +163,10 @@ class Settings(BaseSettings):
     precedent_subject_weight: float = Field(0.25, ge=0, description="What it counts to be about the same subject.")
     precedent_agents_weight: float = Field(0.15, ge=0, description="What it counts to be between the same two agents.")
     precedent_domain_weight: float = Field(0.1, ge=0, description="What it counts to be in the same domain.")
+    contradiction_guard: bool = Field(
+        default=True,
+        description="Whether contradicting values that look mistyped go to a person, whatever their sources.",
+    )
     signals_enabled: bool = Field(
         default=True, description="Whether agents are shown their earlier signals; recording them goes on all the same."
     )

@@ -11,12 +11,16 @@ The public models: one per kind of node, and the enums of their fields.
 """
 
 from imem.kg.kinds.base import Group, Kind
+from imem.kg.kinds.data_points import DataPoint
 from imem.kg.kinds.enums import (
     AgentKind,
     ArchiveContent,
     BiasKind,
     BiasStatus,
     ContradictionPriority,
+    ContradictionSide,
+    ContradictionStatus,
+    DataDifference,
     DebatePriority,
     DebateState,
     DecisionOutcome,
@@ -24,6 +28,7 @@ from imem.kg.kinds.enums import (
     GrowthStage,
     LessonPriority,
     LessonSource,
+    OutcomeProvenance,
     OverrideReason,
     PatternStatus,
     PostmortemStatus,
@@ -70,9 +75,13 @@ __all__ = [
     "BiasStatus",
     "Company",
     "ContradictionPriority",
+    "ContradictionSide",
+    "ContradictionStatus",
     "CredibilityPin",
     "DataContradiction",
+    "DataDifference",
     "DataFile",
+    "DataPoint",
     "Debate",
     "DebatePriority",
     "DebateResolution",
@@ -96,6 +105,7 @@ __all__ = [
     "LessonSource",
     "Market",
     "Outcome",
+    "OutcomeProvenance",
     "OverrideReason",
     "Pattern",
     "PatternStatus",

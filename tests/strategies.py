@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from imem.kg.kinds import fields
 from imem.kg.kinds.catalog import KINDS, PropertySet, link_props, read_properties
+from imem.kg.kinds.data_points import data_point_id
 from imem.kg.kinds.fields import PropertyType
 from imem.kg.kinds.links import LINK_KINDS, LinkKind
 from imem.kg.kinds.metrics import metric_of
@@ -152,7 +153,18 @@ def cores_of(draw: st.DrawFn, kind: str, *, full: bool | None = None) -> Values:
             core.pop("period_start", None)
     _with_own_id(kind, core)
     _as_people_state(draw, kind, core)
+    _as_a_document_states(kind, core)
     return core
+
+
+def _as_a_document_states(kind: str, core: Values) -> None:
+    """Let the period of a data point end after it begins, and its id follow from the other fields."""
+    if kind != "DataPoint":
+        return
+    names = [name for name in ("period_start", "period_end") if name in core]
+    ordered = sorted((core[name] for name in names), key=fields.parse_moment)
+    core |= dict(zip(names, ordered, strict=True))
+    core["id"] = data_point_id({**core, **{name: fields.parse_moment(core[name]) for name in names}})
 
 
 def _with_own_id(kind: str, core: Values) -> None:

@@ -185,7 +185,7 @@ RETURN d.id AS debate, d.challenger_agent AS challenger, d.challenged_agent AS c
 ORDER BY place
 
 // contradictions_of_subject //
-// Contradictions between sources about a subject's data: unresolved ones first, by priority.
+// Contradictions between sources about a subject's data: open ones first, by priority; those withdrawn are left out.
 // parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
 // columns: contradiction (string: id), total (int, contradictions that count)
 // order: open before resolved, then by priority (CRITICAL first), timestamp descending, id; those corrected or resolved since before all
@@ -194,8 +194,10 @@ MATCH (c:DataContradiction {subject_id: $given.subject_id})
 WHERE c.known_at <= $given.known_until AND c.recorded_at <= $given.recorded_until
 WITH c, coalesce(c.correction_known_at > $given.known_until OR c.correction_recorded_at > $given.recorded_until
     OR c.resolution_known_at > $given.known_until OR c.resolution_recorded_at > $given.recorded_until, false) AS unsettled
-ORDER BY c.resolution_order IS NOT NULL,
-    CASE c.priority WHEN 'CRITICAL' THEN 0 WHEN 'HIGH' THEN 1 WHEN 'MEDIUM' THEN 2 ELSE 3 END, c.timestamp DESC, c.id
+WHERE unsettled OR coalesce(c.status, '') <> 'withdrawn'
+WITH c, unsettled ORDER BY coalesce(c.status, '') IN ['resolved', 'provisional'],
+    CASE coalesce(c.priority, 'MEDIUM') WHEN 'CRITICAL' THEN 0 WHEN 'HIGH' THEN 1 WHEN 'MEDIUM' THEN 2 ELSE 3 END,
+    c.timestamp DESC, c.id
 WITH collect({c: c, unsettled: unsettled}) AS rows
 WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$given.limit] AS rows
 UNWIND range(0, size(rows) - 1) AS place

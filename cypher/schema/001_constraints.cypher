@@ -31,6 +31,7 @@ CREATE CONSTRAINT credibility_pin_id IF NOT EXISTS FOR (n:CredibilityPin) REQUIR
 CREATE CONSTRAINT bias_correction_id IF NOT EXISTS FOR (n:BiasCorrection) REQUIRE n.id IS UNIQUE;
 CREATE CONSTRAINT regime_reading_id IF NOT EXISTS FOR (n:RegimeReading) REQUIRE n.id IS UNIQUE;
 CREATE CONSTRAINT data_contradiction_id IF NOT EXISTS FOR (n:DataContradiction) REQUIRE n.id IS UNIQUE;
+CREATE CONSTRAINT data_point_id IF NOT EXISTS FOR (n:DataPoint) REQUIRE n.id IS UNIQUE;
 CREATE CONSTRAINT debate_id IF NOT EXISTS FOR (n:Debate) REQUIRE n.id IS UNIQUE;
 CREATE CONSTRAINT debate_turn_id IF NOT EXISTS FOR (n:DebateTurn) REQUIRE n.id IS UNIQUE;
 CREATE CONSTRAINT debate_resolution_id IF NOT EXISTS FOR (n:DebateResolution) REQUIRE n.id IS UNIQUE;

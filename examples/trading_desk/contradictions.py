@@ -13,7 +13,8 @@ number beside the one meant. A wrong contradiction costs trust in two analysts, 
    belongs to a session, so it needs the date.
 4. The values differ by more than 0.1 % of the larger.
 
-The figures are averages, ratios and prices, none of which is on the lists of critical or high priority: all are MEDIUM.
+The figures are averages, ratios and prices, none of which is on the lists of critical or high priority: the worker
+gives all of them the priority MEDIUM.
 """
 
 from __future__ import annotations
@@ -99,7 +100,6 @@ def lines_of(
                 "value_a": a.value,
                 "value_b": b.value,
                 "timestamp": lines.stamp(known_at),
-                "priority": "MEDIUM",
             }
             found.append(record("DataContradiction", core, known_at=known_at))
     return found

@@ -77,6 +77,7 @@ class LoopThread:
     Attributes:
         database, gateway: Postgres, and the gateway of the pipelines' actor.
         halflife_years: for agents whose record names none.
+        contradiction_guard: whether values that look mistyped go to a person.
         indicators: provides those of the market's regime; None if none is set.
         cleanup: of checkpoints.
         pause_services: the services of pauses.
@@ -104,6 +105,7 @@ class LoopThread:
         self.situations = settings.situations_enabled
         self.indicators = provider_of(settings)
         self.halflife_years = settings.credibility_halflife_years
+        self.contradiction_guard = settings.contradiction_guard
         self.signal_retention = timedelta(days=settings.signals_retention_days)
         self.database = Database(postgres_url, size=POOL_SIZE)
         self._wakeup_publisher = WakeupPublisher(self.valkeys["durable"])

@@ -8,7 +8,14 @@ from typing import Any, Final
 from imem.checkpoints.pauses.human_gates import GATES_OF_ANALYSES
 from imem.checkpoints.pauses.pipelines import MANAGE, RETIRE
 from imem.checkpoints.pipelines import CLEANUP
-from imem.credibility.pipelines import DETECT_REGIME, PUBLISH_SCORES, RECONCILE, REVIEW, SETTLE
+from imem.credibility.pipelines import (
+    DETECT_REGIME,
+    FIND_CONTRADICTIONS,
+    PUBLISH_SCORES,
+    RECONCILE,
+    REVIEW,
+    SETTLE,
+)
 from imem.jobs.alert_pipelines import SEND_ALERTS, WATCH_ACCESS, WATCH_MEMORY
 from imem.jobs.due import DueRule
 from imem.jobs.journal_pipelines import UPKEEP
@@ -31,6 +38,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     DETECT_REGIME,
     PUBLISH_SCORES,
     REVIEW,
+    FIND_CONTRADICTIONS,
     SIMILAR,
     REBUILD_SIMILAR,
     REBUILD_VIEWS,

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origi
 
 from pydantic import BaseModel, TypeAdapter
 
-from imem.kg.kinds import learning, patterns, subjects, trust, work
+from imem.kg.kinds import data_points, learning, patterns, subjects, trust, work
 from imem.kg.kinds.base import Group, Kind, Tag
 from imem.kg.kinds.enums import name_of
 from imem.kg.kinds.fields import PropertyType
@@ -301,7 +301,7 @@ def _describe(model: type[Kind]) -> KindInfo:
 
 
 def _kinds() -> Iterator[type[Kind]]:
-    for module in (subjects, work, patterns, trust, learning):
+    for module in (subjects, work, patterns, trust, data_points, learning):
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, Kind) and value.__module__ == module.__name__:
                 yield value

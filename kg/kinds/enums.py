@@ -183,6 +183,48 @@ class ContradictionPriority(StrEnum):
     LOW = "LOW"
 
 
+class ContradictionStatus(StrEnum):
+    """
+    The state of a contradiction.
+
+    Provisional ones have a value that counts until a person has reviewed it, uncertain ones have none. One is withdrawn
+    when a point that was known between its two arrives late, or one of the two is corrected.
+    """
+
+    RESOLVED = "resolved"
+    PROVISIONAL = "provisional"
+    UNCERTAIN = "uncertain"
+    WITHDRAWN = "withdrawn"
+
+
+class DataDifference(StrEnum):
+    """How two values of one thing differ; only restatements, disagreements and scales are contradictions."""
+
+    AGREEMENT = "agreement"
+    ROUNDING = "rounding"
+    SIGN = "sign"
+    SCALE = "scale"
+    SPLIT = "split"
+    RESTATEMENT = "restatement"
+    DISAGREEMENT = "disagreement"
+
+
+class OutcomeProvenance(StrEnum):
+    """Who or what said which of two values was right; only the first two count as evidence about sources."""
+
+    HUMAN_LABEL = "human_label"
+    LATER_FILING = "later_filing"
+    CONSENSUS = "consensus"
+    AUTO = "auto"
+
+
+class ContradictionSide(StrEnum):
+    """One of the two values of a contradiction."""
+
+    A = "a"
+    B = "b"
+
+
 class DebatePriority(StrEnum):
     """The priority of a debate, by what waits for it."""
 

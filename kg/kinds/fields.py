@@ -428,6 +428,13 @@ Ordinal = Annotated[
 ]
 """A place in an order: a whole number of 31 bits, zero or more."""
 
+Places = Annotated[
+    int,
+    Field(strict=True, ge=-30, le=30),
+    PropertyType("int", {"type": "integer", "minimum": -30, "maximum": 30}),
+]
+"""A number of decimal places; below zero, of zeros before the point."""
+
 Number = Annotated[
     float,
     Field(strict=True, allow_inf_nan=False),

@@ -261,6 +261,7 @@ LINK_KINDS: Final[tuple[LinkKind, ...]] = (
         replaced=True,
         tags=("subject",),
     ),
+    _link("USES_VALUE", "Analysis", "DataPoint", owner="from", tags=("subject",)),
     _link("PROVIDED_DATA_FOR", "SourceCredibility", "Analysis", owner="to", tags=("subject",)),
     _link(
         "HAS_CREDIBILITY_IN",

@@ -9,8 +9,12 @@ from imem.kg.kinds.enums import (
     BiasKind,
     BiasStatus,
     ContradictionPriority,
+    ContradictionSide,
+    ContradictionStatus,
+    DataDifference,
     DebatePriority,
     DebateState,
+    OutcomeProvenance,
     OverrideReason,
     Regime,
     ResolutionLevelData,
@@ -241,17 +245,29 @@ class BiasCorrection(
 
 
 class DataContradiction(Kind, occurred="timestamp", tags=(Tag("subject", "subject_id"),)):
-    """Two sources that state different values of one thing."""
+    """Two documents, of two sources or of one, that state different values of one thing."""
 
     class Resolution(Group, governed="credibility"):
-        """The accepted value, and how it was found."""
+        """How important it is, which value was accepted, and how it was found; a pipeline computes it."""
 
+        priority: ContradictionPriority
+        status: ContradictionStatus
         resolution_level: ResolutionLevelData | None = None
         resolution_method: ShortText | None = None
         final_value: Number | None = Field(None, description="None while it is uncertain.")
-        credibility_differential: Number | None = None
+        confidence: Prob | None = None
+        credibility_differential: Number | None = Field(
+            None, description="The difference of the sources' scores, without its sign."
+        )
         provisional: Flag
         reviewed_at_gate3: Flag
+        decided_by: Key | None = Field(None, description="The person who decided it.")
+
+    class Outcome(Group, governed="credibility"):
+        """Which value turned out to be right."""
+
+        outcome_label: ContradictionSide
+        outcome_provenance: OutcomeProvenance
 
     id: Key
     subject_id: SubjectId
@@ -259,16 +275,28 @@ class DataContradiction(Kind, occurred="timestamp", tags=(Tag("subject", "subjec
     data_point: ShortText = Field(description="What the two values are values of.")
     source_a: Key
     source_b: Key
+    document_a: Key | None = Field(None, description="The document of source_a, if it is known.")
+    document_b: Key | None = Field(None, description="The document of source_b, if it is known.")
+    point_a: Key | None = Field(None, description="The data point of value_a, if it is recorded.")
+    point_b: Key | None = Field(None, description="The data point of value_b, if it is recorded.")
     value_a: Number
     value_b: Number
+    difference: DataDifference | None = Field(None, description="How the values differ, if both points are recorded.")
+    valuation_impact: Number | None = Field(
+        None, description="How far the difference moves the valuation, as a fraction of it."
+    )
     timestamp: PastMoment
-    priority: ContradictionPriority
     resolution: Resolution | None = None
+    outcome: Outcome | None = None
 
     @model_validator(mode="after")
-    def _two_sources(self) -> Self:
-        if self.source_a == self.source_b:
-            raise refuse("source_b", "is source_a: a source at odds with itself is no contradiction between two.")
+    def _two_documents(self) -> Self:
+        if self.source_a != self.source_b:
+            return self
+        if self.document_a is None or self.document_b is None:
+            raise refuse("source_b", "is source_a: a contradiction within one source needs document_a and document_b.")
+        if self.document_a == self.document_b:
+            raise refuse("document_b", "is document_a: a document at odds with itself is no contradiction between two.")
         return self
 
 

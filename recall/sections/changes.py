@@ -22,6 +22,7 @@ from imem.recall.rendering.formatting import (
     with_noun,
 )
 from imem.recall.rendering.rendered import Block, RenderContext, RenderedSection
+from imem.recall.sections.contradictions import PRIORITIES, contradiction_priority
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -247,10 +248,8 @@ def _new(context: RenderContext) -> str:
     found = []
     contradictions = [one for one in context.briefing.contradictions.items if one.known_at >= since]
     if contradictions:
-        levels = Counter(one.core["priority"] for one in contradictions)
-        counts = ", ".join(
-            f"{levels[level]} {level}" for level in ("CRITICAL", "HIGH", "MEDIUM", "LOW") if levels[level]
-        )
+        levels = Counter(contradiction_priority(one) for one in contradictions)
+        counts = ", ".join(f"{levels[level]} {level}" for level in PRIORITIES if levels[level])
         found.append(f"{with_noun(len(contradictions), ('contradiction', 'contradictions'))} ({counts})")
     debates = [one for one in context.briefing.debates.items if one.debate.known_at >= since]
     if debates:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from imem.kg.asof import ValuesAsOf
+from imem.credibility.disputes.priorities import priority_of
+from imem.kg.asof import RecordAsOf, ValuesAsOf
+from imem.kg.kinds.enums import ContradictionStatus
 from imem.recall.answers import DatedRecord, RecordsSection
 from imem.recall.dated_rows import DatedQuery, Row, newest_rows, refs_in
 from imem.recall.rendering.formatting import label, number, when
@@ -21,10 +23,23 @@ TRIVIAL: Final = 0.01
 TRIVIAL_WORTH: Final = 0.1
 
 RESOLVED: Final = 0.7
-"""Worth of a resolved contradiction, as a share of an open one's."""
+"""Worth of a contradiction of which one value counts, as a share of that of an open one."""
 
 PRIORITIES: Final = ("CRITICAL", "HIGH", "MEDIUM", "LOW")
 """Priorities of contradictions, highest first."""
+
+COUNTING: Final = frozenset({ContradictionStatus.RESOLVED, ContradictionStatus.PROVISIONAL})
+"""States in which one of the two values counts; the others are open."""
+
+
+def contradiction_priority(record: DatedRecord | RecordAsOf) -> str:
+    """Return the priority of a contradiction; where the pipeline has not written it yet, what it will compute."""
+    computed = record.groups.get("resolution", {}).get("priority")
+    return str(computed or priority_of(str(record.core["data_point"]), record.core.get("valuation_impact")))
+
+
+def _counts(record: DatedRecord | RecordAsOf) -> bool:
+    return record.groups.get("resolution", {}).get("status") in COUNTING
 
 
 # Retrieval
@@ -51,14 +66,23 @@ async def _answer(request: RetrievalRequest, rows: Sequence[dict[str, Any]], tot
 
 
 def _dated_rows(rows: Iterable[Row], answer: ValuesAsOf, given: Mapping[str, Any]) -> list[Row]:
-    """Return rows of ``contradictions_of_subject``: open ones before resolved ones, by priority, the newest first."""
+    """
+    Return rows of ``contradictions_of_subject``: open ones before resolved ones, by priority, the newest first.
+
+    Those that were withdrawn by the moment are left out.
+    """
     kept = newest_rows(rows, answer, "contradiction", "DataContradiction", "timestamp")
 
-    def rank(row: Row) -> tuple[bool, int]:
-        known = answer.records["DataContradiction", row["contradiction"]]
-        return "resolution" in known.groups, PRIORITIES.index(known.core["priority"])
+    def known(row: Row) -> RecordAsOf:
+        return answer.records["DataContradiction", row["contradiction"]]
 
-    return sorted(kept, key=rank)[: given["limit"]]
+    def withdrawn(row: Row) -> bool:
+        return known(row).groups.get("resolution", {}).get("status") == ContradictionStatus.WITHDRAWN
+
+    def rank(row: Row) -> tuple[bool, int]:
+        return _counts(known(row)), PRIORITIES.index(contradiction_priority(known(row)))
+
+    return sorted((row for row in kept if not withdrawn(row)), key=rank)[: given["limit"]]
 
 
 # Rendering
@@ -82,26 +106,41 @@ def render(context: RenderContext) -> RenderedSection:
 
 def _worth(record: DatedRecord) -> float:
     core = record.core
-    worth = WORTH.get(str(core["priority"]), TRIVIAL_WORTH)
+    worth = WORTH[contradiction_priority(record)]
     one, other = float(core["value_a"]), float(core["value_b"])
     if abs(one - other) <= TRIVIAL * max(abs(one), abs(other)):
         worth = min(worth, TRIVIAL_WORTH)
-    return worth * (RESOLVED if record.groups.get("resolution") else 1.0)
+    return worth * (RESOLVED if _counts(record) else 1.0)
 
 
 def contradiction_text(record: DatedRecord) -> str:
     """Return a contradiction and how it was resolved as a list item."""
     core = record.core
     resolution: dict[str, Any] = record.groups.get("resolution", {})
-    if not resolution:
-        end = "not resolved"
-    else:
-        level = label(resolution.get("resolution_level", "resolved"))
-        taken = resolution.get("final_value")
-        end = f"resolved ({level}): {number(taken) if taken is not None else 'no value taken'}"
     corrected = " (corrected)" if record.corrected_at is not None else ""
-    values = ", ".join(f"{label(core[f'source_{side}'])} {number(core[f'value_{side}'])}" for side in "ab")
-    return f"- {core['priority']} {when(core['timestamp'])}{corrected} {label(core['data_point'])}: {values} → {end}"
+    values = ", ".join(f"{_source(core, side)} {number(core[f'value_{side}'])}" for side in "ab")
+    priority = contradiction_priority(record)
+    return (
+        f"- {priority} {when(core['timestamp'])}{corrected} {label(core['data_point'])}: {values} → {_end(resolution)}"
+    )
+
+
+def _source(core: Mapping[str, Any], side: str) -> str:
+    """Return a source, with its document where one source contradicts itself."""
+    source = label(core[f"source_{side}"])
+    document = core.get(f"document_{side}") if core["source_a"] == core["source_b"] else None
+    return source if document is None else f"{source} in {label(document)}"
+
+
+def _end(resolution: Mapping[str, Any]) -> str:
+    if not resolution:
+        return "not resolved"
+    level, taken = label(resolution.get("resolution_level", "resolved")), resolution.get("final_value")
+    if taken is None:
+        return f"uncertain ({level}): no value taken"
+    word = "resolved" if resolution.get("status") == ContradictionStatus.RESOLVED else "provisional"
+    confidence = resolution.get("confidence")
+    return f"{word} ({level}{'' if confidence is None else f', {confidence:.0%} sure'}): {number(taken)}"
 
 
 SECTION: Final = SectionSpec(

@@ -67,7 +67,7 @@ ORDER BY h.occurred_at DESC, h.kind, h.key LIMIT %(limit)s
 
 -- contradictions_in_journal --
 -- The contradictions about a subject as of a moment: open ones before resolved ones, by priority, the newest first, and how many
--- there are: a fallback without the graph. Parameters: subject_id, known_until, recorded_until, limit.
+-- there are, without those withdrawn: a fallback without the graph. Parameters: subject_id, known_until, recorded_until, limit.
 SELECT h.key AS contradiction, count(*) OVER () AS total FROM record_head AS h
 CROSS JOIN LATERAL (
     SELECT e.payload -> 'core' AS core FROM record_history AS y JOIN event AS e ON e.position = y.position
@@ -75,13 +75,18 @@ CROSS JOIN LATERAL (
       AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
     ORDER BY y.grp = 'correction' DESC, CASE WHEN y.grp = 'correction' THEN y.order_key END DESC, y.order_key LIMIT 1
 ) AS stood
-WHERE h.subject_id = %(subject_id)s AND h.kind = 'DataContradiction' AND h.grp = 'core' AND EXISTS (
+LEFT JOIN LATERAL (
+    SELECT e.payload -> 'groups' -> 'resolution' AS value FROM record_history AS y JOIN event AS e ON e.position = y.position
+    WHERE y.kind = h.kind AND y.key = h.key AND y.grp = 'resolution'
+      AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+    ORDER BY y.order_key DESC LIMIT 1
+) AS resolution ON true
+WHERE h.subject_id = %(subject_id)s AND h.kind = 'DataContradiction' AND h.grp = 'core'
+  AND coalesce(resolution.value ->> 'status', '') <> 'withdrawn' AND EXISTS (
     SELECT 1 FROM record_history AS y WHERE y.kind = h.kind AND y.key = h.key AND y.grp = 'core'
       AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s)
-ORDER BY EXISTS (
-        SELECT 1 FROM record_history AS y WHERE y.kind = h.kind AND y.key = h.key AND y.grp = 'resolution'
-          AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s),
-    array_position(ARRAY['CRITICAL', 'HIGH', 'MEDIUM', 'LOW'], stood.core ->> 'priority'),
+ORDER BY coalesce(resolution.value ->> 'status', '') IN ('resolved', 'provisional'),
+    array_position(ARRAY['CRITICAL', 'HIGH', 'MEDIUM', 'LOW'], coalesce(resolution.value ->> 'priority', 'MEDIUM')),
     stood.core ->> 'timestamp' COLLATE "C" DESC, h.key COLLATE "C"
 LIMIT %(limit)s
 

@@ -78,6 +78,7 @@ RETURN CASE
         WHEN p_head_kind IN ('Outcome', 'RegimeReading') THEN ARRAY['{core,observed_at}']
         WHEN p_head_kind IN ('ShadowAnalysis', 'DataContradiction', 'Debate') THEN ARRAY['{core,timestamp}']
         WHEN p_head_kind IN ('ArchiveDirectory', 'DataFile') THEN ARRAY['{core,created_date}']
+        WHEN p_head_kind IN ('DataPoint') THEN ARRAY['{core,filed_at}']
         WHEN p_head_kind IN ('HumanOverride') THEN ARRAY['{core,overridden_at}']
         WHEN p_head_kind IN ('CredibilityPin') THEN ARRAY['{core,pinned_at}', '{groups,end,ended_at}']
         WHEN p_head_kind IN ('BiasCorrection') THEN ARRAY['{core,proposed_at}', '{groups,state,decided_at}']

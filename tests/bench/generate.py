@@ -217,7 +217,6 @@ class History:
             "value_a": round(self.chance.uniform(1, 9), 3),
             "value_b": round(self.chance.uniform(1, 9), 3),
             "timestamp": known,
-            "priority": "MEDIUM",
         }
         return {"record": "DataContradiction", "known_at": known, "core": core}
 

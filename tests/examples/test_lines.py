@@ -25,7 +25,7 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-@pytest.mark.parametrize("name", ["trading_desk", "flusight"])
+@pytest.mark.parametrize("name", ["trading_desk", "flusight", "sec_facts"])
 def test_committed_file_is_what_the_converter_writes(name: str, tmp_path: Path) -> None:
     """The script runs without any installed package, gives the committed lines byte for byte, and stamps no time."""
     out = tmp_path / "out.jsonl.gz"

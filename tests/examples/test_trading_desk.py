@@ -15,6 +15,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from examples.trading_desk import contradictions, desk, exchange, sessions
+from imem.credibility.disputes.priorities import priority_of
+from imem.kg.kinds.enums import ContradictionPriority
 from imem.recall.rendering.lead import sentences_of
 from tests.examples.conftest import EXAMPLES, Lines
 
@@ -364,7 +366,7 @@ def test_contradictions_are_few_and_real(desk_lines: Lines) -> None:
     assert ("trading_desk:MU-20260605", 595.71, 607.71) in {
         (core["analysis_id"], core["value_a"], core["value_b"]) for core in found
     }
-    assert {core["priority"] for core in found} == {"MEDIUM"}
+    assert {priority_of(core["data_point"]) for core in found} == {ContradictionPriority.MEDIUM}
 
 
 def test_trap_who_contradicts_itself_contradicts_nobody(desk_lines: Lines) -> None:

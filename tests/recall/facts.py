@@ -116,7 +116,7 @@ def debate_state(key: str, at: float) -> Line:
 def contradiction(key: str, at: float) -> Line:
     core = {
         "id": key, "subject_id": subject_of(key), "data_point": "revenue", "source_a": "one", "source_b": "other",
-        "value_a": 1.0, "value_b": 2.0, "timestamp": day(number_in(key)), "priority": "HIGH",
+        "value_a": 1.0, "value_b": 2.0, "timestamp": day(number_in(key)),
     }  # fmt: skip
     return {"record": "DataContradiction", "known_at": day(at), "core": core}
 

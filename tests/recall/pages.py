@@ -65,10 +65,11 @@ def track(agent: str, n: int, lower: float = 0.4, *, kind: str = "model", domain
 
 def contradiction(key: str, priority: str, days: float = 1, /, **changes: Any) -> DatedRecord:
     core = {
-        "data_point": key, "source_a": "one", "source_b": "other", "value_a": 1.0, "value_b": 2.0, "priority": priority,
+        "data_point": key, "source_a": "one", "source_b": "other", "value_a": 1.0, "value_b": 2.0,
         "timestamp": (AT - timedelta(days=days)).isoformat(),
     }  # fmt: skip
-    return record("DataContradiction", key, days, **core | changes)
+    computed = {"resolution": {"priority": priority, "status": "uncertain", "resolution_level": "4_fallback"}}
+    return record("DataContradiction", key, days, **core | changes).model_copy(update={"groups": computed})
 
 
 def briefing(*items: HistoryItem, tracks: list[TrackRecordItem] | None = None, **changes: Any) -> Briefing:

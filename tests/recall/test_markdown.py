@@ -80,8 +80,12 @@ def _everywhere(evil: str) -> Briefing:
         DebateItem(debate=record("Debate", evil, 0, **debate).model_copy(update={"groups": {"state": state}}), turns=2),
         DebateItem(debate=record("Debate", evil, 0, **debate), resolutions=[ended]),
     ]
-    quarrel = contradiction(evil, "CRITICAL", source_a=evil, source_b=evil)
-    resolved = quarrel.model_copy(update={"groups": {"resolution": {"resolution_level": evil, "final_value": 1.0}}})
+    quarrel = contradiction(evil, "CRITICAL", source_a=evil, source_b=evil, document_a=evil, document_b=evil)
+    resolved = quarrel.model_copy(
+        update={
+            "groups": {"resolution": {**quarrel.groups["resolution"], "resolution_level": evil, "final_value": 1.0}}
+        }
+    )
     similar = SimilarItem(
         subject_id=evil, analysis=items[0].analysis, like=evil, score=0.9, decisions=items[0].decisions
     )
@@ -381,7 +385,12 @@ def test_a_table_of_all_agents_keeps_the_order_that_it_states() -> None:
 
 def test_contradictions_by_priority_and_trivial_ones_last() -> None:
     """What hangs most on them first, open before resolved; a difference of a hundredth waits for room."""
-    level = {"resolution": {"resolution_level": "2_credibility", "final_value": 2.0}}
+    level = {
+        "resolution": {
+            "priority": "HIGH", "status": "resolved", "resolution_level": "2_credibility", "final_value": 2.0,
+            "confidence": 0.846,
+        },
+    }  # fmt: skip
     items = [
         contradiction("low", "LOW"), contradiction("tiny", "CRITICAL", value_a=100.0, value_b=100.5),
         contradiction("medium", "MEDIUM"), contradiction("critical", "CRITICAL"), contradiction("high", "HIGH"),
@@ -391,7 +400,7 @@ def test_contradictions_by_priority_and_trivial_ones_last() -> None:
     order = re.findall(r'^- \w+ \S+ \S+ "(\w+)"', found, re.MULTILINE)
     assert order[:4] == ["critical", "high", "medium", "done"] or order[:4] == ["critical", "high", "done", "medium"]
     assert set(order[4:]) == {"low", "tiny"}
-    assert 'resolved ("2_credibility"): 2' in found
+    assert 'resolved ("2_credibility", 85% sure): 2' in found
     crowded = briefing(
         *(analysis(days, finding("bull", days, statement="It grows by 7 %. " * 60)) for days in range(200)),
         contradictions=RecordsSection(items=items, total=6),

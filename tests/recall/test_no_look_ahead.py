@@ -215,6 +215,8 @@ async def test_every_read_that_takes_a_moment_is_asked() -> None:
     own |= {"find_precedents"}
     # Readings of regimes are no facts about a subject: tests/credibility/regimes asks for them as of days.
     own |= {"regime"}
+    # Data points are neither; tests/credibility/disputes asks for their values as of days.
+    own |= {"value", "differences"}
     single = {"brief", "similar", "track_record", "debate", "text", "query", "panel", "weights"}
     single |= {"credibility", "explain", "auto_resolve"}
     assert takes == single | {"history", "debates", "contradictions", "patterns", "lessons", "track_records", *own}

@@ -28,17 +28,19 @@ def at(number: float) -> datetime:
 
 def contradiction(key: str, on: float, priority: str, known: float | None = None) -> Line:
     line = facts.contradiction(key, on if known is None else known)
-    return {**line, "core": {**line["core"], "subject_id": "company:T0", "timestamp": day(on), "priority": priority}}
+    core = {**line["core"], "subject_id": "company:T0", "timestamp": day(on)}
+    return {**line, "core": core, "groups": _resolution(priority, "uncertain")}
 
 
-def resolved(key: str, known: float) -> Line:
-    resolution = {
-        "resolution_level": "2_credibility",
-        "final_value": 1.0,
-        "provisional": False,
-        "reviewed_at_gate3": False,
-    }
-    return {"record": "DataContradiction", "known_at": day(known), "key": key, "groups": {"resolution": resolution}}
+def _resolution(priority: str, status: str) -> dict[str, Any]:
+    taken = {"resolution_level": "2_credibility", "final_value": 1.0} if status == "resolved" else {}
+    flags = {"provisional": status != "resolved", "reviewed_at_gate3": False}
+    return {"resolution": {"priority": priority, "status": status, **taken, **flags}}
+
+
+def resolved(key: str, known: float, priority: str = "HIGH", status: str = "resolved") -> Line:
+    groups = _resolution(priority, status)
+    return {"record": "DataContradiction", "known_at": day(known), "key": key, "groups": groups}
 
 
 @asynccontextmanager
@@ -54,8 +56,8 @@ async def _disputed(harness: RecallHarness) -> None:
         [
             facts.company("T0", 0), contradiction("critical", 1, "CRITICAL"), *low, contradiction("settled", 5, "HIGH"),
             resolved("settled", 5), contradiction("raised", 1.5, "LOW"),
-            facts.corrected(contradiction("raised", 1.5, "LOW"), 7, priority="HIGH"),
-            contradiction("late", 1.2, "HIGH"), resolved("late", 8),
+            resolved("raised", 7, "HIGH", "uncertain"), contradiction("late", 1.2, "HIGH"), resolved("late", 8),
+            contradiction("gone", 1.1, "CRITICAL"), resolved("gone", 1.1, "CRITICAL", "withdrawn"),
         ]
     )  # fmt: skip
 
@@ -77,7 +79,7 @@ async def test_an_open_critical_contradiction_is_never_pushed_out_by_newer_ones(
 
 @pytest.mark.spec("GR-10")
 async def test_what_was_corrected_or_resolved_later_is_judged_by_the_moment(harness: RecallHarness) -> None:
-    """Before the correction it was LOW, before the resolution it was open."""
+    """Before it was raised it was LOW, before the resolution it was open."""
     await _disputed(harness)
     async with paths(harness, "contradictions_of_subject") as memories:
         for memory in memories:

@@ -54,7 +54,18 @@ CONTRADICTION: dict[str, Any] = {
     "value_a": 1,
     "value_b": 2,
     "timestamp": KNOWN,
-    "priority": "HIGH",
+}
+ONE_DOCUMENT: dict[str, Any] = {**CONTRADICTION, "source_b": "a", "document_a": "d", "document_b": "d"}
+POINT: dict[str, Any] = {
+    "subject_id": "company:MU",
+    "metric": "revenue",
+    "period_start": "2020-01-01T00:00:00Z",
+    "period_end": "2020-12-31T00:00:00Z",
+    "unit": "USD",
+    "value": 9.5e9,
+    "source": "SEC_EDGAR",
+    "document": "0000723125-21-000011",
+    "filed_at": "2021-02-01T12:00:00Z",
 }
 OUTCOME: dict[str, Any] = {
     "id": "o",
@@ -230,7 +241,17 @@ def test_a_field_that_is_wrong(changed: dict[str, Any], field: str, reason: str)
         (line(record="Outcome", core={**OUTCOME, "vintage": 2**63}), "core.vintage", "at most"),
         (line(record="Outcome", core={**OUTCOME, "metric": "mood"}), "core.metric", "no registered metric"),
         (line(record="Outcome", core={**OUTCOME, "metric": "up", "unit": None, "actual": 7}), "core.actual", "0 or 1"),
-        (line(record="DataContradiction", core={**CONTRADICTION, "source_b": "a"}), "core.source_b", "at odds"),
+        (line(record="DataContradiction", core={**CONTRADICTION, "source_b": "a"}), "core.source_b", "document_a"),
+        (line(record="DataContradiction", core=ONE_DOCUMENT), "core.document_b", "at odds"),
+        (line(record="DataContradiction", core={**CONTRADICTION, "priority": "HIGH"}), "core.priority", "no field"),
+        (line(record="DataContradiction", key="c", groups={"resolution": {}}), "groups.resolution", "credibility"),
+        (line(record="DataPoint", core={**POINT, "period_end": "2019-01-01T00:00:00Z"}), "core.period_end", "before"),
+        (line(record="DataPoint", core={**POINT, "period_end": "2021-01-01T00:00:00"}), "core.period_end", "zone"),
+        (line(record="DataPoint", core={**POINT, "filed_at": "2021-02-01"}), "core.filed_at", "with its zone"),
+        (line(record="DataPoint", core={**POINT, "value": float("nan")}), "core.value", "finite"),
+        (line(record="DataPoint", core={**POINT, "value": float("inf")}), "core.value", "finite"),
+        (line(record="DataPoint", core={**POINT, "unit": ""}), "core.unit", "must not be empty"),
+        (line(record="DataPoint", core={**POINT, "id": "mine"}), "core.id", "must follow from"),
         (line(record="Pattern", key="p", groups={"status": {}}), "groups.status", "patterns subsystem"),
         (line(record="AgentCredibility", core={}), "record", "only the credibility subsystem"),
         (line(record="Decision", key="d", groups={"outcome": {"outcome": "success"}}), "groups.outcome", "credibility"),
@@ -493,3 +514,16 @@ def test_no_bytes_raise_anything_but_bad_input(raw: bytes) -> None:
         parse_line(raw)
     except BadInput as error:
         assert error.field  # noqa: PT017  the point is that nothing else is raised
+
+
+def test_a_data_point_is_named_by_what_it_states_and_not_by_the_value() -> None:
+    """Another value of the same document is another core under the same key, which the journal refuses."""
+    first, other = (parse_line(line(record="DataPoint", core={**POINT, "value": value})) for value in (9.5e9, 9.6e9))
+    elsewhere = parse_line(line(record="DataPoint", core={**POINT, "period_start": "2020-01-02T00:00:00Z"}))
+    assert isinstance(first, RecordLine)
+    assert isinstance(other, RecordLine)
+    assert isinstance(elsewhere, RecordLine)
+    assert first.key == other.key != elsewhere.key
+    assert first.core != other.core
+    same = parse_line(line(record="DataPoint", core={**POINT, "period_end": "2020-12-31T01:00:00+01:00"}))
+    assert same == first, "the moment counts, not how it is written"

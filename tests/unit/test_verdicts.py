@@ -26,9 +26,9 @@ def test_every_status_that_refuses_has_a_rule() -> None:
 
 
 def test_the_kinds_with_a_metric_claim_or_settle() -> None:
-    """A debate about a metric does neither: it has no ``target_at``, and the journal does not index its metric."""
-    with_metric = {label: info.settles for label, info in KINDS.items() if "metric" in info.core.properties}
-    assert with_metric == {"Finding": False, "Outcome": True, "Debate": False}
+    """Neither a debate about a metric nor a data point does: they have no ``target_at``."""
+    targeted = {label: info for label, info in KINDS.items() if {"metric", "target_at"} <= info.core.properties.keys()}
+    assert {label: info.settles for label, info in targeted.items()} == {"Finding": False, "Outcome": True}
     about = Debate(
         id="d", subject_id="company:MU", topic="t", challenger_agent="a", challenged_agent="b", participants=("a", "b"),
         timestamp=EARLIER, metric="price_target",

@@ -22,6 +22,7 @@ from imem.kg.model import (
     Analysis,
     Company,
     DataContradiction,
+    DataPoint,
     Debate,
     Decision,
     Finding,
@@ -152,8 +153,20 @@ class RecordWriter(ActorApi):
         return await self.record(debate, body=body, turns=turns, **options)
 
     async def record_contradiction(self, contradiction: DataContradiction, **options: Unpack[WriteOptions]) -> Receipt:
-        """Record that two sources give different values for the same thing."""
+        """
+        Record that two sources give different values for the same thing; its priority is computed by a pipeline.
+
+        Those between recorded data points are found by the worker.
+        """
         return await self.record(contradiction, **options)
+
+    async def record_data_point(self, point: DataPoint, **options: Unpack[WriteOptions]) -> Receipt:
+        """
+        Record what a document of a source states as the value of a metric.
+
+        The worker compares it with what other documents state of the same; :meth:`value` says which value counts.
+        """
+        return await self.record(point, **options)
 
     async def record(
         self, model: Kind, *, body: LongText | None = None, turns: Sequence[Turn] = (), **options: Unpack[WriteOptions]

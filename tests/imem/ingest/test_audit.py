@@ -16,7 +16,16 @@ from imem.recall.signals import AgentSignal
 from tests.contents import contents, no_audit
 from tests.imem.ingest.conftest import LoadHarness, company
 from tests.imem.ingest.test_loading import counts
-from tests.imem.ingest.test_memory import analysis, contradiction, debate, decision, finding, outcome, profile
+from tests.imem.ingest.test_memory import (
+    analysis,
+    contradiction,
+    data_point,
+    debate,
+    decision,
+    finding,
+    outcome,
+    profile,
+)
 from tests.surface import public_methods
 
 
@@ -37,6 +46,7 @@ WRITES: list[tuple[str, Write]] = [
     ("an outcome", lambda m: m.record_outcome(outcome("o"))),
     ("a debate", lambda m: m.record_debate(debate("ann"), turns=[Turn(number=1, speaker="ann", text="No.")])),
     ("a contradiction", lambda m: m.record_contradiction(contradiction())),
+    ("a data point", lambda m: m.record_data_point(data_point())),
     ("a record", lambda m: m.record(Human(id="eve"))),
     ("groups", lambda m: m.record_groups(Agent, "ann", {"profile": profile(AgentKind.BASELINE)})),
     ("a link", lambda m: m.link("PERFORMED", ("Agent", "ann"), ("Analysis", "a"))),

@@ -42,8 +42,11 @@ RECORDS: Mapping[str, tuple[str, Line]] = {
     ),
     "DataContradiction": (
         "timestamp",
-        {"id": "x", **MU, "data_point": "p", "source_a": "a", "source_b": "b", "value_a": 1.0, "value_b": 2.0,
-         "priority": "HIGH"},
+        {"id": "x", **MU, "data_point": "p", "source_a": "a", "source_b": "b", "value_a": 1.0, "value_b": 2.0},
+    ),
+    "DataPoint": (
+        "filed_at",
+        {**MU, "metric": "m", "period_end": KNOWN, "unit": "USD", "value": 1.0, "source": "s", "document": "d"},
     ),
     "Outcome": (
         "observed_at", {"id": "x", **MU, "metric": "up", "target_at": KNOWN, "actual": 1.0, "vintage": 0},
@@ -174,7 +177,7 @@ def test_sql_knows_the_dates_of_every_kind(harness: LoadHarness) -> None:
 AHEAD = {
     "Market.opens_at", "Market.closes_at", "Finding.period_start", "Finding.target_at", "Outcome.period_start",
     "Outcome.target_at", "PatternValidation.test_start_date", "PatternValidation.test_end_date",
-    "ArchiveDirectory.retention_expiry", "CredibilityPin.until",
+    "ArchiveDirectory.retention_expiry", "CredibilityPin.until", "DataPoint.period_start", "DataPoint.period_end",
 }  # fmt: skip
 """Times of a core that may lie in the future; that of an outcome is refused by a rule of its own."""
 

@@ -25,9 +25,9 @@ from imem.kg.model import (
     AgentKind,
     Analysis,
     Company,
-    ContradictionPriority,
     CredibilityPin,
     DataContradiction,
+    DataPoint,
     Debate,
     DebateResolution,
     DebateState,
@@ -95,8 +95,15 @@ def contradiction() -> DataContradiction:
         value_a=1.0,
         value_b=2.0,
         timestamp=NOW,
-        priority=ContradictionPriority.CRITICAL,
     )
+
+
+def data_point() -> DataPoint:
+    period_end = datetime(2020, 12, 31, tzinfo=UTC)
+    return DataPoint(
+        subject_id="company:MU", metric="revenue", period_end=period_end, unit="USD", value=1.0, source="SEC_EDGAR",
+        document="10-K", filed_at=NOW,
+    )  # fmt: skip
 
 
 def profile(kind: AgentKind = AgentKind.MODEL) -> Agent.Profile:
@@ -117,6 +124,7 @@ async def test_every_method_writes_one_event_and_repeats_are_harmless(harness: L
             await memory.record_outcome(outcome()),
             await memory.record_debate(debate(), turns=[Turn(number=1, speaker="ann", text="No.")]),
             await memory.record_contradiction(contradiction()),
+            await memory.record_data_point(data_point()),
             await memory.record(Human(id="eve")),
             await memory.record_groups(Human, "eve", {"profile": Human.Profile(role="reviewer")}),
             await memory.link("CITES", decision("ann"), ("Finding", "f"), {"at": NOW, "rank": 1}),

@@ -27,7 +27,7 @@ from imem.langgraph import ImemSaver
 from imem.recall.signals.model import AgentSignal
 from imem.review.admission import Reviewer
 from tests.imem.ingest.conftest import LoadHarness
-from tests.imem.ingest.test_memory import NOW, analysis, contradiction, debate, decision, finding, outcome
+from tests.imem.ingest.test_memory import NOW, analysis, contradiction, data_point, debate, decision, finding, outcome
 from tests.surface import methods_of
 
 Call = Callable[[Memory], Awaitable[Any]]
@@ -42,6 +42,7 @@ WRITES: dict[str, Call] = {
     "record_outcome": lambda m: m.record_outcome(outcome("own:eve/o")),
     "record_debate": lambda m: m.record_debate(debate("eve")),
     "record_contradiction": lambda m: m.record_contradiction(contradiction()),
+    "record_data_point": lambda m: m.record_data_point(data_point()),
     "record": lambda m: m.record(Human(id="eve")),
     "record_groups": lambda m: m.record_groups(Human, "eve", {"profile": Human.Profile(role="reviewer")}),
     "link": lambda m: m.link("PERFORMED", ("Agent", "eve"), ("Analysis", "a")),
@@ -82,7 +83,7 @@ OPEN = frozenset({
     "auto_resolve", "brief", "contradictions", "credibility", "debate", "debates", "explain",
     "find_precedents", "history", "lessons",
     "panel", "patterns", "query", "regime", "search", "similar", "signal_histories", "signals", "text", "track_record",
-    "track_records", "view", "warm", "weights", "read_snapshot", "gate_report",
+    "track_records", "view", "warm", "weights", "read_snapshot", "gate_report", "value", "differences",
 })  # fmt: skip
 """Methods that only read."""
 

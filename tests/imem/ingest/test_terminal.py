@@ -69,8 +69,12 @@ LINES = [
         turns=[{"number": 1, "speaker": EVIL, "stance": EVIL, "text": EVIL}],
     ),
     record("DataContradiction", {"id": EVIL, "subject_id": SUBJECT, "data_point": EVIL, "source_a": EVIL,
-                                 "source_b": "b", "value_a": 1, "value_b": 2, "timestamp": KNOWN,
-                                 "priority": "CRITICAL"}),
+                                 "source_b": "b", "value_a": 1, "value_b": 2, "timestamp": KNOWN}),
+    *(
+        record("DataPoint", {"subject_id": SUBJECT, "metric": EVIL, "period_end": KNOWN, "unit": EVIL, "value": value,
+                             "source": EVIL, "document": f"{value}{EVIL}"[:200], "filed_at": KNOWN})
+        for value in (1.0, 2.0)
+    ),
     record("RegimeReading", {"id": EVIL, "observed_at": KNOWN, "regime": "NORMAL", "stale": False, "source": EVIL}),
 ]  # fmt: skip
 
@@ -89,6 +93,8 @@ TELLING = {
     "signals": [SUBJECT, "--agent", EVIL, "--as-of", KNOWN],
     "sync dead": [],
     "regime": [],
+    "value": [SUBJECT, EVIL, KNOWN],
+    "differences": [SUBJECT],
     "load": [],  # of a file with hostile lines and a hostile name, see below
 }
 """Commands that print what is stored, with arguments by which they print it."""

@@ -111,7 +111,7 @@ async def load_trading_desk(harness: MemoryHarness) -> None:
         await memory.record(
             DataContradiction(
                 id="c-1", subject_id="company:MU", data_point="gross margin", source_a="filing", source_b="vendor",
-                value_a=0.39, value_b=0.41, timestamp=day(3), priority="LOW",
+                value_a=0.39, value_b=0.41, timestamp=day(3),
             ),
             known_at=day(3),
         )  # fmt: skip

@@ -12,6 +12,7 @@ from imem.kg.model import (
     AgentCredibility,
     Analysis,
     ContradictionPriority,
+    ContradictionStatus,
     DataContradiction,
     Debate,
     DebateResolution,
@@ -189,7 +190,8 @@ def contradiction(
     sources: str = "ab",
     **resolution: Any,
 ) -> DataContradiction:
-    group = DataContradiction.Resolution(**resolution) if resolution else None
+    computed: Row = {"priority": priority, "status": ContradictionStatus.UNCERTAIN, **resolution}
+    group = DataContradiction.Resolution(**computed) if resolution else None
     return DataContradiction(
         id=name,
         subject_id=MU,
@@ -199,7 +201,6 @@ def contradiction(
         value_a=1.0,
         value_b=2.0,
         timestamp=at(day),
-        priority=priority,
         resolution=group,
     )
 

@@ -11,6 +11,8 @@ from imem.kg.model import (
     Agent,
     Analysis,
     Company,
+    ContradictionPriority,
+    ContradictionStatus,
     DataContradiction,
     Debate,
     DebateResolution,
@@ -284,7 +286,6 @@ def contradiction(name: str, day: str, **more: Any) -> DataContradiction:
         "source_b": "b",
         "value_a": 1.0,
         "value_b": 2.0,
-        "priority": "HIGH",
     }
     return DataContradiction(id=name, subject_id="company:MU", timestamp=at(day), **(fields | more))
 
@@ -304,9 +305,16 @@ def test_contradictions_of_a_subject_newest_first(driver: neo4j.Driver) -> None:
 def test_open_contradictions_stand_before_resolved_ones_by_priority(driver: neo4j.Driver) -> None:
     """One that was resolved later was perhaps open: it comes in addition."""
     story = Story()
-    for name, day, priority in (("c1", "06-01", "CRITICAL"), ("c2", "06-02", "LOW"), ("c3", "06-03", "HIGH")):
-        story.tell(contradiction(name, day, priority=priority), known=at(day))
-    settled = DataContradiction.Resolution(final_value=1.0, provisional=False, reviewed_at_gate3=False)
+    for name, day, priority in (
+        ("c1", "06-01", ContradictionPriority.CRITICAL),
+        ("c2", "06-02", ContradictionPriority.LOW),
+        ("c3", "06-03", ContradictionPriority.HIGH),
+    ):
+        computed = DataContradiction.Resolution(
+            priority=priority, status=ContradictionStatus.UNCERTAIN, provisional=True, reviewed_at_gate3=False
+        )
+        story.tell(contradiction(name, day, resolution=computed), known=at(day))
+    settled = computed.model_copy(update={"status": ContradictionStatus.RESOLVED, "provisional": False})
     story.late(DataContradiction, "c3", known=at("06-05"), resolution=settled).write(driver)
 
     def shown(day: str | None, limit: int) -> list[str]:

@@ -1,0 +1,160 @@
+"""
+Detection of contradictions between data points, and the resolution of those and of reported ones.
+
+A data point that is recorded or corrected makes its cell due. A batch of cells is one transaction under a lock: a crash
+records all of it or nothing, and two workers record nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC
+from typing import Any, Final
+
+import orjson
+
+from imem.credibility.disputes.findings import (
+    RecordedContradiction,
+    line_of_report,
+    lines_of_cell,
+    sources_at,
+)
+from imem.credibility.disputes.histories import Cell, PointHistory, epochs_of, histories_of, outcomes_of
+from imem.credibility.disputes.sources import SourceOutcome
+from imem.jobs.due import finish_due, halving, next_due, set_due_aside
+from imem.jobs.pipeline import Report
+from imem.journal.actors import Action, Actor
+from imem.journal.deadline import Deadline
+from imem.journal.events.entry import Tier
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.connection import Connection
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import rows
+from imem.journal.settings import Role
+from imem.kg.asof import END_OF_TIME
+from imem.kg.kinds.enums import DataDifference
+from imem.kg.kinds.trust import DataContradiction
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import RecordLine
+
+ACTOR: Final = Actor("data-contradictions", Role.LEARNING_ENGINE, may_import=True)
+"""The actor that records contradictions, as of when they could be known."""
+
+QUEUE: Final = "disputes"
+KINDS: Final = ("DataPoint", "DataContradiction")
+"""Kinds of its rows: points whose cells are compared, and contradictions that were recorded by others."""
+
+BATCH: Final = 200
+"""Due rows of one transaction."""
+
+BATCH_MS: Final = 60_000
+"""How long one transaction may take, in milliseconds."""
+
+_ALWAYS: Final = {"known_until": END_OF_TIME, "recorded_until": END_OF_TIME}
+
+
+async def find_contradictions(
+    database: Database, gateway: Gateway, *, guard: bool, until: Deadline, batch: int = BATCH
+) -> Report:
+    """
+    Compare due cells and resolve due contradictions until none is left or *until* has passed.
+
+    Args:
+        gateway: appends what was found, as :data:`ACTOR`.
+        guard: whether what looks like a slip of the pen goes to a person.
+        batch: most due rows of one transaction.
+
+    Returns:
+        Cells compared, contradictions written (``recorded`` counts new ones, withdrawn ones and new outcomes as well),
+        and for each way to differ the neighbours of those cells that differ so; empty if nothing was due.
+
+    Raises:
+        PostgresUnavailable: committed batches stay; the rest is still due.
+    """
+    total: Counter[str] = Counter()
+    while not until.passed:
+        done = await halving(
+            lambda size: _batch(database, gateway, size, guard=guard), batch, lambda error: _alone(database, error)
+        )
+        more = done.pop("more", 0)
+        total.update(done)
+        if not more:
+            if total["recorded"]:
+                await gateway.publish_wakeup(tuple(Tier))
+            return dict(total)
+    return {**total, "more": True}
+
+
+async def _alone(database: Database, error: Exception) -> Counter[str]:
+    async with database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
+        await rows(conn, "disputes_lock")
+        due = await next_due(conn, QUEUE, KINDS, 1)
+        await set_due_aside(conn, QUEUE, due, error)
+    return Counter({"stuck": len(due), "more": 1})
+
+
+async def _batch(database: Database, gateway: Gateway, size: int, *, guard: bool) -> Counter[str]:
+    async with database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
+        await rows(conn, "disputes_lock")
+        due = await next_due(conn, QUEUE, KINDS, size)
+        by_kind = {kind: sorted({one.key for one in due if one.kind == kind}) for kind in KINDS}
+        cells = await _cells(conn, by_kind["DataPoint"])
+        reports = await rows(conn, "contradictions_reported", {"keys": by_kind["DataContradiction"]})
+        named = [
+            (DataContradiction.model_validate(orjson.loads(row["core"])), row["known_at"].astimezone(UTC))
+            for row in reports
+        ]
+        sources = {one.versions[0][1].source for histories in cells.values() for one in histories}
+        outcomes = await _outcomes(conn, sources | {name for one, _ in named for name in (one.source_a, one.source_b)})
+        recorded = await _recorded(conn, cells)
+        lines: list[RecordLine] = []
+        for histories in cells.values():
+            keys = {one.versions[0][1].id for one in histories}
+            own = {key: one for key, one in recorded.items() if one.model.point_b in keys}
+            lines += lines_of_cell(histories, own, outcomes, guard=guard)
+        lines += [line_of_report(one, at, sources_at(outcomes, at), guard=guard) for one, at in named]
+        await finish_due(conn, QUEUE, due)
+        if lines:
+            entries = [entry_of(line) for line in lines]
+            await gateway.append_in(
+                conn, entries, actor=ACTOR, action=Action.APPEND_CREDIBILITY, deadline=Deadline.after_ms(BATCH_MS)
+            )
+    found = Counter({"recorded": len(lines), "cells": len(cells), "more": int(len(due) == size)})
+    found.update(differences_of(cells.values()))
+    return found
+
+
+def differences_of(cells: Iterable[Sequence[PointHistory]]) -> Counter[str]:
+    """Return how many neighbours of the cells differ in each way; what only agrees is not counted."""
+    found = Counter(
+        pair.difference for histories in cells for pair in epochs_of(histories)[-1].pairs.values()
+    )  # fmt: skip
+    return Counter({one.value: count for one, count in found.items() if one is not DataDifference.AGREEMENT})
+
+
+async def _cells(conn: Connection, keys: Sequence[str]) -> dict[Cell, list[PointHistory]]:
+    wanted = await rows(conn, "cells_of_points", {"keys": keys}) if keys else []
+    if not wanted:
+        return {}
+    names = {
+        f"{name}s": [row[name] for row in wanted] for name in ("subject_id", "metric", "period_end")
+    }  # fmt: skip
+    found = histories_of(await rows(conn, "data_points", {**names, **_ALWAYS}))
+    due = set(keys)
+    return {
+        cell: histories
+        for cell, histories in found.items()
+        if not due.isdisjoint(one.versions[0][1].id for one in histories)
+    }
+
+
+async def _outcomes(conn: Connection, sources: Iterable[str]) -> list[SourceOutcome]:
+    return outcomes_of(await rows(conn, "source_outcomes", {"sources": sorted(sources), **_ALWAYS}))
+
+
+async def _recorded(conn: Connection, cells: Mapping[Cell, Sequence[PointHistory]]) -> dict[str, RecordedContradiction]:
+    keys = [one.versions[0][1].id for histories in cells.values() for one in histories]
+    given: dict[str, Any] = {"keys": keys, "actor": ACTOR.id}
+    found = await rows(conn, "contradictions_of_points", given) if keys else []
+    return {row["key"]: RecordedContradiction.from_row(row) for row in found}

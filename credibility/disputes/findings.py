@@ -1,0 +1,193 @@
+"""
+What is to be recorded of a cell: contradictions between neighbours, those that are withdrawn, and who was right.
+
+A contradiction is recorded as of the moment from which both values could be known, and resolved by what was known then:
+history that is loaded today shows what would have been known on each of its days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import orjson
+
+from imem.credibility.disputes.cells import Pair, Point, differ
+from imem.credibility.disputes.histories import Cell, PointHistory, epochs_of, gone_since, points_at, stood_since
+from imem.credibility.disputes.levels import Claim, Verdict, settle, unsettled
+from imem.credibility.disputes.priorities import priority_of
+from imem.credibility.disputes.sources import Source, SourceOutcome, source_at
+from imem.credibility.disputes.values import Judge
+from imem.journal.postgres.connection import Row
+from imem.kg.asof import END_OF_TIME
+from imem.kg.kinds.enums import (
+    ContradictionPriority,
+    ContradictionSide,
+    ContradictionStatus,
+    OutcomeProvenance,
+    ResolutionLevelData,
+)
+from imem.kg.kinds.trust import DataContradiction
+from imem.kg.load_format.lines import RecordLine, groups_of, record_of
+
+WRITER: Final = "credibility"
+"""The subsystem that governs what is written here."""
+
+Resolution = DataContradiction.Resolution
+Outcome = DataContradiction.Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedContradiction:
+    """
+    A contradiction that was recorded.
+
+    Attributes:
+        model: with its newest groups.
+        resolution_known_at, outcome_known_at: since when they could be known.
+    """
+
+    model: DataContradiction
+    resolution_known_at: datetime
+    outcome_known_at: datetime | None
+
+    @classmethod
+    def from_row(cls, row: Row) -> RecordedContradiction:
+        """Return the contradiction of a row of ``contradictions_of_points``."""
+        groups = {name: orjson.loads(row[name]) for name in ("resolution", "outcome") if row[name] is not None}
+        model = DataContradiction.model_validate({**orjson.loads(row["core"]), **groups})
+        judged = row["outcome_known_at"]
+        return cls(
+            model, row["resolution_known_at"].astimezone(UTC), None if judged is None else judged.astimezone(UTC)
+        )
+
+    @property
+    def decided_by_person(self) -> bool:
+        """Whether a person decided it, so that it is not computed again."""
+        resolution = self.model.resolution
+        return resolution is not None and (
+            resolution.reviewed_at_gate3 or resolution.resolution_level is ResolutionLevelData.HUMAN
+        )
+
+
+def sources_at(outcomes: Iterable[SourceOutcome], at: datetime) -> Callable[[str], Source]:
+    """Return what gives the source of a name, as of *at*."""
+    known = tuple(outcomes)
+    return lambda name: source_at(name, known, at)
+
+
+def resolution_of(a: float, b: float, verdict: Verdict, priority: ContradictionPriority) -> Resolution:
+    """Return the group that says how a contradiction of *a* and *b* was resolved."""
+    values = {ContradictionSide.A: a, ContradictionSide.B: b, None: None}
+    return Resolution(
+        priority=priority,
+        status=verdict.status,
+        resolution_level=verdict.level,
+        resolution_method=verdict.method,
+        final_value=values[verdict.winner],
+        confidence=min(verdict.confidence, 1.0),
+        credibility_differential=verdict.differential,
+        provisional=verdict.status is not ContradictionStatus.RESOLVED,
+        reviewed_at_gate3=False,
+    )
+
+
+def lines_of_cell(
+    histories: Sequence[PointHistory],
+    recorded: Mapping[str, RecordedContradiction],
+    outcomes: Sequence[SourceOutcome],
+    *,
+    guard: bool,
+) -> Iterator[RecordLine]:
+    """
+    Yield what is to be recorded of a cell; nothing if all of it is recorded.
+
+    Args:
+        recorded: the contradictions of its points that were recorded, by id.
+        outcomes: of the sources of its points.
+        guard: whether what looks like a slip goes to a person.
+    """
+    cell, epochs = histories[0].cell, epochs_of(histories)
+    priority, points = priority_of(cell.metric), points_at(histories, END_OF_TIME)
+    pairs = {key: pair for key, pair in epochs[-1].pairs.items() if pair.contradicts}
+    for key, pair in pairs.items():
+        since, known = stood_since(epochs, key), recorded.get(key)
+        verdict = Judge(sources_at(outcomes, since), priority, guard).verdict(pair.a, pair.b)
+        resolution = resolution_of(pair.a.value, pair.b.value, verdict, priority)
+        if known is None:
+            core = _core(cell, pair, since)
+            yield record_of(core.model_copy(update={"resolution": resolution}), known_at=since, writer=WRITER)
+        elif known.model.resolution != resolution and not known.decided_by_person:
+            yield _group(key, "resolution", resolution, max(since, known.resolution_known_at))
+        yield from _outcome(pair, points, since, known)
+    for key in recorded.keys() - pairs.keys():
+        known = recorded[key]
+        if known.model.resolution is not None and known.model.resolution.status is not ContradictionStatus.WITHDRAWN:
+            gone = known.model.resolution.model_copy(
+                update={"status": ContradictionStatus.WITHDRAWN, "final_value": None, "provisional": False}
+            )
+            yield _group(key, "resolution", gone, max(gone_since(epochs, key), known.resolution_known_at))
+
+
+def line_of_report(
+    model: DataContradiction, known_at: datetime, sources: Callable[[str], Source], *, guard: bool
+) -> RecordLine:
+    """Return how a contradiction that somebody recorded is resolved; documents of unknown dates decide nothing."""
+    priority = priority_of(model.data_point, model.valuation_impact)
+    a, b = Claim(model.value_a, sources(model.source_a)), Claim(model.value_b, sources(model.source_b))
+    verdict = settle(a, b, priority, guard=guard) or unsettled(a, b)
+    return _group(model.id, "resolution", resolution_of(a.value, b.value, verdict, priority), known_at)
+
+
+def _core(cell: Cell, pair: Pair, since: datetime) -> DataContradiction:
+    a, b = pair.a, pair.b
+    return DataContradiction(
+        id=pair.id,
+        subject_id=cell.subject_id,
+        data_point=cell.text[:200],
+        source_a=a.source,
+        source_b=b.source,
+        document_a=a.document,
+        document_b=b.document,
+        point_a=a.key,
+        point_b=b.key,
+        value_a=a.value,
+        value_b=b.value,
+        difference=pair.difference,
+        timestamp=since,
+    )
+
+
+def _outcome(
+    pair: Pair, points: Iterable[Point], since: datetime, known: RecordedContradiction | None
+) -> Iterator[RecordLine]:
+    """Yield which value the first later filing confirmed, unless a person has said it."""
+    later = confirmation_of(pair, points)
+    if later is None:
+        return
+    side, point = later
+    outcome = Outcome(outcome_label=side, outcome_provenance=OutcomeProvenance.LATER_FILING)
+    before = None if known is None else known.model.outcome
+    if before == outcome or (before is not None and before.outcome_provenance is OutcomeProvenance.HUMAN_LABEL):
+        return
+    stated = (since, point.known_at, *((known.outcome_known_at,) if known and known.outcome_known_at else ()))
+    yield _group(pair.id, "outcome", outcome, max(stated))
+
+
+def confirmation_of(pair: Pair, points: Iterable[Point]) -> tuple[ContradictionSide, Point] | None:
+    """Return which of two values the first later filing that states one of them confirms, and that filing."""
+    documents = {(one.source, one.document) for one in (pair.a, pair.b)}
+    for point in sorted(points, key=lambda one: one.place):
+        filing = source_at(point.source, (), point.known_at).primary
+        if point.place <= pair.b.place or (point.source, point.document) in documents or not filing:
+            continue
+        agrees = [not differ(point.value, one.value, one.unit) for one in (pair.a, pair.b)]
+        if agrees[0] != agrees[1]:
+            return (ContradictionSide.A if agrees[0] else ContradictionSide.B), point
+    return None
+
+
+def _group(key: str, name: str, group: Resolution | Outcome, known_at: datetime) -> RecordLine:
+    return groups_of(DataContradiction, key, {name: group}, known_at=known_at, writer=WRITER)

@@ -1,0 +1,133 @@
+"""
+Scores of sources of data, as of a day.
+
+A source has the weight of its type until fifteen contradictions that it took part in have an outcome; from then on its
+accuracy counts too. Only what people labelled and what a later filing showed is an outcome: a verdict that the system
+gave itself is never evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from imem.kg.kinds.enums import OutcomeProvenance
+
+FEWEST_OUTCOMES: Final = 15
+"""Outcomes from which on the accuracy of a source counts."""
+
+HALFLIFE_YEARS: Final = 4.5
+YEAR: Final = timedelta(days=365.25)
+
+UNKNOWN: Final = "unknown"
+
+
+class SourceType(NamedTuple):
+    """
+    A type of source.
+
+    Attributes:
+        weight: how far it is trusted without a record of its own, 0 to 1.
+        primary: whether it states what it reports of itself or what was filed with it; others derive their values.
+    """
+
+    weight: float
+    primary: bool = False
+
+
+SOURCE_TYPES: Final[Mapping[str, SourceType]] = {
+    "SEC_EDGAR": SourceType(1.00, primary=True),
+    "Bloomberg": SourceType(0.95),
+    "FactSet": SourceType(0.95),
+    "Refinitiv": SourceType(0.90),
+    "Reuters": SourceType(0.90),
+    "Company_IR": SourceType(0.85, primary=True),
+    "financial_api": SourceType(0.85),
+    "alternative_data": SourceType(0.85),
+    "News": SourceType(0.70),
+    "blog": SourceType(0.70),
+    UNKNOWN: SourceType(0.70),
+}
+"""The types, by name; a source that bears the name of one is of that type, any other is of the unknown type."""
+
+SEC: Final = "SEC_EDGAR"
+
+
+class SourceOutcome(NamedTuple):
+    """
+    The outcome of a contradiction that a source took part in.
+
+    Attributes:
+        source: which.
+        correct: whether its value was the right one.
+        provenance: who or what said so.
+        known_at: since when that could be known.
+        until: when another outcome of the same contradiction took its place; None if none did.
+    """
+
+    source: str
+    correct: bool
+    provenance: OutcomeProvenance
+    known_at: datetime
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """
+    A source as of a day.
+
+    Attributes:
+        name: of the source.
+        type: name of its type.
+        score: 0 to 1.
+    """
+
+    name: str
+    type: str
+    score: float
+
+    @property
+    def primary(self) -> bool:
+        """Whether it is a primary source."""
+        return SOURCE_TYPES[self.type].primary
+
+
+def type_of(name: str) -> str:
+    """Return the type of a source."""
+    return name if name in SOURCE_TYPES else UNKNOWN
+
+
+def source_at(name: str, outcomes: Iterable[SourceOutcome], at: datetime) -> Source:
+    """Return a source with its score by the outcomes that were known at *at*."""
+    known = [
+        outcome
+        for outcome in outcomes
+        if outcome.source == name
+        and outcome.known_at <= at
+        and (outcome.until is None or at < outcome.until)
+        and outcome.provenance in {OutcomeProvenance.HUMAN_LABEL, OutcomeProvenance.LATER_FILING}
+    ]
+    kind = type_of(name)
+    if not known:
+        return Source(name, kind, SOURCE_TYPES[kind].weight)
+    correct = sum(outcome.correct for outcome in known)
+    age = at - max(outcome.known_at for outcome in known)
+    return Source(name, kind, score_of(SOURCE_TYPES[kind].weight, correct, len(known), age))
+
+
+def score_of(weight: float, correct: int, outcomes: int, age: timedelta) -> float:
+    """
+    Return the score of a source.
+
+    Args:
+        weight: of its type.
+        correct: outcomes in which its value was right.
+        outcomes: how many there are.
+        age: of the newest of them.
+    """
+    if outcomes < FEWEST_OUTCOMES:
+        return weight
+    return 0.40 * correct / outcomes + 0.40 * weight + 0.20 * float(0.5 ** (age / YEAR / HALFLIFE_YEARS))

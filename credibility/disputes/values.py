@@ -1,0 +1,116 @@
+"""
+Which value of a cell counts, how sure that is, and what stands against it.
+
+The latest document of each source counts for it. Between sources the levels decide; the value that a source replaced is
+a rival too, since the source was at odds with itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from imem.credibility.disputes.cells import CONTRADICTIONS, Point, difference_of
+from imem.credibility.disputes.levels import Claim, Verdict, settle, unsettled
+from imem.credibility.disputes.sources import Source
+from imem.kg.kinds.enums import ContradictionPriority, ContradictionSide, ContradictionStatus, DataDifference
+
+
+class Rival(NamedTuple):
+    """
+    Another value of the cell.
+
+    Attributes:
+        point: that states it.
+        difference: how it differs from the value that counts.
+        verdict: how the contradiction of the two is resolved; None where it is none.
+    """
+
+    point: Point
+    difference: DataDifference
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """
+    What counts in a cell.
+
+    Attributes:
+        point: whose value counts; None while that is uncertain.
+        confidence: of the least certain verdict on it and a rival; without any the highest score of those who state it.
+        status: what that verdict makes of the value; RESOLVED without any.
+        deciding: that verdict; None where nothing contradicts the value.
+        rivals: other values, the latest statement of each, the most recent first.
+    """
+
+    point: Point | None
+    confidence: float
+    status: ContradictionStatus
+    deciding: Verdict | None
+    rivals: tuple[Rival, ...]
+
+
+class Judge(NamedTuple):
+    """
+    What contradictions of a cell are resolved by.
+
+    Attributes:
+        source: returns a source with its score.
+        priority: of the cell's metric.
+        guard: whether what looks like a slip goes to a person.
+    """
+
+    source: Callable[[str], Source]
+    priority: ContradictionPriority
+    guard: bool
+
+    def verdict(self, a: Point, b: Point) -> Verdict:
+        """Return how the contradiction of two points is resolved; *b* became known later."""
+        one, other = (Claim(point.value, self.source(point.source), point.filed_at) for point in (a, b))
+        return settle(one, other, self.priority, guard=self.guard) or unsettled(one, other)
+
+
+def standing_of(points: Iterable[Point], judge: Judge) -> Standing | None:
+    """Return what counts among the points of a cell; None without any."""
+    ordered = sorted(points, key=lambda one: (one.filed_at, one.place))
+    if not ordered:
+        return None
+    live = sorted({point.source: point for point in ordered}.values(), key=lambda one: one.place)
+    champion = live[0]
+    for challenger in live[1:]:
+        champion = _better(champion, challenger, judge)
+    replaced = [one for one in ordered if one.source == champion.source and one.value != champion.value][-1:]
+    against = [_judged(champion, one, judge) for one in (*live, *replaced) if one.value != champion.value]
+    named = {champion.value, *(rival.point.value for rival in against)}
+    former = {one.value: one for one in ordered if one.value not in named}
+    rivals = [*against, *(Rival(one, difference_of(one, champion), None) for one in former.values())]
+    rivals.sort(key=lambda rival: rival.point.place, reverse=True)
+    disputed = [rival for rival in against if rival.verdict is not None]
+    if not disputed:
+        scores = [judge.source(one.source).score for one in live if one.value == champion.value]
+        return Standing(champion, max(scores), ContradictionStatus.RESOLVED, None, tuple(rivals))
+    deciding = min((rival.verdict for rival in disputed if rival.verdict is not None), key=lambda one: one.confidence)
+    if not all(_favours(champion, rival) for rival in disputed):
+        return Standing(None, deciding.confidence, ContradictionStatus.UNCERTAIN, deciding, tuple(rivals))
+    return Standing(champion, deciding.confidence, deciding.status, deciding, tuple(rivals))
+
+
+def _favours(champion: Point, rival: Rival) -> bool:
+    """Return whether the verdict on two points accepts the value of *champion*."""
+    own = ContradictionSide.A if champion.place < rival.point.place else ContradictionSide.B
+    return rival.verdict is not None and rival.verdict.winner is own
+
+
+def _better(a: Point, b: Point, judge: Judge) -> Point:
+    """Return which of two latest statements counts; *b* became known later. Of two that are equally good it is *b*."""
+    if difference_of(a, b) not in CONTRADICTIONS:
+        return a if judge.source(a.source).score > judge.source(b.source).score else b
+    return a if judge.verdict(a, b).winner is ContradictionSide.A else b
+
+
+def _judged(champion: Point, other: Point, judge: Judge) -> Rival:
+    a, b = sorted((champion, other), key=lambda one: one.place)
+    difference = difference_of(a, b)
+    return Rival(other, difference, judge.verdict(a, b) if difference in CONTRADICTIONS else None)

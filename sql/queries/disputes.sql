@@ -1,0 +1,65 @@
+-- disputes_lock --
+-- Lets one process compare data points, until the end of the transaction.
+SELECT pg_advisory_xact_lock(hashtext('imem.disputes'))
+
+-- cells_of_points --
+-- What the given data points state, but for unit and basis. Parameters: keys.
+SELECT DISTINCT h.subject_id, h.metric, e.payload -> 'core' ->> 'period_end' AS period_end
+FROM unnest(%(keys)s::text[]) AS w (key)
+JOIN record_head AS h ON h.kind = 'DataPoint' AND h.key = w.key AND h.grp = 'core'
+JOIN event AS e ON e.position = h.position
+
+-- data_points --
+-- All data points of subjects, metrics and ends of periods (three lists of one length) as of a moment, with each of their
+-- corrections, the point as recorded first. A metric that is NULL means any, and so does an end. Parameters: subject_ids, metrics,
+-- period_ends, known_until, recorded_until.
+SELECT h.key, y.grp = 'correction' AS corrected, y.known_at, (e.payload -> 'core')::text AS core
+FROM unnest(%(subject_ids)s::text[], %(metrics)s::text[], %(period_ends)s::text[]) AS w (subject_id, metric, period_end)
+JOIN record_head AS h ON h.subject_id = w.subject_id AND h.metric = coalesce(w.metric, h.metric)
+    AND h.kind = 'DataPoint' AND h.grp = 'core'
+JOIN record_history AS y ON y.kind = h.kind AND y.key = h.key AND y.grp IN ('core', 'correction')
+    AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+JOIN event AS e ON e.position = y.position
+WHERE e.payload -> 'core' ->> 'period_end' = coalesce(w.period_end, e.payload -> 'core' ->> 'period_end')
+ORDER BY h.key COLLATE "C", y.grp = 'correction', y.order_key
+
+-- contradictions_of_points --
+-- The contradictions that an actor found between given data points, each as recorded, with its newest groups and since when they
+-- could be known. Parameters: keys, actor.
+SELECT e.record_key AS key, (e.payload -> 'core')::text AS core, e.known_at,
+    (r.payload -> 'groups' -> 'resolution')::text AS resolution, r.known_at AS resolution_known_at,
+    (o.payload -> 'groups' -> 'outcome')::text AS outcome, o.known_at AS outcome_known_at
+FROM event AS e
+JOIN record_head AS h ON h.kind = 'DataContradiction' AND h.key = e.record_key AND h.grp = 'resolution'
+JOIN event AS r ON r.position = h.position
+LEFT JOIN record_head AS l ON l.kind = h.kind AND l.key = h.key AND l.grp = 'outcome'
+LEFT JOIN event AS o ON o.position = l.position
+WHERE e.kind = 'record.DataContradiction' AND e.payload -> 'core' ->> 'point_b' = ANY (%(keys)s::text[]) AND e.actor = %(actor)s
+ORDER BY e.record_key COLLATE "C"
+
+-- contradictions_reported --
+-- Contradictions that were recorded by others, as corrected, and since when that could be known. Parameters: keys.
+SELECT DISTINCT ON (h.key) h.key, (e.payload -> 'core')::text AS core, h.known_at
+FROM record_head AS h JOIN event AS e ON e.position = h.position
+WHERE h.kind = 'DataContradiction' AND h.key = ANY (%(keys)s::text[]) AND h.grp IN ('core', 'correction')
+ORDER BY h.key, h.grp = 'correction' DESC
+
+-- source_outcomes --
+-- Which value of each contradiction between two sources was right, who or what said so, since when that could be known, and until when
+-- it held; those of withdrawn contradictions do not count. Parameters: sources, known_until, recorded_until.
+SELECT c.source_a, c.source_b, y.known_at, lead(y.known_at) OVER (PARTITION BY y.key ORDER BY y.order_key) AS until,
+    e.payload -> 'groups' -> 'outcome' ->> 'outcome_label' AS label,
+    e.payload -> 'groups' -> 'outcome' ->> 'outcome_provenance' AS provenance
+FROM record_history AS y
+JOIN event AS e ON e.position = y.position
+JOIN record_head AS h ON h.kind = y.kind AND h.key = y.key AND h.grp = 'core'
+JOIN event AS s ON s.position = h.position
+CROSS JOIN LATERAL (
+    SELECT s.payload -> 'core' ->> 'source_a' AS source_a, s.payload -> 'core' ->> 'source_b' AS source_b
+) AS c
+LEFT JOIN record_head AS r ON r.kind = y.kind AND r.key = y.key AND r.grp = 'resolution'
+LEFT JOIN event AS x ON x.position = r.position
+WHERE y.kind = 'DataContradiction' AND y.grp = 'outcome'
+  AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+  AND c.source_a <> c.source_b AND (c.source_a = ANY (%(sources)s::text[]) OR c.source_b = ANY (%(sources)s::text[]))
+  AND x.payload -> 'groups' -> 'resolution' ->> 'status' IS DISTINCT FROM 'withdrawn'

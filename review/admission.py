@@ -33,14 +33,6 @@ class Reviewer:
     away_until: datetime | None = None
     deputy: str | None = None
 
-    def answers(self, kind: str) -> bool:
-        """Return whether the person answers tasks of *kind*."""
-        return not self.kinds or kind in self.kinds
-
-    def is_away(self, now: datetime) -> bool:
-        """Return whether the person is away."""
-        return self.away_until is not None and now < self.away_until
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTask:
@@ -69,15 +61,25 @@ class Admission:
     why: Why | None = None
 
 
+def answers(reviewer: Reviewer, kind: str) -> bool:
+    """Return whether *reviewer* answers tasks of *kind*."""
+    return not reviewer.kinds or kind in reviewer.kinds
+
+
+def is_away(reviewer: Reviewer, now: datetime) -> bool:
+    """Return whether *reviewer* is away."""
+    return reviewer.away_until is not None and now < reviewer.away_until
+
+
 def reviewers_of(kind: str, roster: Iterable[Reviewer], now: datetime) -> list[Reviewer]:
     """Return who is there to answer tasks of *kind*, deputies of the absent included, by name."""
     people = {one.person: one for one in roster}
     found = {}
     for one in people.values():
-        if not one.answers(kind):
+        if not answers(one, kind):
             continue
-        present = one if not one.is_away(now) else people.get(one.deputy or "")
-        if present is not None and not present.is_away(now):
+        present = one if not is_away(one, now) else people.get(one.deputy or "")
+        if present is not None and not is_away(present, now):
             found[present.person] = present
     return [found[name] for name in sorted(found)]
 

@@ -21,7 +21,7 @@ from imem.journal.errors import BadInput, PermissionDenied, TransitionRefused
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
-from imem.review.admission import Reviewer
+from imem.review.admission import Reviewer, answers
 from imem.review.kinds import Task, TaskAction, TaskKind
 from imem.review.states import ANSWERABLE, PROVISIONAL, TASK_STATES, TaskFacts, TaskState
 from imem.review.tasks import KIND, task_of
@@ -122,6 +122,8 @@ async def answer_task(
         same = all(task.answer[name] == value for name, value in details.items()) and task.answer["by"] == by.id
         if same:
             return task
+    # Who looks into a default has answered, and answers again.
+    if task.answer is not None and (row["request"] is not None or task.state not in ANSWERABLE):
         raise TransitionRefused(f"The task {task_id} was answered by {task.answer['by']}: {task.answer['action']}.")
     facts = TaskFacts(by_person=True, extends=chosen.extends, extended=task.extended)
     TASK_STATES.check(task.state, after, facts, of=f"The task {task_id}")
@@ -180,7 +182,7 @@ async def delegate_task(
     task, kind = _task(row, kinds), row["task_kind"]
     await _check_reviewer(database, kind, by, deadline)
     roster = {one.person: one for one in await read_roster(database, deadline=deadline)}
-    if to not in roster or not roster[to].answers(kind):
+    if to not in roster or not answers(roster[to], kind):
         raise BadInput(
             "to", f"{to!r:.200} answers no tasks of the kind {kind}.", mend="`imem tasks roster` lists who does."
         )
@@ -237,7 +239,7 @@ async def _check_reviewer(database: Database, kind: str, by: Actor, deadline: De
     if by.role is Role.HUMAN_ADMIN:
         return
     roster = {one.person: one for one in await read_roster(database, deadline=deadline)}
-    if by.id not in roster or not roster[by.id].answers(kind):
+    if by.id not in roster or not answers(roster[by.id], kind):
         raise PermissionDenied(
             f"{by.id} is not on the roster for tasks of the kind {kind}.",
             mend="An admin adds a reviewer with `imem tasks roster`.",

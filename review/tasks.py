@@ -20,7 +20,7 @@ from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, LifecycleRunti
 from imem.journal.errors import TransitionRefused
 from imem.journal.events.ids import new_id
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.rows import json, rows
+from imem.journal.postgres.rows import execute, json, rows
 from imem.review.admission import Admission, HeldTask, Reviewer, admit
 from imem.review.kinds import Answer, Task, TaskKind
 from imem.review.states import PROVISIONAL, TASK_STATES, TaskFacts, TaskState, Why
@@ -218,6 +218,11 @@ async def _delegated(conn: Connection, row: LifecycleRow, asked: TransitionReque
 
 
 TASKS: Final[Lifecycle[Any]] = Lifecycle(KIND, TASK_STATES, _step)
+
+
+async def amend_task(conn: Connection, task_id: str, package: BaseModel) -> None:
+    """Replace what the reviewer of an open task sees, in the transaction of *conn* that has it locked."""
+    await execute(conn, "task_amend", {"task_id": task_id, "package": package.model_dump_json()})
 
 
 # Ending

@@ -127,21 +127,18 @@ def set_(
     remove: Annotated[bool, typer.Option("--remove", help="Take the person off the roster.")] = False,
 ) -> None:
     """Put a person on the roster, or change or remove the entry: it is written whole. Requires an admin."""
-    from imem.review.admission import Reviewer  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-
-    entry = Reviewer(
-        person=person,
-        kinds=tuple(kind or ()),
-        capacity=capacity,
-        away_until=until(away) if away is not None else None,
-        deputy=deputy,
-    )
-    _run(lambda api: api.set_reviewer(entry, removed=remove, deadline_ms=ASK_MS))
+    end = until(away) if away is not None else None
+    _run(
+        lambda api: api.set_reviewer(
+            person, kinds=kind or (), capacity=capacity, away_until=end, deputy=deputy, removed=remove,
+            deadline_ms=ASK_MS,
+        )
+    )  # fmt: skip
     typer.echo(f"{shown(person)} is {'not on the roster any more' if remove else 'on the roster'}.")
 
 
 def _run(work: Callable[[ReviewApi], Awaitable[T]]) -> T:
-    from imem.services.parts.review_api import ReviewApi  # noqa: PLC0415 - as above
+    from imem.services.parts.review_api import ReviewApi  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
     return command.run(lambda stores: work(ReviewApi(stores)))
 

@@ -1,7 +1,7 @@
 -- lifecycle_due --
 -- Rows whose time is over, or that have a request without its effect, the longest waiting first.
 SELECT kind, key FROM lifecycle
-WHERE wake_at <= imem_now() AND kind = ANY (%(kinds)s::text[]) ORDER BY wake_at, kind, key LIMIT %(limit)s
+WHERE wake_at <= (SELECT imem_now()) AND kind = ANY (%(kinds)s::text[]) ORDER BY wake_at, kind, key LIMIT %(limit)s
 
 -- lifecycle_claim --
 -- Such a row, locked until the transaction ends; no row where another process has it, or was faster. Column now: the present moment.

@@ -25,6 +25,10 @@ INSERT INTO review_task (task_id, kind, rank, analysis_id, subject_ids, likeness
 VALUES (%(task_id)s, %(kind)s, %(rank)s, %(analysis_id)s, %(subject_ids)s::text[], %(likeness)s, %(package)s::jsonb)
 ON CONFLICT (task_id) DO NOTHING RETURNING task_id
 
+-- task_amend --
+-- Replaces what a reviewer sees.
+UPDATE review_task SET package = %(package)s::jsonb WHERE task_id = %(task_id)s
+
 -- task_open --
 -- Opens the row of a task, in its first state.
 INSERT INTO lifecycle (kind, key, about, state, opened_at, due_at, data)
@@ -75,3 +79,10 @@ SELECT t.task_id FROM review_task AS t JOIN lifecycle AS l ON l.kind = 'task' AN
 WHERE t.kind = %(kind)s AND t.likeness = %(likeness)s AND t.task_id <> %(task_id)s AND l.state IN ('open', 'defaulted')
   AND l.request IS NULL
 ORDER BY t.task_id
+
+-- tasks_of_gate --
+-- Tasks of an analysis that keep a gate from being passed: in some states, and at least as urgent as a rank. Parameters: analysis_id,
+-- states, most_rank.
+SELECT key FROM lifecycle
+WHERE kind = 'task' AND about = %(analysis_id)s AND state = ANY (%(states)s::text[]) AND (data ->> 'rank')::integer <= %(most_rank)s
+ORDER BY key

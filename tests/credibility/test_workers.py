@@ -154,11 +154,11 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
     assert {entry["task"] for entry in schedule.values()} == {pipeline.name for pipeline in PIPELINES}
     assert {
         "credibility.settle", "credibility.reconcile", "credibility.detect_regime", "credibility.publish_scores",
-        "credibility.review",
+        "credibility.review", "credibility.find_contradictions",
         "kg.similar", "kg.rebuild_similar", "kg.rebuild_views",
         "alerts.send", "alerts.watch_memory", "alerts.watch_access",
         "checkpoints.manage", "checkpoints.retire", "checkpoints.cleanup",
-        "sync.gates", "sync.flush", "journal.upkeep",
+        "sync.gates", "sync.flush", "journal.upkeep", "jobs.advance",
         "recall.embed_memories", "recall.consolidate_memories", "recall.maintain_memories", "recall.project_texts",
         "postmortem.reflect", "postmortem.embed_situations",
         "recall.project_signals", "recall.retain_signals",

@@ -10,7 +10,8 @@ import tomllib
 from pathlib import Path
 
 FLOORS = (
-    "debates", "postmortem", "recall", "credibility", "sync", "checkpoints", "cache", "kg", "jobs", "alerts", "journal"
+    "debates", "postmortem", "recall", "credibility", "sync", "checkpoints", "cache", "kg", "review", "jobs", "alerts",
+    "journal",
 )  # fmt: skip
 
 

@@ -115,6 +115,11 @@ async def test_a_default_is_confirmed_overridden_or_looked_into(office: Office) 
     await office.advance()
     states = [(await office.task(name)).state for name in ("a", "b", "c")]
     assert states == [TaskState.CONFIRMED, TaskState.OVERRIDDEN, TaskState.INVESTIGATING]
+    await office.answer("c", "confirm")
+    await office.advance()
+    assert (await office.task("c")).state is TaskState.CONFIRMED
+    with pytest.raises(TransitionRefused, match="was answered by ann: confirm"):
+        await office.answer("c", rationale="Not so.")
 
 
 async def test_a_gate_closes_windows(office: Office) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from imem.journal.actors import Action, Resource, ResourceType
@@ -154,23 +155,40 @@ class ReviewApi(ActorApi):
         )
 
     async def set_reviewer(
-        self, reviewer: Reviewer, *, removed: bool = False, deadline_ms: float | None = None
+        self,
+        person: str,
+        *,
+        kinds: Sequence[str] = (),
+        capacity: int = 3,
+        away_until: datetime | None = None,
+        deputy: str | None = None,
+        removed: bool = False,
+        deadline_ms: float | None = None,
     ) -> None:
         """
-        Put a person on the roster, or change or remove the entry. Requires an admin.
+        Put a person on the roster, or change the entry, which is written whole. Requires an admin.
+
+        Args:
+            kinds: kinds of tasks that the person answers; all by default.
+            capacity: tasks at a time, 1 to 100.
+            away_until: until when the person is away, aware.
+            deputy: who on the roster gets tasks meanwhile.
+            removed: take the person off the roster.
 
         Raises:
-            BadInput: a kind, the capacity, the moment or the deputy is wrong; names the field.
+            BadInput: something is wrong; names it.
         """
         from imem.review import inbox  # noqa: PLC0415 - as above
+        from imem.review.admission import Reviewer  # noqa: PLC0415 - as above
         from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
 
         due = self._write_due(deadline_ms, ANSWER_MS)
+        entry = Reviewer(person=person, kinds=tuple(kinds), capacity=capacity, away_until=away_until, deputy=deputy)
         await self._allowed(
             Resource(ResourceType.REVIEWS, "roster"),
             Action.WRITE,
             lambda: inbox.set_reviewer(
-                self._stores.database, TASK_KINDS, reviewer, removed=removed, by=self._actor, deadline=due
+                self._stores.database, TASK_KINDS, entry, removed=removed, by=self._actor, deadline=due
             ),
             due,
         )

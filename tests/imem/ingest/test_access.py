@@ -33,9 +33,9 @@ DENIAL = "SELECT imem_audit_v1('x', 'agent', 'journal', NULL, 'append', false, N
 """Writes an audit row."""
 
 OWN, ALL = "own", "all"
-WORKING, CACHE, GRAPH, PATTERNS, CREDIBILITY, AUDIT, JOURNAL, WORKFLOW, SYNC, MEMORIES, TRADES, REFLECTIONS = (
+WORKING, CACHE, GRAPH, PATTERNS, CREDIBILITY, AUDIT, JOURNAL, WORKFLOW, SYNC, MEMORIES, TRADES, REFLECTIONS, REVIEWS = (
     "working_memory", "agent_cache", "graph", "patterns", "credibility", "audit", "journal", "workflow", "sync",
-    "memories", "trades", "reflections",
+    "memories", "trades", "reflections", "reviews",
 )  # fmt: skip
 
 TABLE: dict[str, dict[str, dict[str, str]]] = {
@@ -110,6 +110,15 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         MEMORIES: {"read": ALL, "write": ALL, "delete": ALL, "overrule": ALL},
         TRADES: {"read": ALL},
         REFLECTIONS: {"read": ALL, "write": ALL, "approve": ALL},
+        REVIEWS: {"read": ALL, "write": ALL, "answer": ALL},
+    },
+    "reviewer": {
+        GRAPH: {"read": ALL},
+        PATTERNS: {"read": ALL},
+        CREDIBILITY: {"read": ALL},
+        SYNC: {"read": ALL},
+        MEMORIES: {"read": OWN},
+        REVIEWS: {"read": ALL, "answer": ALL},
     },
     "reader": {
         GRAPH: {"read": ALL},

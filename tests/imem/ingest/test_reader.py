@@ -25,7 +25,6 @@ from imem.kg.load_format.lines import record_of
 from imem.kg.model import Agent, Company, Human, Market
 from imem.langgraph import ImemSaver
 from imem.recall.signals.model import AgentSignal
-from imem.review.admission import Reviewer
 from tests.imem.ingest.conftest import LoadHarness
 from tests.imem.ingest.test_memory import NOW, analysis, contradiction, data_point, debate, decision, finding, outcome
 from tests.surface import methods_of
@@ -56,7 +55,7 @@ WRITES: dict[str, Call] = {
     "answer_gate": lambda m: m.answer_gate("a", 1, "validate", reason="Right."),
     "answer": lambda m: m.answer("t", "confirm"),
     "delegate": lambda m: m.delegate("t", "eve", reason="A reason."),
-    "set_reviewer": lambda m: m.set_reviewer(Reviewer(person="eve")),
+    "set_reviewer": lambda m: m.set_reviewer("eve"),
     "pause": lambda m: m.pause("a", "A reason."),
     "resume": lambda m: m.resume("a"),
     "extend_pause": lambda m: m.extend_pause("a", NOW + timedelta(days=9000), "A reason."),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Final, Protocol
 
-from imem.credibility.disputes.detection import ACTOR as DISPUTES
+from imem.credibility.disputes.arbitration import ACTOR as DISPUTES
 from imem.credibility.disputes.detection import QUEUE as DISPUTED
 from imem.credibility.disputes.detection import find_contradictions
 from imem.credibility.publication import ACTOR as PUBLISHER
@@ -28,9 +28,8 @@ from imem.credibility.settling import ACTOR as SETTLER
 from imem.credibility.settling import QUEUE, settle_due
 from imem.jobs.due import DueRule
 from imem.jobs.pipeline import Daily, Every, Pipeline, Quarterly, Report
-from imem.jobs.runtime import Runtime
 from imem.journal.deadline import Deadline
-from imem.journal.gateway import Gateway
+from imem.review.tasks import ReviewRuntime
 
 ACTORS: Final = (SETTLER, PUBLISHER, DETECTOR, REVIEWER, DISPUTES)
 """The actors that these pipelines record as."""
@@ -42,18 +41,16 @@ REVIEWS: Final = 8
 """Reports that are kept of the review: of two years."""
 
 
-class CredibilityRuntime(Runtime, Protocol):
+class CredibilityRuntime(ReviewRuntime, Protocol):
     """
     What the pipelines of credibility need.
 
     Attributes:
-        gateway: of the pipelines.
         halflife_years: of agents whose record names none.
         contradiction_guard: whether values that look mistyped go to a person.
         indicators: provides those of the market's regime; None without any.
     """
 
-    gateway: Gateway
     halflife_years: float
     contradiction_guard: bool
     indicators: IndicatorProvider | None
@@ -151,9 +148,7 @@ PUBLISH_SCORES: Final = Pipeline(
 # A contradiction that the pipeline finds itself is recorded with its resolution, and makes nothing due.
 FIND_CONTRADICTIONS: Final[Pipeline[CredibilityRuntime]] = Pipeline(
     "credibility.find_contradictions",
-    lambda runtime, until: find_contradictions(
-        runtime.database, runtime.gateway, guard=runtime.contradiction_guard, until=until
-    ),
+    lambda runtime, until: find_contradictions(runtime, guard=runtime.contradiction_guard, until=until),
     Every(15.0),
     budget_ms=45_000,
     reports=KEPT,

@@ -8,7 +8,7 @@ it fails.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Self
@@ -20,12 +20,18 @@ from imem.checkpoints.pauses.transitions import PauseCause
 from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, LifecycleRuntime, move, request_transition
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BadInput
+from imem.journal.errors import BadInput, TransitionRefused
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import rows
+from imem.review.states import ANSWERABLE
+from imem.review.tasks import close_windows
 
 GATES: Final = range(1, 7)
 """Numbers of the gates of an analysis."""
+
+LAST: Final = 5
+"""The gate at which an analysis is finalised: what is provisional until then is so no longer."""
 
 LISTED: Final = 1000
 """Open gates of one listing at most."""
@@ -101,7 +107,8 @@ async def answer_gate(
 
     Raises:
         BadInput: there is no such gate, or *answer* or *reason* is invalid.
-        TransitionRefused: it has another answer, or is overdue.
+        TransitionRefused: it has another answer, or is overdue; or it is to be passed while review tasks of the
+            analysis are open or provisional: of CRITICAL data at gate 3, any at gate 5.
     """
     if answer not in ANSWERS:
         raise BadInput("answer", f"is one of {', '.join(ANSWERS)}.")
@@ -110,6 +117,9 @@ async def answer_gate(
     which, wanted = _which(analysis_id, gate), ANSWERS[answer]
     found = await _stored(database, which, deadline)
     if found["waits"]:
+        if wanted is Gate.VALIDATED:
+            left = await database.named("tasks_of_gate", _blocking(analysis_id, gate), deadline=deadline)
+            _check_reviewed(gate, left)
         await request_transition(
             database, KIND, found["key"], found["version"], wanted, by=by, reason=reason, deadline=deadline
         )
@@ -131,8 +141,8 @@ async def _stored(database: Database, which: Mapping[str, Any], deadline: Deadli
 
 async def open_gates(database: Database, *, deadline: Deadline) -> list[HumanGate]:
     """Return the gates that wait for a human, the earliest due first; at most :data:`LISTED`."""
-    rows = await database.named("gates_open", {"limit": LISTED}, deadline=deadline)
-    return [HumanGate.of(row) for row in rows]
+    found = await database.named("gates_open", {"limit": LISTED}, deadline=deadline)
+    return [HumanGate.of(row) for row in found]
 
 
 def _which(analysis_id: str, gate: int) -> dict[str, Any]:
@@ -148,8 +158,12 @@ async def _decide(_: LifecycleRuntime, conn: Connection, row: LifecycleRow, _now
     if analysis is None:
         return None
     state = Gate.TIMED_OUT if row.request is None else Gate(row.request.state)
+    if state is Gate.VALIDATED:
+        _check_reviewed(gate, await rows(conn, "tasks_of_gate", _blocking(analysis_id, gate)))
     reason = (row.request.reason if row.request else None) or f"Gate {gate} {_GATE_WORDS[state]}."
     await move(conn, GATE_STATES, row, state, row.request is None, data={**row.data, "reason": reason}, reason=reason)
+    if gate == LAST and state in {Gate.VALIDATED, Gate.HARD_REJECTED}:
+        await close_windows(conn, analysis_id, f"Gate {gate} was decided: {reason}"[:MOST_REASON])
     if analysis.outcome is not None or state is Gate.VALIDATED:
         return Effects()
     if state is Gate.HARD_REJECTED:
@@ -159,6 +173,25 @@ async def _decide(_: LifecycleRuntime, conn: Connection, row: LifecycleRow, _now
         await transitions.begin(conn, analysis, PauseCause(trigger=trigger, reason=reason, gate=state))
     return Effects()
 
+
+def _blocking(analysis_id: str, gate: int) -> dict[str, Any]:
+    """Return which tasks keep a gate from being passed."""
+    states = [state.value for state in ANSWERABLE]
+    return {"analysis_id": analysis_id, "states": states, "most_rank": _UNREVIEWED.get(gate, -1)}
+
+
+def _check_reviewed(gate: int, waiting: Sequence[Row]) -> None:
+    """Refuse to pass a gate while something is unreviewed that it is the last to see."""
+    if waiting:
+        ids = ", ".join(row["key"] for row in waiting[:5])
+        raise TransitionRefused(
+            f"Gate {gate} cannot be passed: {len(waiting)} review tasks of its analysis are not reviewed ({ids}).",
+            mend="`imem tasks --analysis ANALYSIS` lists them; confirm or override each.",
+        )
+
+
+_UNREVIEWED: Final = {3: 0, 5: 1_000_000}
+"""Gate → the highest rank of the tasks that keep it from being passed: the CRITICAL ones, or all."""
 
 _GATE_WORDS: Final = {
     Gate.TIMED_OUT: "was not answered in time",

@@ -14,36 +14,39 @@ from typing import Any, Final
 
 import orjson
 
+from imem.credibility.disputes.arbitration import ACTOR, Question, SeenDocument, SeenItem, ask
+from imem.credibility.disputes.cells import spread
 from imem.credibility.disputes.findings import (
+    OpenQuestion,
     RecordedContradiction,
     line_of_report,
     lines_of_cell,
     sources_at,
 )
 from imem.credibility.disputes.histories import Cell, PointHistory, epochs_of, histories_of, outcomes_of
+from imem.credibility.disputes.priorities import priority_of
 from imem.credibility.disputes.sources import SourceOutcome
 from imem.jobs.due import finish_due, halving, next_due, set_due_aside
+from imem.jobs.lifecycle import Effects, finish
 from imem.jobs.pipeline import Report
-from imem.journal.actors import Action, Actor
+from imem.journal.actors import Action
 from imem.journal.deadline import Deadline
 from imem.journal.events.entry import Tier
-from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import rows
-from imem.journal.settings import Role
 from imem.kg.asof import END_OF_TIME
-from imem.kg.kinds.enums import DataDifference
+from imem.kg.kinds.enums import ContradictionSide, ContradictionStatus, DataDifference
 from imem.kg.kinds.trust import DataContradiction
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import RecordLine
-
-ACTOR: Final = Actor("data-contradictions", Role.LEARNING_ENGINE, may_import=True)
-"""The actor that records contradictions, as of when they could be known."""
+from imem.review.tasks import ReviewRuntime
 
 QUEUE: Final = "disputes"
 KINDS: Final = ("DataPoint", "DataContradiction")
 """Kinds of its rows: points whose cells are compared, and contradictions that were recorded by others."""
+
+QUEUED: Final = ContradictionStatus.QUEUED
 
 BATCH: Final = 200
 """Due rows of one transaction."""
@@ -54,14 +57,12 @@ BATCH_MS: Final = 60_000
 _ALWAYS: Final = {"known_until": END_OF_TIME, "recorded_until": END_OF_TIME}
 
 
-async def find_contradictions(
-    database: Database, gateway: Gateway, *, guard: bool, until: Deadline, batch: int = BATCH
-) -> Report:
+async def find_contradictions(runtime: ReviewRuntime, *, guard: bool, until: Deadline, batch: int = BATCH) -> Report:
     """
     Compare due cells and resolve due contradictions until none is left or *until* has passed.
 
     Args:
-        gateway: appends what was found, as :data:`ACTOR`.
+        runtime: its gateway appends what was found, as :data:`ACTOR`; what only a person decides becomes a task.
         guard: whether what looks like a slip of the pen goes to a person.
         batch: most due rows of one transaction.
 
@@ -75,13 +76,13 @@ async def find_contradictions(
     total: Counter[str] = Counter()
     while not until.passed:
         done = await halving(
-            lambda size: _batch(database, gateway, size, guard=guard), batch, lambda error: _alone(database, error)
+            lambda size: _batch(runtime, size, guard=guard), batch, lambda error: _alone(runtime.database, error)
         )
         more = done.pop("more", 0)
         total.update(done)
         if not more:
             if total["recorded"]:
-                await gateway.publish_wakeup(tuple(Tier))
+                await runtime.gateway.publish_wakeup(tuple(Tier))
             return dict(total)
     return {**total, "more": True}
 
@@ -94,8 +95,8 @@ async def _alone(database: Database, error: Exception) -> Counter[str]:
     return Counter({"stuck": len(due), "more": 1})
 
 
-async def _batch(database: Database, gateway: Gateway, size: int, *, guard: bool) -> Counter[str]:
-    async with database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
+async def _batch(runtime: ReviewRuntime, size: int, *, guard: bool) -> Counter[str]:
+    async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
         await rows(conn, "disputes_lock")
         due = await next_due(conn, QUEUE, KINDS, size)
         by_kind = {kind: sorted({one.key for one in due if one.kind == kind}) for kind in KINDS}
@@ -108,21 +109,53 @@ async def _batch(database: Database, gateway: Gateway, size: int, *, guard: bool
         sources = {one.versions[0][1].source for histories in cells.values() for one in histories}
         outcomes = await _outcomes(conn, sources | {name for one, _ in named for name in (one.source_a, one.source_b)})
         recorded = await _recorded(conn, cells)
-        lines: list[RecordLine] = []
+        found: list[RecordLine | OpenQuestion] = []
         for histories in cells.values():
             keys = {one.versions[0][1].id for one in histories}
             own = {key: one for key, one in recorded.items() if one.model.point_b in keys}
-            lines += lines_of_cell(histories, own, outcomes, guard=guard)
-        lines += [line_of_report(one, at, sources_at(outcomes, at), guard=guard) for one, at in named]
+            found += lines_of_cell(histories, own, outcomes, guard=guard)
+        found += [line_of_report(one, at, sources_at(outcomes, at), guard=guard) for one, at in named]
+        questions = [one for one in found if isinstance(one, OpenQuestion)]
+        lines = [one for one in found if not isinstance(one, OpenQuestion)]
+        waiting, effects = await ask(runtime, conn, [_asked(one, outcomes) for one in questions])
+        lines += [one.line(QUEUED if one.model.id in waiting else None) for one in questions]
         await finish_due(conn, QUEUE, due)
-        if lines:
-            entries = [entry_of(line) for line in lines]
-            await gateway.append_in(
-                conn, entries, actor=ACTOR, action=Action.APPEND_CREDIBILITY, deadline=Deadline.after_ms(BATCH_MS)
-            )
-    found = Counter({"recorded": len(lines), "cells": len(cells), "more": int(len(due) == size)})
-    found.update(differences_of(cells.values()))
-    return found
+        facts = [(ACTOR, Action.APPEND_CREDIBILITY, entry_of(line)) for line in lines]
+        await finish(conn, Effects(facts=facts) + effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
+    counted = Counter({"recorded": len(lines), "cells": len(cells), "more": int(len(due) == size)})
+    counted["asked"] = len(waiting)
+    counted.update(differences_of(cells.values()))
+    return counted
+
+
+def _asked(question: OpenQuestion, outcomes: Sequence[SourceOutcome]) -> Question:
+    """Return what a reviewer sees of a contradiction."""
+    model, verdict, sources = question.model, question.verdict, sources_at(outcomes, question.since)
+    pair = question.pair
+    values = {ContradictionSide.A: model.value_a, ContradictionSide.B: model.value_b, None: None}
+    filed = (pair.a.filed_at, pair.b.filed_at) if pair is not None else (None, None)
+    stated = ((model.source_a, model.document_a), (model.source_b, model.document_b))
+    one, other = (
+        SeenDocument(source=source, document=document, filed_at=at, score=sources(source).score)
+        for (source, document), at in zip(stated, filed, strict=True)
+    )
+    item = SeenItem(
+        contradiction_id=model.id,
+        point_a=model.point_a,
+        point_b=model.point_b,
+        metric=question.metric,
+        data_point=model.data_point,
+        value_a=model.value_a,
+        value_b=model.value_b,
+        differ_by=spread(model.value_a, model.value_b),
+        priority=priority_of(question.metric, model.valuation_impact),
+        valuation_impact=model.valuation_impact,
+        fallback_value=values[verdict.winner],
+        fallback_side=verdict.winner,
+        fallback_confidence=verdict.confidence,
+        differential=verdict.differential,
+    )
+    return Question(model.subject_id, model.analysis_id, (one, other), item)
 
 
 def differences_of(cells: Iterable[Sequence[PointHistory]]) -> Counter[str]:

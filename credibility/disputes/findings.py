@@ -64,12 +64,50 @@ class RecordedContradiction:
         )
 
     @property
+    def waits_for_person(self) -> bool:
+        """Whether a person has been asked and has not decided it yet."""
+        resolution = self.model.resolution
+        return resolution is not None and resolution.status in {
+            ContradictionStatus.QUEUED,
+            ContradictionStatus.INVESTIGATING,
+        }
+
+    @property
     def decided_by_person(self) -> bool:
         """Whether a person decided it, so that it is not computed again."""
         resolution = self.model.resolution
         return resolution is not None and (
             resolution.reviewed_at_gate3 or resolution.resolution_level is ResolutionLevelData.HUMAN
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """
+    A new contradiction that goes to a person.
+
+    Attributes:
+        model: with the resolution that counts if nobody answers.
+        since: from when on it could be known.
+        verdict: the fallback.
+        metric: what is stated.
+        pair: the points that state it; None where somebody else reported the contradiction.
+    """
+
+    model: DataContradiction
+    since: datetime
+    verdict: Verdict
+    metric: str
+    pair: Pair | None = None
+
+    def line(self, status: ContradictionStatus | None = None) -> RecordLine:
+        """Return it as a line; *status* is stated in place of that of the fallback."""
+        resolution = self.model.resolution
+        if status is not None and resolution is not None:
+            resolution = resolution.model_copy(update={"status": status})
+        if self.pair is None and resolution is not None:
+            return _group(self.model.id, "resolution", resolution, self.since)
+        return record_of(self.model.model_copy(update={"resolution": resolution}), known_at=self.since, writer=WRITER)
 
 
 def sources_at(outcomes: Iterable[SourceOutcome], at: datetime) -> Callable[[str], Source]:
@@ -100,9 +138,11 @@ def lines_of_cell(
     outcomes: Sequence[SourceOutcome],
     *,
     guard: bool,
-) -> Iterator[RecordLine]:
+) -> Iterator[RecordLine | OpenQuestion]:
     """
     Yield what is to be recorded of a cell; nothing if all of it is recorded.
+
+    A new contradiction that neither evidence nor scores resolve is a question.
 
     Args:
         recorded: the contradictions of its points that were recorded, by id.
@@ -117,9 +157,12 @@ def lines_of_cell(
         verdict = Judge(sources_at(outcomes, since), priority, guard).verdict(pair.a, pair.b)
         resolution = resolution_of(pair.a.value, pair.b.value, verdict, priority)
         if known is None:
-            core = _core(cell, pair, since)
-            yield record_of(core.model_copy(update={"resolution": resolution}), known_at=since, writer=WRITER)
-        elif known.model.resolution != resolution and not known.decided_by_person:
+            new = _core(cell, pair, since).model_copy(update={"resolution": resolution})
+            if verdict.level is ResolutionLevelData.FALLBACK:
+                yield OpenQuestion(new, since, verdict, cell.metric, pair)
+            else:
+                yield record_of(new, known_at=since, writer=WRITER)
+        elif known.model.resolution != resolution and not known.waits_for_person and not known.decided_by_person:
             yield _group(key, "resolution", resolution, max(since, known.resolution_known_at))
         yield from _outcome(pair, points, since, known)
     for key in recorded.keys() - pairs.keys():
@@ -133,12 +176,19 @@ def lines_of_cell(
 
 def line_of_report(
     model: DataContradiction, known_at: datetime, sources: Callable[[str], Source], *, guard: bool
-) -> RecordLine:
-    """Return how a contradiction that somebody recorded is resolved; documents of unknown dates decide nothing."""
+) -> RecordLine | OpenQuestion:
+    """
+    Return how a contradiction that somebody recorded is resolved; documents of unknown dates decide nothing.
+
+    One that neither the names of the sources nor their scores resolve is a question.
+    """
     priority = priority_of(model.data_point, model.valuation_impact)
     a, b = Claim(model.value_a, sources(model.source_a)), Claim(model.value_b, sources(model.source_b))
     verdict = settle(a, b, priority, guard=guard) or unsettled(a, b)
-    return _group(model.id, "resolution", resolution_of(a.value, b.value, verdict, priority), known_at)
+    resolution = resolution_of(a.value, b.value, verdict, priority)
+    if verdict.level is ResolutionLevelData.FALLBACK:
+        return OpenQuestion(model.model_copy(update={"resolution": resolution}), known_at, verdict, model.data_point)
+    return _group(model.id, "resolution", resolution, known_at)
 
 
 def _core(cell: Cell, pair: Pair, since: datetime) -> DataContradiction:

@@ -20,6 +20,9 @@ CREDIBILITY: Final = "credibility_auto_resolved"
 PROVISIONAL: Final = "provisional_credibility_weighted"
 UNCERTAIN: Final = "provisional_uncertainty"
 
+HUMAN_CONFIDENCE: Final = 0.90
+"""Confidence in what a person decides."""
+
 NEWER_AFTER: Final = timedelta(days=90)
 """How far apart two filings have to be for the newer one to win."""
 
@@ -97,7 +100,7 @@ def unsettled(a: Claim, b: Claim) -> Verdict:
     """
     Return what counts of a contradiction that neither evidence nor scores resolve.
 
-    Whether a reviewer takes it is asked here. The roster is empty, so that the fallback applies at once.
+    It counts while a person is asked, and for good if nobody answers.
     """
     level, differential = ResolutionLevelData.FALLBACK, _differential(a, b)
     if differential > TELLING + EPSILON:

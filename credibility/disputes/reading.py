@@ -12,7 +12,7 @@ from imem.credibility.disputes.findings import sources_at
 from imem.credibility.disputes.histories import Cell, histories_of, outcomes_of, points_at
 from imem.credibility.disputes.levels import Verdict
 from imem.credibility.disputes.priorities import priority_of
-from imem.credibility.disputes.values import Judge, Rival, Standing, standing_of
+from imem.credibility.disputes.values import Judge, Rival, Standing, decisions_of, standing_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.journal.postgres.database import Database
@@ -144,7 +144,9 @@ async def value_at(
     [cell] = fitting
     given = {"sources": sorted({point.source for point in cells[cell]}), **at.limits}
     outcomes = outcomes_of(await database.named("source_outcomes", given, deadline=deadline))
-    judge = Judge(sources_at(outcomes, at.at), priority_of(metric), guard)
+    of = {"subject_id": subject, "points": [point.key for point in cells[cell]], **at.limits}
+    said = await database.named("contradictions_decided", of, deadline=deadline)
+    judge = Judge(sources_at(outcomes, at.at), priority_of(metric), guard, decisions_of(said))
     return MetricValue(cell, at.at, standing_of(cells[cell], judge))
 
 

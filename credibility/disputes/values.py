@@ -7,14 +7,22 @@ a rival too, since the source was at odds with itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from imem.credibility.disputes.cells import CONTRADICTIONS, Point, difference_of
 from imem.credibility.disputes.levels import Claim, Verdict, settle, unsettled
 from imem.credibility.disputes.sources import Source
-from imem.kg.kinds.enums import ContradictionPriority, ContradictionSide, ContradictionStatus, DataDifference
+from imem.journal.postgres.connection import Row
+from imem.kg.kinds.enums import (
+    ContradictionPriority,
+    ContradictionSide,
+    ContradictionStatus,
+    DataDifference,
+    ResolutionLevelData,
+)
 
 
 class Rival(NamedTuple):
@@ -52,6 +60,19 @@ class Standing:
     rivals: tuple[Rival, ...]
 
 
+class Decision(NamedTuple):
+    """
+    What a person decided about two values.
+
+    Attributes:
+        value: the one that counts; None where neither does.
+        verdict: with the level, method and confidence; its winner is left open.
+    """
+
+    value: float | None
+    verdict: Verdict
+
+
 class Judge(NamedTuple):
     """
     What contradictions of a cell are resolved by.
@@ -60,16 +81,35 @@ class Judge(NamedTuple):
         source: returns a source with its score.
         priority: of the cell's metric.
         guard: whether what looks like a slip goes to a person.
+        decided: what people decided, by the two values.
     """
 
     source: Callable[[str], Source]
     priority: ContradictionPriority
     guard: bool
+    decided: Mapping[frozenset[float], Decision] = MappingProxyType({})
 
     def verdict(self, a: Point, b: Point) -> Verdict:
         """Return how the contradiction of two points is resolved; *b* became known later."""
+        said = self.decided.get(frozenset((a.value, b.value)))
+        if said is not None:
+            sides = {a.value: ContradictionSide.A, b.value: ContradictionSide.B}
+            return said.verdict._replace(winner=sides.get(said.value) if said.value is not None else None)
         one, other = (Claim(point.value, self.source(point.source), point.filed_at) for point in (a, b))
         return settle(one, other, self.priority, guard=self.guard) or unsettled(one, other)
+
+
+def decisions_of(rows: Iterable[Row]) -> dict[frozenset[float], Decision]:
+    """Return what people decided, from rows of ``contradictions_decided``."""
+    found = {}
+    for row in rows:
+        status, level = ContradictionStatus(row["status"]), ResolutionLevelData(row["resolution_level"])
+        verdict = Verdict(
+            level, row["resolution_method"], None, row["confidence"], row["credibility_differential"], status
+        )
+        value = row["final_value"] if status is ContradictionStatus.RESOLVED else None
+        found[frozenset((row["value_a"], row["value_b"]))] = Decision(value, verdict)
+    return found
 
 
 def standing_of(points: Iterable[Point], judge: Judge) -> Standing | None:

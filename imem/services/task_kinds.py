@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from imem.credibility.disputes.arbitration import CONTRADICTION
 from imem.review.kinds import TaskKind
 
-TASK_KINDS: Final[Mapping[str, TaskKind[Any, Any]]] = {}
+TASK_KINDS: Final[Mapping[str, TaskKind[Any, Any]]] = {one.name: one for one in (CONTRADICTION,)}

@@ -187,13 +187,16 @@ class ContradictionStatus(StrEnum):
     """
     The state of a contradiction.
 
-    Provisional ones have a value that counts until a person has reviewed it, uncertain ones have none. One is withdrawn
-    when a point that was known between its two arrives late, or one of the two is corrected.
+    Queued ones wait for a person; what is said of them holds meanwhile. Provisional ones have a value that counts until
+    a person has reviewed it, and so may those that somebody looks into; uncertain ones have none. One is withdrawn when
+    a point that was known between its two arrives late, or one of the two is corrected.
     """
 
+    QUEUED = "queued"
     RESOLVED = "resolved"
     PROVISIONAL = "provisional"
     UNCERTAIN = "uncertain"
+    INVESTIGATING = "investigating"
     WITHDRAWN = "withdrawn"
 
 

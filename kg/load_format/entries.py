@@ -110,7 +110,7 @@ def _record_entry(line: RecordLine, tier: Tier | None) -> JournalEntry:
         known_at=line.known_at,
         analysis_id=line.key if line.kind == "Analysis" else core.get("analysis_id"),
         subject_id=core.get("subject_id"),
-        metric=_claimed_metric(line.kind, core),
+        metric=_indexed_metric(line.kind, core),
         target_at=_moment(core.get("target_at")),
         ref_hash=_ref_hash(line.kind, line.core) if line.core is not None else None,
         importance=importance,
@@ -131,7 +131,7 @@ def _correction_entry(line: CorrectLine, tier: Tier | None) -> JournalEntry:
         known_at=line.known_at,
         analysis_id=line.key if line.kind == "Analysis" else line.core.get("analysis_id"),
         subject_id=line.core.get("subject_id"),
-        metric=_claimed_metric(line.kind, line.core),
+        metric=_indexed_metric(line.kind, line.core),
         target_at=_moment(line.core.get("target_at")),
         ref_hash=_ref_hash(line.kind, line.core),
         tier=_tier(line, f"correct.{line.kind}", tier),
@@ -183,9 +183,10 @@ def _ref_hash(kind: str, core: dict[str, Any]) -> bytes:
     return content_hash([core[KINDS[kind].key], core.get("subject_id"), sorted(links), fixed])
 
 
-def _claimed_metric(kind: str, core: Mapping[str, Any]) -> str | None:
-    """Return the metric that *core* claims or settles; a debate about one does neither."""
-    metric: str | None = core.get("metric") if "target_at" in KINDS[kind].core.properties else None
+def _indexed_metric(kind: str, core: Mapping[str, Any]) -> str | None:
+    """Return the metric that *core* claims, settles or states a value of; a debate about one does none of these."""
+    info = KINDS[kind]
+    metric: str | None = core.get("metric") if "target_at" in info.core.properties or "metric" in info.fixed else None
     return metric
 
 

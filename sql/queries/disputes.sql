@@ -38,10 +38,15 @@ WHERE e.kind = 'record.DataContradiction' AND e.payload -> 'core' ->> 'point_b' 
 ORDER BY e.record_key COLLATE "C"
 
 -- contradictions_reported --
--- Contradictions that were recorded by others, as corrected, and since when that could be known. Parameters: keys.
+-- Contradictions that were recorded by others, as corrected, and since when that could be known; none that a person was asked about or has
+-- decided. Parameters: keys.
 SELECT DISTINCT ON (h.key) h.key, (e.payload -> 'core')::text AS core, h.known_at
 FROM record_head AS h JOIN event AS e ON e.position = h.position
+LEFT JOIN record_head AS l ON l.kind = h.kind AND l.key = h.key AND l.grp = 'resolution'
+LEFT JOIN event AS r ON r.position = l.position
 WHERE h.kind = 'DataContradiction' AND h.key = ANY (%(keys)s::text[]) AND h.grp IN ('core', 'correction')
+  AND coalesce(r.payload -> 'groups' -> 'resolution' ->> 'status', '') NOT IN ('queued', 'investigating')
+  AND r.payload -> 'groups' -> 'resolution' ->> 'decided_by' IS NULL
 ORDER BY h.key, h.grp = 'correction' DESC
 
 -- source_outcomes --
@@ -63,3 +68,37 @@ WHERE y.kind = 'DataContradiction' AND y.grp = 'outcome'
   AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
   AND c.source_a <> c.source_b AND (c.source_a = ANY (%(sources)s::text[]) OR c.source_b = ANY (%(sources)s::text[]))
   AND x.payload -> 'groups' -> 'resolution' ->> 'status' IS DISTINCT FROM 'withdrawn'
+
+-- contradictions_standing --
+-- Those of the given contradictions that were not withdrawn. Parameters: keys.
+SELECT h.key FROM record_head AS h JOIN event AS e ON e.position = h.position
+WHERE h.kind = 'DataContradiction' AND h.grp = 'resolution' AND h.key = ANY (%(keys)s::text[])
+  AND e.payload -> 'groups' -> 'resolution' ->> 'status' <> 'withdrawn'
+
+-- contradictions_decided --
+-- What people had decided about contradictions of a subject as of a moment: the newest resolution of each, where a person gave it, with
+-- the two values; of contradictions between the given points. Parameters: subject_id, points, known_until, recorded_until.
+SELECT c.value_a, c.value_b, r.final_value, r.resolution_level, r.resolution_method, r.confidence, r.credibility_differential, r.status
+FROM (
+    SELECT DISTINCT ON (y.key) y.key, y.position, h.position AS core
+    FROM record_head AS h
+    JOIN record_history AS y ON y.kind = h.kind AND y.key = h.key AND y.grp = 'resolution'
+        AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+    WHERE h.kind = 'DataContradiction' AND h.grp = 'core' AND h.subject_id = %(subject_id)s
+    ORDER BY y.key, y.order_key DESC
+) AS n
+JOIN event AS e ON e.position = n.position
+JOIN event AS s ON s.position = n.core
+CROSS JOIN LATERAL jsonb_to_record(e.payload -> 'groups' -> 'resolution') AS r (
+    final_value double precision, resolution_level text, resolution_method text, confidence double precision,
+    credibility_differential double precision, status text, decided_by text)
+CROSS JOIN LATERAL jsonb_to_record(s.payload -> 'core') AS c (
+    value_a double precision, value_b double precision, point_b text)
+WHERE c.point_b = ANY (%(points)s::text[]) AND r.decided_by IS NOT NULL AND r.status IN ('resolved', 'uncertain')
+
+-- analyses_using_points --
+-- Analyses that rest on any of the given data points, and on how many. Parameters: points.
+SELECT e.payload ->> 'from_key' AS analysis_id, count(DISTINCT e.payload ->> 'to_key') AS points
+FROM event AS e
+WHERE e.kind = 'link.USES_VALUE' AND e.payload ->> 'to_key' = ANY (%(points)s::text[])
+GROUP BY 1 ORDER BY 1

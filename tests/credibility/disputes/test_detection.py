@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 
-from imem.credibility.disputes.detection import ACTOR, find_contradictions
+from imem.credibility.disputes.arbitration import ACTOR
+from imem.credibility.disputes.detection import find_contradictions
 from imem.credibility.disputes.histories import outcomes_of
 from imem.credibility.disputes.sources import source_at
 from imem.jobs.pipeline import Report
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.kg.asof import END_OF_TIME
+from imem.services.task_kinds import TASK_KINDS
 
 from ..conftest import World, corrected, text  # noqa: TID252 - a folder of its own
 
@@ -36,7 +39,12 @@ def point(value: float, on: float, source: str = SEC, **core: Any) -> dict[str, 
 
 
 async def find(world: World, *, guard: bool = True) -> Report:
-    return await find_contradictions(world.pipelines, world.engine, guard=guard, until=Deadline.never())
+    return await find_contradictions(reviewing(world), guard=guard, until=Deadline.never())
+
+
+def reviewing(world: World) -> Any:
+    """Return what the pipelines run with."""
+    return SimpleNamespace(database=world.pipelines, gateway=world.engine, task_kinds=TASK_KINDS)
 
 
 async def found(world: World) -> list[dict[str, Any]]:

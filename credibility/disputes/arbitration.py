@@ -1,0 +1,365 @@
+"""
+Review tasks about contradictions that neither evidence nor scores resolve: one for each pair of documents.
+
+The reviewer sees the two documents, the scores of their sources, and every value in which they differ. Until somebody
+answers, the fallback of level 4 counts and is labelled so. An answer counts from the moment at which it was given: what
+was known before stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from imem.alerts.store import NewAlert, Severity
+from imem.credibility.disputes.levels import HUMAN_CONFIDENCE, PROVISIONAL, UNCERTAIN
+from imem.credibility.disputes.priorities import TAGS
+from imem.jobs.lifecycle import Effects
+from imem.journal.actors import Action, Actor
+from imem.journal.errors import TransitionRefused
+from imem.journal.events.ids import id_of
+from imem.journal.postgres.connection import Connection
+from imem.journal.postgres.rows import rows
+from imem.journal.settings import Role
+from imem.kg.kinds.enums import (
+    ContradictionPriority,
+    ContradictionSide,
+    ContradictionStatus,
+    OutcomeProvenance,
+    ResolutionLevelData,
+)
+from imem.kg.kinds.metrics import metric_of
+from imem.kg.kinds.trust import DataContradiction
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import groups_of
+from imem.review.kinds import Answer, Fields, Task, TaskAction, TaskKind
+from imem.review.states import TaskState
+from imem.review.tasks import ReviewRuntime, amend_task, open_task
+
+ACTOR: Final = Actor("data-contradictions", Role.LEARNING_ENGINE, may_import=True)
+"""The actor that records contradictions, as of when they could be known, and what becomes of them."""
+
+WRITER: Final = "credibility"
+"""The subsystem that governs what is written here."""
+
+ITEMS: Final = 100
+"""Values of one task at most."""
+
+OVERRIDDEN_ALERT: Final = "VALUE_OVERRIDDEN"
+"""Kind of the alert about an analysis that rests on a value which a person overrode."""
+
+KIND: Final = "contradiction"
+
+ANSWER_WITHIN: Final = timedelta(hours=6)
+"""How long a task waits for an answer before the fallback applies (credibility-and-contradictions, section 9)."""
+
+HUMAN: Final = "human_arbitration"
+CONFIRMED: Final = "human_confirmation"
+MARKED_UNCERTAIN: Final = "human_uncertainty"
+
+RANKS: Final = {priority: rank for rank, priority in enumerate(ContradictionPriority)}
+"""Rank of a task by the priority of its most important item; 0 is CRITICAL."""
+
+Resolution = DataContradiction.Resolution
+
+
+class _Seen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SeenDocument(_Seen):
+    """A document, as the reviewer sees it; *score* is its source's when the task was opened."""
+
+    source: str
+    document: str | None
+    filed_at: datetime | None
+    score: float
+
+
+class SeenItem(_Seen):
+    """
+    A value in which the two documents differ.
+
+    Attributes:
+        contradiction_id: of the contradiction.
+        point_a, point_b: the data points, where they are recorded.
+        data_point: the metric with its period and unit.
+        value_a, value_b: as the first and the second document state it.
+        differ_by: as a share of the larger one.
+        priority: of the contradiction.
+        valuation_impact: how far the difference moves the valuation, as a fraction of it, if that is known.
+        fallback_value: what counts if nobody answers; None: no value does.
+        fallback_side: the document that states it.
+        fallback_confidence: how sure that is.
+        differential: the difference of the sources' scores.
+    """
+
+    contradiction_id: str
+    point_a: str | None
+    point_b: str | None
+    metric: str
+    data_point: str
+    value_a: float
+    value_b: float
+    differ_by: float
+    priority: ContradictionPriority
+    valuation_impact: float | None = None
+    fallback_value: float | None
+    fallback_side: ContradictionSide | None
+    fallback_confidence: float
+    differential: float
+
+
+class DocumentPair(_Seen):
+    """What the reviewer of a contradiction sees."""
+
+    subject_id: str
+    documents: tuple[SeenDocument, SeenDocument]
+    items: tuple[SeenItem, ...]
+
+
+class ChosenSide(Fields):
+    """The document whose values count: the first (a) or the second (b)."""
+
+    document: Literal["a", "b"]
+
+
+def _headline(package: DocumentPair) -> str:
+    one, other = (" ".join(filter(None, (seen.source, seen.document))) for seen in package.documents)
+    first = package.items[0]
+    more = f" and {len(package.items) - 1} more" if len(package.items) > 1 else ""
+    return (
+        f"{package.subject_id}: which counts of {first.data_point}{more}, {first.value_a:g} (a: {one}) or "
+        f"{first.value_b:g} (b: {other})?"
+    )
+
+
+def _default(package: DocumentPair) -> str:
+    taken = sorted({item.fallback_side for item in package.items if item.fallback_side is not None})
+    if not taken:
+        return "no value counts: both stay uncertain, at a confidence of 0.50."
+    names = " and ".join(taken)
+    some = "" if all(item.fallback_side is not None for item in package.items) else "; the others stay uncertain"
+    return f"the values of document {names} count provisionally{some}."
+
+
+def _likeness(package: DocumentPair) -> str:
+    """Return what makes tasks alike: the pair of sources, and the metrics in which they differ."""
+    sources = " / ".join(document.source for document in package.documents)
+    return f"{sources}: {', '.join(sorted({item.metric for item in package.items}))}"[:500]
+
+
+async def _apply(
+    _runtime: Any, conn: Connection, task: Task[DocumentPair], answer: Answer | None, now: datetime
+) -> Effects:
+    """Record what an answer, or its absence, makes of every item that still is a contradiction."""
+    keys = [item.contradiction_id for item in task.package.items]
+    standing = {row["key"] for row in await rows(conn, "contradictions_standing", {"keys": keys})}
+    items = [item for item in task.package.items if item.contradiction_id in standing]
+    at = answer.at if answer is not None else now
+    facts = []
+    for item in items:
+        groups = dict(_groups(item, task.state, answer))
+        line = groups_of(DataContradiction, item.contradiction_id, groups, known_at=at, writer=WRITER)
+        facts.append((ACTOR, Action.APPEND_CREDIBILITY, entry_of(line)))
+    return Effects(facts=facts, alerts=[alert async for alert in _reruns(conn, task, items, answer)])
+
+
+async def _reruns(
+    conn: Connection, task: Task[DocumentPair], items: Sequence[SeenItem], answer: Answer | None
+) -> AsyncIterator[NewAlert]:
+    """Yield an alert for each analysis that rests on a value which a person has just overridden."""
+    side = getattr(answer.fields, "document", None) if answer is not None else None
+    other = {"a": "point_b", "b": "point_a"}.get(side or "")
+    lost = [key for item in items if other is not None and (key := getattr(item, other)) is not None]
+    for row in await rows(conn, "analyses_using_points", {"points": lost}) if lost else []:
+        reason = f"A person decided that another value counts than the one that it rests on: {row['points']} values."
+        yield NewAlert(
+            alert_id=id_of("value overridden", task.task_id, row["analysis_id"]), kind=OVERRIDDEN_ALERT,
+            severity=Severity.HIGH, subject=task.package.subject_id, analysis_id=row["analysis_id"],
+            payload={"task_id": task.task_id, "reason": reason},
+        )  # fmt: skip
+
+
+def _groups(item: SeenItem, state: TaskState, answer: Answer | None) -> Iterator[tuple[str, Any]]:
+    """Yield the resolution of an item, and its outcome where a person said which value is right."""
+    if answer is None:
+        yield "resolution", fallback_of(item)
+        return
+    reviewed = state is not TaskState.ANSWERED
+    if answer.action == "choose":
+        side = ContradictionSide(getattr(answer.fields, "document", ""))
+        value = item.value_a if side is ContradictionSide.A else item.value_b
+        yield "resolution", _decided(item, answer, HUMAN, value, reviewed=reviewed)
+        yield "outcome", DataContradiction.Outcome(outcome_label=side, outcome_provenance=OutcomeProvenance.HUMAN_LABEL)
+    elif answer.action == "uncertain":
+        yield "resolution", _uncertain(item, answer, reviewed=reviewed)
+    elif answer.action == "investigate":
+        given = fallback_of(item).model_copy(update={"status": ContradictionStatus.INVESTIGATING})
+        yield "resolution", given.model_copy(update={"reviewed_at_gate3": reviewed, "decided_by": answer.by})
+    else:
+        confirmed = _decided(item, answer, CONFIRMED, item.fallback_value, reviewed=reviewed)
+        if item.fallback_side is None:
+            yield "resolution", _uncertain(item, answer, reviewed=reviewed)
+            return
+        yield "resolution", confirmed.model_copy(update={"resolution_level": ResolutionLevelData.FALLBACK})
+        yield (
+            "outcome",
+            DataContradiction.Outcome(
+                outcome_label=item.fallback_side, outcome_provenance=OutcomeProvenance.HUMAN_LABEL
+            ),
+        )
+
+
+def fallback_of(item: SeenItem, status: ContradictionStatus | None = None) -> Resolution:
+    """Return the resolution of level 4: the fallback counts, provisionally; *status* is stated in place of that."""
+    sure = item.fallback_side is not None
+    applied = ContradictionStatus.PROVISIONAL if sure else ContradictionStatus.UNCERTAIN
+    return Resolution(
+        priority=item.priority,
+        status=status or applied,
+        resolution_level=ResolutionLevelData.FALLBACK,
+        resolution_method=PROVISIONAL if sure else UNCERTAIN,
+        final_value=item.fallback_value,
+        confidence=item.fallback_confidence,
+        credibility_differential=item.differential,
+        provisional=True,
+        reviewed_at_gate3=False,
+    )
+
+
+def _decided(item: SeenItem, answer: Answer, method: str, value: float | None, *, reviewed: bool) -> Resolution:
+    return Resolution(
+        priority=item.priority,
+        status=ContradictionStatus.RESOLVED,
+        resolution_level=ResolutionLevelData.HUMAN,
+        resolution_method=method,
+        final_value=value,
+        confidence=HUMAN_CONFIDENCE,
+        credibility_differential=item.differential,
+        provisional=False,
+        reviewed_at_gate3=reviewed,
+        decided_by=answer.by,
+    )
+
+
+def _uncertain(item: SeenItem, answer: Answer, *, reviewed: bool) -> Resolution:
+    """Return the resolution of a person who holds neither value: the more cautious one counts, as uncertain."""
+    decided = _decided(item, answer, MARKED_UNCERTAIN, cautious_value(item), reviewed=reviewed)
+    return decided.model_copy(update={"status": ContradictionStatus.UNCERTAIN, "confidence": 0.50})
+
+
+def cautious_value(item: SeenItem) -> float | None:
+    """Return the more cautious of two values; None where the metric declares no cautious end."""
+    metric = metric_of(TAGS.get(item.metric, item.metric))
+    if metric is None or metric.cautious is None:
+        return None
+    return (min if metric.cautious == "low" else max)(item.value_a, item.value_b)
+
+
+CONTRADICTION: Final[TaskKind[Any, DocumentPair]] = TaskKind(
+    name=KIND,
+    package=DocumentPair,
+    actions=TaskKind.of(
+        TaskAction(name="choose", does="The values of document a or b count, for good.", fields=ChosenSide),
+        TaskAction(
+            name="confirm",
+            does="What counts provisionally counts for good.",
+            reviews=TaskState.CONFIRMED,
+            only_default=True,
+        ),
+        TaskAction(name="uncertain", does="Neither is sure: the more cautious value counts, at 0.50.", rationale=True),
+        TaskAction(
+            name="investigate",
+            does="Leave it provisional while somebody looks into it.",
+            reviews=TaskState.INVESTIGATING,
+            only_default=True,
+        ),
+    ),
+    headline=_headline,
+    default=_default,
+    apply=_apply,
+    due=ANSWER_WITHIN,
+    minutes=2.0,
+    displaces=lambda rank: rank == RANKS[ContradictionPriority.CRITICAL],
+    likeness=_likeness,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """
+    A contradiction that goes to a person.
+
+    Attributes:
+        subject_id: the subject.
+        analysis_id: the analysis that reported it, if one did.
+        documents: the two documents.
+        item: the values.
+    """
+
+    subject_id: str
+    analysis_id: str | None
+    documents: tuple[SeenDocument, SeenDocument]
+    item: SeenItem
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What tasks are grouped by: the subject, the analysis, and the two documents."""
+        names = [(one.source, one.document or "") for one in self.documents]
+        return self.subject_id, self.analysis_id or "", *names[0], *names[1]
+
+
+async def ask(runtime: ReviewRuntime, conn: Connection, questions: Iterable[Question]) -> tuple[set[str], Effects]:
+    """
+    Open a task for each pair of documents, or add to one that waits, in the transaction of *conn*.
+
+    Returns:
+        The ids of the contradictions that wait for an answer, and the effects for the end of the transaction. Of all
+        others the fallback counts already.
+    """
+    waiting: set[str] = set()
+    effects = Effects()
+    ordered = sorted(questions, key=lambda one: (one.place, one.item.contradiction_id))
+    for place, group in groupby(ordered, key=lambda one: one.place):
+        asked = list(group)
+        for start in range(0, len(asked), ITEMS):
+            part = asked[start : start + ITEMS]
+            package = DocumentPair(
+                subject_id=place[0], documents=part[0].documents, items=tuple(one.item for one in part)
+            )
+            task, more = await _open(runtime, conn, package, place)
+            effects += more
+            if task.state is TaskState.OPEN:
+                waiting |= {item.contradiction_id for item in package.items}
+    return waiting, effects
+
+
+async def _open(
+    runtime: ReviewRuntime, conn: Connection, package: DocumentPair, place: tuple[str, ...]
+) -> tuple[Task[DocumentPair], Effects]:
+    """Add *package* to the task of its documents if that waits for an answer; else open one."""
+    for name in (id_of("contradiction task", *place), id_of("contradiction task", package.items[0].contradiction_id)):
+        task, effects = await open_task(
+            runtime, conn, CONTRADICTION, package, task_id=str(name), rank=rank_of(package.items),
+            analysis_id=place[1] or None, subject_ids=[package.subject_id],
+        )  # fmt: skip
+        known = {item.contradiction_id for item in task.package.items}
+        new = tuple(item for item in package.items if item.contradiction_id not in known)
+        if not new:
+            return task, effects
+        if task.state is TaskState.OPEN and task.answer is None and len(known) + len(new) <= ITEMS:
+            grown = task.package.model_copy(update={"items": (*task.package.items, *new)})
+            await amend_task(conn, task.task_id, grown)
+            return task, effects
+    raise TransitionRefused(f"The task about {package.items[0].contradiction_id} is answered, and asks something else.")
+
+
+def rank_of(items: Iterable[SeenItem]) -> int:
+    """Return the rank of a task: that of its most important item."""
+    return min(RANKS[item.priority] for item in items)

@@ -131,6 +131,11 @@ class LifecycleRow:
         """The matter that alerts about it have."""
         return id_of("lifecycle", self.kind, self.key)
 
+    @property
+    def failure(self) -> UUID:
+        """The matter that alerts about failed attempts of its step have."""
+        return id_of("lifecycle step", self.kind, self.key)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
@@ -169,6 +174,19 @@ class Lifecycle(Generic[R]):
     kind: str
     machine: StateMachine[Any, Any]
     step: Callable[[R, Connection, LifecycleRow, datetime], Awaitable[Effects | None]]
+
+
+def wanted(states: type[S], request: TransitionRequest) -> S:
+    """
+    Return the state that a request names.
+
+    Raises:
+        TransitionRefused: there is no such state: the request was stored without the checks of the API.
+    """
+    try:
+        return states(request.state)
+    except ValueError as error:
+        raise TransitionRefused(f"{request.state!r:.100} is no state.") from error
 
 
 async def move(
@@ -315,7 +333,7 @@ async def _step(runtime: R, of: Lifecycle[R], which: Row, until: Deadline) -> bo
         if effects is None:
             await rows(conn, "lifecycle_retry", {**which, "failed": False, "seconds": LOCKED_S})
             return False
-        over = [row.matter] if row.failures else []
+        over = [row.failure] if row.failures else []
         appended = await finish(conn, effects + Effects(over=over), runtime.gateway, until)
     if appended:
         await runtime.gateway.publish_wakeup(tuple(Tier))
@@ -364,7 +382,7 @@ async def _put_off(database: Database, which: Row, error: Exception, until: Dead
         text = f"The {row.kind} {row.key} could not be moved, and is tried again: {reason}"
         payload = {"kind": row.kind, "key": row.key, "reason": text[:2000]}
         alert = NewAlert(
-            alert_id=new_id(), kind=SET_ASIDE, severity=Severity.HIGH, analysis_id=row.about, about=row.matter,
+            alert_id=new_id(), kind=SET_ASIDE, severity=Severity.HIGH, analysis_id=row.about, about=row.failure,
             payload=payload,
         )  # fmt: skip
         await raise_once(conn, alert)

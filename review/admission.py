@@ -79,7 +79,7 @@ def reviewers_of(kind: str, roster: Iterable[Reviewer], now: datetime) -> list[R
         if not answers(one, kind):
             continue
         present = one if not is_away(one, now) else people.get(one.deputy or "")
-        if present is not None and not is_away(present, now):
+        if present is not None and answers(present, kind) and not is_away(present, now):
             found[present.person] = present
     return [found[name] for name in sorted(found)]
 

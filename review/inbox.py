@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -115,7 +116,8 @@ async def answer_task(
     if chosen is None:
         raise BadInput("action", f"is one of {', '.join(sorted(kind.actions))}.")
     given = _checked(chosen, fields or {})
-    after = _after(task, chosen)
+    state = _state_at(task, row["now"])
+    after = _after(task, state, chosen)
     said = _rationale(rationale, required=chosen.rationale or after is TaskState.OVERRIDDEN)
     details = {"action": action, "fields": given}
     if task.answer is not None:
@@ -125,8 +127,10 @@ async def answer_task(
     # Who looks into a default has answered, and answers again.
     if task.answer is not None and (row["request"] is not None or task.state not in ANSWERABLE):
         raise TransitionRefused(f"The task {task_id} was answered by {task.answer['by']}: {task.answer['action']}.")
+    if row["request"] is not None:
+        raise TransitionRefused(f"The task {task_id} is just being handed over or given more time: try again.")
     facts = TaskFacts(by_person=True, extends=chosen.extends, extended=task.extended)
-    TASK_STATES.check(task.state, after, facts, of=f"The task {task_id}")
+    TASK_STATES.check(state, after, facts, of=f"The task {task_id}")
     stored = await request_transition(
         database, KIND, task_id, row["version"], after, by=by, reason=said, details=details, late=True,
         deadline=deadline,
@@ -159,7 +163,14 @@ async def answer_alike(
     row = await _row(database, task_id, deadline)
     alike: list[Row] = []
     if row["likeness"] is not None:
-        of = {"kind": row["task_kind"], "likeness": row["likeness"], "task_id": task_id}
+        chosen = kinds[row["task_kind"]].actions.get(action)
+        states = PROVISIONAL if chosen is not None and chosen.only_default else ANSWERABLE
+        of = {
+            "kind": row["task_kind"],
+            "likeness": row["likeness"],
+            "task_id": task_id,
+            "states": [state.value for state in states],
+        }
         alike = await database.named("tasks_alike", of, deadline=deadline)
     return [
         await answer_task(database, kinds, name, action, fields=fields, rationale=rationale, by=by, deadline=deadline)
@@ -246,15 +257,21 @@ async def _check_reviewer(database: Database, kind: str, by: Actor, deadline: De
         )
 
 
-def _after(task: Task[Any], action: TaskAction) -> TaskState:
+def _state_at(task: Task[Any], now: datetime) -> TaskState:
+    """Return the state in which an answer finds a task: after its time the default applies, whoever has noticed."""
+    late = task.state is TaskState.OPEN and task.due_at is not None and now >= task.due_at
+    return TaskState.DEFAULTED if late else task.state
+
+
+def _after(task: Task[Any], state: TaskState, action: TaskAction) -> TaskState:
     """Return the state that the answer leads to."""
-    if action.only_default and task.state is TaskState.OPEN:
+    if action.only_default and state is TaskState.OPEN:
         raise TransitionRefused(
             f"{action.name!r} reviews a default, and the task {task.task_id} still waits for an answer."
         )
     if action.extends:
         return TaskState.OPEN
-    return action.reviews if task.state in PROVISIONAL else TaskState.ANSWERED
+    return action.reviews if state in PROVISIONAL else TaskState.ANSWERED
 
 
 def _checked(action: TaskAction, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -287,7 +304,8 @@ def _task(row: Row, kinds: Kinds) -> Task[Any]:
     stored = LifecycleRow.of(row)
     asked = stored.request
     kind = kinds[row["task_kind"]]
-    if asked is None or "action" not in asked.details or kind.actions[asked.details["action"]].extends:
+    action = kind.actions.get(str(asked.details.get("action"))) if asked is not None else None
+    if asked is None or action is None or action.extends:
         return task_of(stored, row, kind)
     answer = {**asked.details, "by": asked.actor, "at": asked.at.isoformat(), "rationale": asked.reason}
     return task_of(replace(stored, data={**stored.data, "answer": answer}), row, kind)

@@ -78,7 +78,7 @@ class Task(Generic[P]):
         kind: name of its kind.
         rank: urgency; 0 is the most urgent.
         state: its state.
-        package: what the reviewer sees, as it was when the task was opened.
+        package: what the reviewer sees; it may grow until somebody looks at it.
         analysis_id: of which analysis it is a part, if of one.
         subject_ids: subjects that it is about.
         reviewer: who has it; None where it is not queued or the default applied at once.

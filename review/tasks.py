@@ -13,16 +13,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from imem.alerts.store import NewAlert, Severity
 from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, LifecycleRuntime, TransitionRequest, move
 from imem.journal.errors import TransitionRefused
 from imem.journal.events.ids import new_id
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.rows import execute, json, rows
+from imem.journal.postgres.rows import json, rows
 from imem.review.admission import Admission, HeldTask, Reviewer, admit
-from imem.review.kinds import Answer, Task, TaskKind
+from imem.review.kinds import Answer, Fields, Task, TaskAction, TaskKind
 from imem.review.states import PROVISIONAL, TASK_STATES, TaskFacts, TaskState, Why
 
 P = TypeVar("P", bound=BaseModel)
@@ -173,7 +173,7 @@ async def _step(runtime: ReviewRuntime, conn: Connection, row: LifecycleRow, now
     late = row.due_at is not None and asked.at >= row.due_at
     if row.state == TaskState.OPEN and late:
         # Nobody had applied the default in time: it counts first, and the answer reviews it.
-        effects = await _default(runtime, conn, replace(row, request=None), Why.LATE, now)
+        effects = await _default(runtime, conn, replace(row, request=None), Why.LATE, asked.at)
         [found] = await rows(conn, "task_lock", {"task_id": row.key})
         moved = replace(LifecycleRow.of(found), request=asked)
         return effects + await _answered(runtime, conn, moved, asked, now)
@@ -186,7 +186,7 @@ async def _answered(
     kind = runtime.task_kinds[row.data["kind"]]
     details = asked.details
     if "to" in details:
-        return await _delegated(conn, row, asked, now)
+        return await _delegated(runtime, conn, row, asked, now)
     action = kind.actions.get(str(details.get("action")))
     if action is None:
         raise TransitionRefused(f"Tasks of the kind {kind.name} have no action {details.get('action')!r}.")
@@ -195,6 +195,7 @@ async def _answered(
         due_at = row.due_at + kind.extension if row.due_at is not None else None
         await move(conn, TASK_STATES, row, TaskState.OPEN, facts, due_at=due_at, data={**row.data, "extended": True})
         return Effects()
+    fields = _fields(action, details.get("fields", {}))
     wanted = TaskState.ANSWERED if row.state == TaskState.OPEN else action.reviews
     answer = {"action": action.name, "fields": details.get("fields", {}), "by": asked.actor, "at": asked.at.isoformat()}
     data = {**row.data, "answer": {**answer, "rationale": asked.reason}}
@@ -202,7 +203,7 @@ async def _answered(
     task = await _task(runtime, conn, moved)
     given = Answer(
         action=action.name,
-        fields=action.fields.model_validate(details.get("fields", {})),
+        fields=fields,
         by=asked.actor,
         rationale=asked.reason,
         at=asked.at,
@@ -210,29 +211,44 @@ async def _answered(
     return Effects(over=[row.matter]) + await kind.apply(runtime, conn, task, given, now)
 
 
-async def _delegated(conn: Connection, row: LifecycleRow, asked: TransitionRequest, now: datetime) -> Effects:
+def _fields(action: TaskAction, stated: object) -> Fields:
+    try:
+        return action.fields.model_validate(stated)
+    except ValidationError as error:
+        raise TransitionRefused(f"The fields of the answer {action.name} are wrong.") from error
+
+
+async def _delegated(
+    runtime: ReviewRuntime, conn: Connection, row: LifecycleRow, asked: TransitionRequest, now: datetime
+) -> Effects:
+    """Hand a task over, and tell its new reviewer."""
+    if not isinstance(asked.details["to"], str):
+        raise TransitionRefused("The request names nobody.")
     step = {"from": row.data.get("reviewer"), "by": asked.actor, "at": now.isoformat(), "reason": asked.reason}
     data = {**row.data, "reviewer": asked.details["to"], "trail": [*row.data.get("trail", ()), step]}
-    await move(conn, TASK_STATES, row, TaskState.OPEN, TaskFacts(delegates=True), due_at=row.due_at, data=data)
-    return Effects()
+    facts = TaskFacts(delegates=True)
+    moved = await move(conn, TASK_STATES, row, TaskState.OPEN, facts, due_at=row.due_at, data=data)
+    task = await _task(runtime, conn, moved)
+    return Effects(over=[row.matter], alerts=[_alert(runtime.task_kinds[task.kind], task, moved)])
 
 
 TASKS: Final[Lifecycle[Any]] = Lifecycle(KIND, TASK_STATES, _step)
 
 
-async def amend_task(conn: Connection, task_id: str, package: BaseModel) -> None:
-    """Replace what the reviewer of an open task sees, in the transaction of *conn* that has it locked."""
-    await execute(conn, "task_amend", {"task_id": task_id, "package": package.model_dump_json()})
+async def amend_task(conn: Connection, kind: TaskKind[Any, P], task_id: str, package: P) -> bool:
+    """Replace what the reviewer of an open task sees, unless somebody has looked at it; return whether it was."""
+    values = {"task_id": task_id, "package": package.model_dump_json(), "likeness": kind.likeness(package)}
+    return bool(await rows(conn, "task_amend", values))
 
 
 # Ending
 
 
 async def withdraw_task(conn: Connection, task_id: str, reason: str) -> Effects:
-    """Withdraw a task in the transaction of *conn*, for example since a later fact answers it; an ended one stays."""
+    """Withdraw a task in the transaction of *conn*, since it is no question any more; one with an answer stays."""
     found = await rows(conn, "task_lock", {"task_id": task_id})
     row = LifecycleRow.of(found[0]) if found else None
-    if row is None or TaskState(row.state) in TASK_STATES.terminal:
+    if row is None or row.request is not None or TaskState(row.state) in TASK_STATES.terminal:
         return Effects()
     await move(conn, TASK_STATES, row, TaskState.WITHDRAWN, TaskFacts(), reason=reason)
     return Effects(over=[row.matter])
@@ -242,7 +258,7 @@ async def close_windows(conn: Connection, analysis_id: str, reason: str) -> int:
     """
     Close the windows of an analysis after a human gate was decided; return how many.
 
-    The defaults that nobody reviewed stand for good.
+    The defaults that nobody reviewed stand for good; a stored answer has its effect all the same.
     """
     values = {"analysis_id": analysis_id, "states": [state.value for state in PROVISIONAL]}
     found = await rows(conn, "tasks_with_open_window", values)

@@ -17,13 +17,12 @@ from imem.checkpoints.pauses import transitions
 from imem.checkpoints.pauses.lifecycle import ANSWERS, GATE_STATES, Gate, Trigger
 from imem.checkpoints.pauses.rows import audited, checked_id, open_pause, try_lock_analysis
 from imem.checkpoints.pauses.transitions import PauseCause
-from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, LifecycleRuntime, move, request_transition
+from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, LifecycleRuntime, move, request_transition, wanted
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, TransitionRefused
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import rows
 from imem.review.states import ANSWERABLE
 from imem.review.tasks import close_windows
 
@@ -31,7 +30,7 @@ GATES: Final = range(1, 7)
 """Numbers of the gates of an analysis."""
 
 LAST: Final = 5
-"""The gate at which an analysis is finalised: what is provisional until then is so no longer."""
+"""The gate at which an analysis is finalised, and everything provisional was reviewed; or at which it fails."""
 
 LISTED: Final = 1000
 """Open gates of one listing at most."""
@@ -114,20 +113,20 @@ async def answer_gate(
         raise BadInput("answer", f"is one of {', '.join(ANSWERS)}.")
     if not 0 < len(reason.strip()) <= MOST_REASON:
         raise BadInput("reason", f"is a text of at most {MOST_REASON:,} characters.")
-    which, wanted = _which(analysis_id, gate), ANSWERS[answer]
+    which, named = _which(analysis_id, gate), ANSWERS[answer]
     found = await _stored(database, which, deadline)
     if found["waits"]:
-        if wanted is Gate.VALIDATED:
+        if named is Gate.VALIDATED:
             left = await database.named("tasks_of_gate", _blocking(analysis_id, gate), deadline=deadline)
             _check_reviewed(gate, left)
         await request_transition(
-            database, KIND, found["key"], found["version"], wanted, by=by, reason=reason, deadline=deadline
+            database, KIND, found["key"], found["version"], named, by=by, reason=reason, deadline=deadline
         )
         found = await _stored(database, which, deadline)
     known = HumanGate.of(found)
-    if known.state is not wanted:
+    if known.state is not named:
         # A gate that still waits was not answered: its time is over.
-        GATE_STATES.check(known.state, wanted, True, of=f"Gate {gate} of {analysis_id!r:.200}")  # noqa: FBT003
+        GATE_STATES.check(known.state, named, True, of=f"Gate {gate} of {analysis_id!r:.200}")  # noqa: FBT003
     return known
 
 
@@ -157,12 +156,10 @@ async def _decide(_: LifecycleRuntime, conn: Connection, row: LifecycleRow, _now
     analysis = await try_lock_analysis(conn, analysis_id)
     if analysis is None:
         return None
-    state = Gate.TIMED_OUT if row.request is None else Gate(row.request.state)
-    if state is Gate.VALIDATED:
-        _check_reviewed(gate, await rows(conn, "tasks_of_gate", _blocking(analysis_id, gate)))
+    state = Gate.TIMED_OUT if row.request is None else wanted(Gate, row.request)
     reason = (row.request.reason if row.request else None) or f"Gate {gate} {_GATE_WORDS[state]}."
     await move(conn, GATE_STATES, row, state, row.request is None, data={**row.data, "reason": reason}, reason=reason)
-    if gate == LAST and state in {Gate.VALIDATED, Gate.HARD_REJECTED}:
+    if gate == LAST and state is Gate.HARD_REJECTED:
         await close_windows(conn, analysis_id, f"Gate {gate} was decided: {reason}"[:MOST_REASON])
     if analysis.outcome is not None or state is Gate.VALIDATED:
         return Effects()

@@ -171,9 +171,12 @@ def _document(task: Task[Any]) -> dict[str, Any]:
 
 def _left(task: Task[Any]) -> str:
     """Return what happens if nobody answers, and when."""
+    from imem.review.states import ANSWERABLE  # noqa: PLC0415 - as above
     from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
 
     default = TASK_KINDS[task.kind].default(task.package)
+    if task.state not in ANSWERABLE:
+        return f"It is {task.state.value}: nothing is to be done."
     if task.why is not None:
         return f"The default applies ({task.why}), until somebody confirms or overrides it: {default}"
     if task.due_at is None:
@@ -196,6 +199,7 @@ def _listed(found: Sequence[Task[Any]]) -> Iterator[str]:
 
 
 def _whole(task: Task[Any]) -> Iterator[str]:
+    from imem.review.states import ANSWERABLE  # noqa: PLC0415 - as above
     from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
 
     kind = TASK_KINDS[task.kind]
@@ -204,6 +208,8 @@ def _whole(task: Task[Any]) -> Iterator[str]:
     yield shown(kind.headline(task.package))
     yield from _table(task.package.model_dump(mode="json"))
     yield ""
+    if task.state not in ANSWERABLE and task.answer is None:
+        return
     if task.answer is not None:
         yield f"Answered by {shown(str(task.answer['by']))}: {shown(str(task.answer['action']))}."
         return

@@ -62,7 +62,10 @@ JOIN event AS s ON s.position = h.position
 CROSS JOIN LATERAL (
     SELECT s.payload -> 'core' ->> 'source_a' AS source_a, s.payload -> 'core' ->> 'source_b' AS source_b
 ) AS c
-LEFT JOIN record_head AS r ON r.kind = y.kind AND r.key = y.key AND r.grp = 'resolution'
+LEFT JOIN LATERAL (
+    SELECT z.position FROM record_history AS z WHERE z.kind = y.kind AND z.key = y.key AND z.grp = 'resolution'
+      AND z.known_at <= %(known_until)s AND z.recorded_at <= %(recorded_until)s ORDER BY z.order_key DESC LIMIT 1
+) AS r ON true
 LEFT JOIN event AS x ON x.position = r.position
 WHERE y.kind = 'DataContradiction' AND y.grp = 'outcome'
   AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
@@ -78,7 +81,8 @@ WHERE h.kind = 'DataContradiction' AND h.grp = 'resolution' AND h.key = ANY (%(k
 -- contradictions_decided --
 -- What people had decided about contradictions of a subject as of a moment: the newest resolution of each, where a person gave it, with
 -- the two values; of contradictions between the given points. Parameters: subject_id, points, known_until, recorded_until.
-SELECT c.value_a, c.value_b, r.final_value, r.resolution_level, r.resolution_method, r.confidence, r.credibility_differential, r.status
+SELECT c.source_a, c.source_b, c.value_a, c.value_b, r.final_value, r.resolution_level, r.resolution_method, r.confidence,
+    r.credibility_differential, r.status
 FROM (
     SELECT DISTINCT ON (y.key) y.key, y.position, h.position AS core
     FROM record_head AS h
@@ -93,8 +97,9 @@ CROSS JOIN LATERAL jsonb_to_record(e.payload -> 'groups' -> 'resolution') AS r (
     final_value double precision, resolution_level text, resolution_method text, confidence double precision,
     credibility_differential double precision, status text, decided_by text)
 CROSS JOIN LATERAL jsonb_to_record(s.payload -> 'core') AS c (
-    value_a double precision, value_b double precision, point_b text)
+    source_a text, source_b text, value_a double precision, value_b double precision, point_b text)
 WHERE c.point_b = ANY (%(points)s::text[]) AND r.decided_by IS NOT NULL AND r.status IN ('resolved', 'uncertain')
+ORDER BY n.key
 
 -- analyses_using_points --
 -- Analyses that rest on any of the given data points, and on how many. Parameters: points.
@@ -102,3 +107,10 @@ SELECT e.payload ->> 'from_key' AS analysis_id, count(DISTINCT e.payload ->> 'to
 FROM event AS e
 WHERE e.kind = 'link.USES_VALUE' AND e.payload ->> 'to_key' = ANY (%(points)s::text[])
 GROUP BY 1 ORDER BY 1
+
+-- tasks_about --
+-- Open tasks of which an item is among the given contradictions. Parameters: keys.
+SELECT t.task_id, t.package FROM lifecycle AS l JOIN review_task AS t ON t.task_id = l.key
+WHERE l.kind = 'task' AND l.state = 'open' AND t.kind = 'contradiction' AND EXISTS (
+    SELECT FROM jsonb_array_elements(t.package -> 'items') AS i (item) WHERE i.item ->> 'contradiction_id' = ANY (%(keys)s::text[]))
+ORDER BY t.task_id

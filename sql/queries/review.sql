@@ -16,7 +16,7 @@ SELECT person, kinds, capacity, away_until, deputy FROM set_reviewer_v1(
 -- Open tasks that a reviewer has and nobody has answered. Columns: key, kind, reviewer, rank, opened_at.
 SELECT l.key, l.data ->> 'kind' AS kind, l.data ->> 'reviewer' AS reviewer, (l.data ->> 'rank')::integer AS rank, l.opened_at
 FROM lifecycle AS l
-WHERE l.kind = 'task' AND l.state = 'open' AND l.request IS NULL AND l.data ->> 'reviewer' IS NOT NULL
+WHERE l.kind = 'task' AND l.state = 'open' AND coalesce(l.request ->> 'state', 'open') = 'open' AND l.data ->> 'reviewer' IS NOT NULL
 ORDER BY l.key
 
 -- task_insert --
@@ -26,8 +26,11 @@ VALUES (%(task_id)s, %(kind)s, %(rank)s, %(analysis_id)s, %(subject_ids)s::text[
 ON CONFLICT (task_id) DO NOTHING RETURNING task_id
 
 -- task_amend --
--- Replaces what a reviewer sees.
-UPDATE review_task SET package = %(package)s::jsonb WHERE task_id = %(task_id)s
+-- Replaces what a reviewer sees of a task that is open and that nobody has looked at; no row where it is not.
+UPDATE review_task AS t SET package = %(package)s::jsonb, likeness = %(likeness)s
+FROM lifecycle AS l
+WHERE t.task_id = %(task_id)s AND l.kind = 'task' AND l.key = t.task_id AND l.state = 'open' AND l.request IS NULL AND t.shown_at IS NULL
+RETURNING t.task_id
 
 -- task_open --
 -- Opens the row of a task, in its first state.
@@ -44,6 +47,10 @@ WHERE kind = 'task' AND key = %(task_id)s AND state = 'open' AND request IS NULL
 -- A task's row, locked.
 SELECT * FROM lifecycle WHERE kind = 'task' AND key = %(task_id)s FOR UPDATE
 
+-- tasks_still_open --
+-- Those of the given tasks that are open.
+SELECT key FROM lifecycle WHERE kind = 'task' AND state = 'open' AND key = ANY (%(task_ids)s::text[])
+
 -- task_package --
 -- What the reviewer of a task sees.
 SELECT * FROM review_task WHERE task_id = %(task_id)s
@@ -51,7 +58,7 @@ SELECT * FROM review_task WHERE task_id = %(task_id)s
 -- tasks_with_open_window --
 -- Tasks of an analysis whose default nobody has reviewed, their rows locked.
 SELECT * FROM lifecycle
-WHERE kind = 'task' AND state = ANY (%(states)s::text[]) AND about = %(analysis_id)s ORDER BY key FOR UPDATE
+WHERE kind = 'task' AND state = ANY (%(states)s::text[]) AND about = %(analysis_id)s AND request IS NULL ORDER BY key FOR UPDATE
 
 -- tasks_listed --
 -- Tasks in some states, of one kind, reviewer or analysis where given: the most urgent first, then those due first.
@@ -76,7 +83,7 @@ SELECT show_task_v1(%(task_id)s)
 -- tasks_alike --
 -- Other tasks of a kind with the same likeness that can be answered.
 SELECT t.task_id FROM review_task AS t JOIN lifecycle AS l ON l.kind = 'task' AND l.key = t.task_id
-WHERE t.kind = %(kind)s AND t.likeness = %(likeness)s AND t.task_id <> %(task_id)s AND l.state IN ('open', 'defaulted')
+WHERE t.kind = %(kind)s AND t.likeness = %(likeness)s AND t.task_id <> %(task_id)s AND l.state = ANY (%(states)s::text[])
   AND l.request IS NULL
 ORDER BY t.task_id
 

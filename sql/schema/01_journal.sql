@@ -307,8 +307,8 @@ COMMENT ON COLUMN due_row.created_at IS 'When the oldest event that waits was re
 COMMENT ON COLUMN due_row.later IS 'Whether it can wait: imported history, or one event about many keys.';
 COMMENT ON COLUMN due_row.set_aside IS 'Why it could not be done: set aside until its key becomes due again, so that the rest goes on.';
 
--- In which state a thing is, and when its time is over. Pipelines alone write rows; a person's request is stored in the row, and a
--- pipeline gives it its effect: request_transition_v1.
+-- In which state a thing is, and when its time is over. Pipelines write rows, and open_gate_v1 opens gates; a person's request is
+-- stored in the row, and a pipeline gives it its effect: request_transition_v1.
 CREATE TABLE lifecycle (
     kind         text NOT NULL CHECK (length(kind) BETWEEN 1 AND 60),
     key          text NOT NULL CHECK (length(key) BETWEEN 1 AND 260),
@@ -324,7 +324,11 @@ CREATE TABLE lifecycle (
     failures     integer NOT NULL DEFAULT 0,
     retry_at     timestamptz,
     wake_at      timestamptz GENERATED ALWAYS AS (
-        CASE WHEN requested_at IS NOT NULL OR due_at IS NOT NULL THEN greatest(least(requested_at, due_at), retry_at) END) STORED,
+        CASE
+            -- At once, also where the clock was set back since.
+            WHEN requested_at IS NOT NULL THEN coalesce(retry_at, to_timestamp(0))
+            WHEN due_at IS NOT NULL THEN greatest(due_at, retry_at)
+        END) STORED,
     PRIMARY KEY (kind, key),
     CHECK ((request IS NULL) = (requested_at IS NULL))
 );

@@ -113,7 +113,7 @@ DECLARE
     v_refused text;
 BEGIN
     -- Readers record nothing, whoever logged in.
-    IF p_role = 'reader' THEN
+    IF p_role IN ('reader', 'reviewer') THEN
         RAISE EXCEPTION '% (%) may not append to the journal', p_actor, p_role USING ERRCODE = 'IM003';
     END IF;
     IF has_function_privilege(session_user, 'public.imem_curates_v1()', 'EXECUTE') THEN

@@ -98,6 +98,10 @@ AS $$
 DECLARE
     v_row lifecycle;
 BEGIN
+    IF jsonb_typeof(p_request -> 'state') IS DISTINCT FROM 'string' OR jsonb_typeof(p_request -> 'details') IS DISTINCT FROM 'object'
+        OR p_actor IS NULL OR p_role IS NULL THEN
+        RAISE EXCEPTION 'a request names a state, details, an actor and a role' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     UPDATE lifecycle
     SET request = p_request || jsonb_build_object('actor', p_actor, 'role', p_role, 'reason', p_reason), requested_at = imem_now(),
         version = version + 1, failures = 0, retry_at = NULL

@@ -27,7 +27,7 @@ CREATE TABLE review_task (
     shown_at    timestamptz
 );
 CREATE INDEX review_task_alike ON review_task (kind, likeness) WHERE likeness IS NOT NULL;
-COMMENT ON TABLE review_task IS 'What a reviewer of a task sees, as it was when the task was opened.';
+COMMENT ON TABLE review_task IS 'What a reviewer of a task sees. It is stored when the task is opened, and grows until somebody looks at it.';
 COMMENT ON COLUMN review_task.rank IS 'Urgency: 0 is the most urgent.';
 COMMENT ON COLUMN review_task.likeness IS 'Tasks of a kind with the same text may be answered together.';
 COMMENT ON COLUMN review_task.shown_at IS 'When a person first saw it whole.';

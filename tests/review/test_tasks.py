@@ -49,8 +49,11 @@ async def test_nobody_there_means_the_default_at_once(office: Office) -> None:
     assert (await office.open("away")).why is Why.NOBODY
     await office.reviewer("bob", kinds=("endless",))
     await office.reviewer("eve", away_until=away, deputy="bob")
+    assert (await office.open("of others alone")).why is Why.NOBODY
+    await office.reviewer("bob")
     assert (await office.open("deputy")).reviewer == "bob"
-    assert [row[:2] for row in await office.applied()] == [(name, "default") for name in ("empty", "others", "away")]
+    names = ("empty", "others", "away", "of others alone")
+    assert [row[:2] for row in await office.applied()] == [(name, "default") for name in names]
 
 
 async def test_a_full_queue_defaults_what_cannot_displace(office: Office) -> None:

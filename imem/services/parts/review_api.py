@@ -95,7 +95,7 @@ class ReviewApi(ActorApi):
 
         Args:
             action: one of the kind's.
-            fields: what the action states, such as ``{"value": 9.53e9}``.
+            fields: what the action states, such as ``{"document": "a"}``.
             rationale: why; required to override a default.
             all_alike: answer every other task of its kind that is like it in the same way.
 

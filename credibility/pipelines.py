@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Final, Protocol
 
 from imem.credibility.disputes.arbitration import ACTOR as DISPUTES
-from imem.credibility.disputes.detection import QUEUE as DISPUTED
+from imem.credibility.disputes.arbitration import QUEUE as DISPUTED
 from imem.credibility.disputes.detection import find_contradictions
 from imem.credibility.publication import ACTOR as PUBLISHER
 from imem.credibility.publication import publish_scores

@@ -8,10 +8,10 @@ was known before stays as it was.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict
 from imem.alerts.store import NewAlert, Severity
 from imem.credibility.disputes.levels import HUMAN_CONFIDENCE, PROVISIONAL, UNCERTAIN
 from imem.credibility.disputes.priorities import TAGS
+from imem.jobs.due import make_due
 from imem.jobs.lifecycle import Effects
 from imem.journal.actors import Action, Actor
-from imem.journal.errors import TransitionRefused
 from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.rows import rows
@@ -38,11 +38,14 @@ from imem.kg.kinds.trust import DataContradiction
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import groups_of
 from imem.review.kinds import Answer, Fields, Task, TaskAction, TaskKind
-from imem.review.states import TaskState
-from imem.review.tasks import ReviewRuntime, amend_task, open_task
+from imem.review.states import ANSWERABLE, TaskState
+from imem.review.tasks import ReviewRuntime, amend_task, open_task, withdraw_task
 
 ACTOR: Final = Actor("data-contradictions", Role.LEARNING_ENGINE, may_import=True)
 """The actor that records contradictions, as of when they could be known, and what becomes of them."""
+
+QUEUE: Final = "disputes"
+"""Queue of the cells that are to be compared."""
 
 WRITER: Final = "credibility"
 """The subsystem that governs what is written here."""
@@ -167,6 +170,9 @@ async def _apply(
         groups = dict(_groups(item, task.state, answer))
         line = groups_of(DataContradiction, item.contradiction_id, groups, known_at=at, writer=WRITER)
         facts.append((ACTOR, Action.APPEND_CREDIBILITY, entry_of(line)))
+    # A point that arrives just now may have withdrawn an item: its cell is compared once more.
+    points = {key for item in items for key in (item.point_a, item.point_b) if key is not None}
+    await make_due(conn, QUEUE, "DataPoint", points)
     return Effects(facts=facts, alerts=[alert async for alert in _reruns(conn, task, items, answer)])
 
 
@@ -323,7 +329,7 @@ async def ask(runtime: ReviewRuntime, conn: Connection, questions: Iterable[Ques
         The ids of the contradictions that wait for an answer, and the effects for the end of the transaction. Of all
         others the fallback counts already.
     """
-    waiting: set[str] = set()
+    asked_in: dict[str, set[str]] = {}
     effects = Effects()
     ordered = sorted(questions, key=lambda one: (one.place, one.item.contradiction_id))
     for place, group in groupby(ordered, key=lambda one: one.place):
@@ -336,28 +342,46 @@ async def ask(runtime: ReviewRuntime, conn: Connection, questions: Iterable[Ques
             task, more = await _open(runtime, conn, package, place)
             effects += more
             if task.state is TaskState.OPEN:
-                waiting |= {item.contradiction_id for item in package.items}
-    return waiting, effects
+                asked_in.setdefault(task.task_id, set()).update(item.contradiction_id for item in package.items)
+    # A task that was opened first may have been displaced by a later one.
+    still = await rows(conn, "tasks_still_open", {"task_ids": list(asked_in)})
+    return {one for row in still for one in asked_in[row["key"]]}, effects
 
 
 async def _open(
     runtime: ReviewRuntime, conn: Connection, package: DocumentPair, place: tuple[str, ...]
 ) -> tuple[Task[DocumentPair], Effects]:
-    """Add *package* to the task of its documents if that waits for an answer; else open one."""
-    for name in (id_of("contradiction task", *place), id_of("contradiction task", package.items[0].contradiction_id)):
+    """Add *package* to the task of its documents if nobody has looked at that; else open one."""
+    first = package.items[0].contradiction_id
+    for number in count():
+        name = id_of("contradiction task", *place) if not number else id_of("contradiction task", first, number)
         task, effects = await open_task(
             runtime, conn, CONTRADICTION, package, task_id=str(name), rank=rank_of(package.items),
             analysis_id=place[1] or None, subject_ids=[package.subject_id],
         )  # fmt: skip
         known = {item.contradiction_id for item in task.package.items}
         new = tuple(item for item in package.items if item.contradiction_id not in known)
-        if not new:
+        if not new and task.state in ANSWERABLE:
             return task, effects
-        if task.state is TaskState.OPEN and task.answer is None and len(known) + len(new) <= ITEMS:
+        # A more urgent value has a task of its own: it may displace others, and is told at once.
+        fits = len(known) + len(new) <= ITEMS and rank_of(package.items) >= task.rank
+        if new and fits and task.state is TaskState.OPEN:
             grown = task.package.model_copy(update={"items": (*task.package.items, *new)})
-            await amend_task(conn, task.task_id, grown)
-            return task, effects
-    raise TransitionRefused(f"The task about {package.items[0].contradiction_id} is answered, and asks something else.")
+            if await amend_task(conn, CONTRADICTION, task.task_id, grown):
+                return task, effects
+    raise AssertionError  # pragma: no cover - the numbers do not end
+
+
+async def withdraw(conn: Connection, contradictions: Collection[str]) -> Effects:
+    """Withdraw the open tasks of which every item is among *contradictions*, or was withdrawn before."""
+    effects = Effects()
+    found = await rows(conn, "tasks_about", {"keys": sorted(contradictions)}) if contradictions else []
+    for row in found:
+        keys = {item.contradiction_id for item in DocumentPair.model_validate(row["package"]).items}
+        left = {one["key"] for one in await rows(conn, "contradictions_standing", {"keys": sorted(keys)})}
+        if left <= set(contradictions):
+            effects += await withdraw_task(conn, row["task_id"], "None of its values contradict each other any more.")
+    return effects
 
 
 def rank_of(items: Iterable[SeenItem]) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from imem.credibility.disputes.arbitration import ACTOR, Question, SeenDocument, SeenItem, ask
+from imem.credibility.disputes.arbitration import ACTOR, QUEUE, Question, SeenDocument, SeenItem, ask, withdraw
 from imem.credibility.disputes.cells import spread
 from imem.credibility.disputes.findings import (
     OpenQuestion,
@@ -42,7 +42,6 @@ from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import RecordLine
 from imem.review.tasks import ReviewRuntime
 
-QUEUE: Final = "disputes"
 KINDS: Final = ("DataPoint", "DataContradiction")
 """Kinds of its rows: points whose cells are compared, and contradictions that were recorded by others."""
 
@@ -119,6 +118,8 @@ async def _batch(runtime: ReviewRuntime, size: int, *, guard: bool) -> Counter[s
         lines = [one for one in found if not isinstance(one, OpenQuestion)]
         waiting, effects = await ask(runtime, conn, [_asked(one, outcomes) for one in questions])
         lines += [one.line(QUEUED if one.model.id in waiting else None) for one in questions]
+        gone = {line.key for line in lines if _withdraws(line)}
+        effects += await withdraw(conn, gone)
         await finish_due(conn, QUEUE, due)
         facts = [(ACTOR, Action.APPEND_CREDIBILITY, entry_of(line)) for line in lines]
         await finish(conn, Effects(facts=facts) + effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
@@ -126,6 +127,11 @@ async def _batch(runtime: ReviewRuntime, size: int, *, guard: bool) -> Counter[s
     counted["asked"] = len(waiting)
     counted.update(differences_of(cells.values()))
     return counted
+
+
+def _withdraws(line: RecordLine) -> bool:
+    group = line.groups.get("resolution", {})
+    return group.get("status") == ContradictionStatus.WITHDRAWN
 
 
 def _asked(question: OpenQuestion, outcomes: Sequence[SourceOutcome]) -> Question:

@@ -72,13 +72,21 @@ class RecordedContradiction:
             ContradictionStatus.INVESTIGATING,
         }
 
+    def asks_anew(self, verdict: Verdict) -> bool:
+        """Whether *verdict* is a fallback of what was resolved or withdrawn before, so that a person is to be asked."""
+        resolution = self.model.resolution
+        if verdict.level is not ResolutionLevelData.FALLBACK or resolution is None or self.decided_by_person:
+            return False
+        before = {ContradictionStatus.RESOLVED, ContradictionStatus.WITHDRAWN}
+        return resolution.status in before
+
     @property
     def decided_by_person(self) -> bool:
         """Whether a person decided it, so that it is not computed again."""
         resolution = self.model.resolution
-        return resolution is not None and (
-            resolution.reviewed_at_gate3 or resolution.resolution_level is ResolutionLevelData.HUMAN
-        )
+        if resolution is None or resolution.status is ContradictionStatus.WITHDRAWN:
+            return False
+        return resolution.reviewed_at_gate3 or resolution.resolution_level is ResolutionLevelData.HUMAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +100,7 @@ class OpenQuestion:
         verdict: the fallback.
         metric: what is stated.
         pair: the points that state it; None where somebody else reported the contradiction.
+        recorded: whether the contradiction itself is recorded.
     """
 
     model: DataContradiction
@@ -99,13 +108,14 @@ class OpenQuestion:
     verdict: Verdict
     metric: str
     pair: Pair | None = None
+    recorded: bool = False
 
     def line(self, status: ContradictionStatus | None = None) -> RecordLine:
         """Return it as a line; *status* is stated in place of that of the fallback."""
         resolution = self.model.resolution
         if status is not None and resolution is not None:
             resolution = resolution.model_copy(update={"status": status})
-        if self.pair is None and resolution is not None:
+        if self.recorded and resolution is not None:
             return _group(self.model.id, "resolution", resolution, self.since)
         return record_of(self.model.model_copy(update={"resolution": resolution}), known_at=self.since, writer=WRITER)
 
@@ -156,10 +166,11 @@ def lines_of_cell(
         since, known = stood_since(epochs, key), recorded.get(key)
         verdict = Judge(sources_at(outcomes, since), priority, guard).verdict(pair.a, pair.b)
         resolution = resolution_of(pair.a.value, pair.b.value, verdict, priority)
-        if known is None:
+        if known is None or known.asks_anew(verdict):
             new = _core(cell, pair, since).model_copy(update={"resolution": resolution})
             if verdict.level is ResolutionLevelData.FALLBACK:
-                yield OpenQuestion(new, since, verdict, cell.metric, pair)
+                at = since if known is None else max(since, known.resolution_known_at)
+                yield OpenQuestion(new, at, verdict, cell.metric, pair, recorded=known is not None)
             else:
                 yield record_of(new, known_at=since, writer=WRITER)
         elif known.model.resolution != resolution and not known.waits_for_person and not known.decided_by_person:
@@ -187,7 +198,9 @@ def line_of_report(
     verdict = settle(a, b, priority, guard=guard) or unsettled(a, b)
     resolution = resolution_of(a.value, b.value, verdict, priority)
     if verdict.level is ResolutionLevelData.FALLBACK:
-        return OpenQuestion(model.model_copy(update={"resolution": resolution}), known_at, verdict, model.data_point)
+        return OpenQuestion(
+            model.model_copy(update={"resolution": resolution}), known_at, verdict, model.data_point, recorded=True
+        )
     return _group(model.id, "resolution", resolution, known_at)
 
 

@@ -60,6 +60,10 @@ class Standing:
     rivals: tuple[Rival, ...]
 
 
+Said = frozenset[tuple[str, float]]
+"""Two values, each with its source."""
+
+
 class Decision(NamedTuple):
     """
     What a person decided about two values.
@@ -81,17 +85,17 @@ class Judge(NamedTuple):
         source: returns a source with its score.
         priority: of the cell's metric.
         guard: whether what looks like a slip goes to a person.
-        decided: what people decided, by the two values.
+        decided: what people decided, by the two values with their sources.
     """
 
     source: Callable[[str], Source]
     priority: ContradictionPriority
     guard: bool
-    decided: Mapping[frozenset[float], Decision] = MappingProxyType({})
+    decided: Mapping[Said, Decision] = MappingProxyType({})
 
     def verdict(self, a: Point, b: Point) -> Verdict:
         """Return how the contradiction of two points is resolved; *b* became known later."""
-        said = self.decided.get(frozenset((a.value, b.value)))
+        said = self.decided.get(frozenset(((a.source, a.value), (b.source, b.value))))
         if said is not None:
             sides = {a.value: ContradictionSide.A, b.value: ContradictionSide.B}
             return said.verdict._replace(winner=sides.get(said.value) if said.value is not None else None)
@@ -99,7 +103,7 @@ class Judge(NamedTuple):
         return settle(one, other, self.priority, guard=self.guard) or unsettled(one, other)
 
 
-def decisions_of(rows: Iterable[Row]) -> dict[frozenset[float], Decision]:
+def decisions_of(rows: Iterable[Row]) -> dict[Said, Decision]:
     """Return what people decided, from rows of ``contradictions_decided``."""
     found = {}
     for row in rows:
@@ -107,8 +111,8 @@ def decisions_of(rows: Iterable[Row]) -> dict[frozenset[float], Decision]:
         verdict = Verdict(
             level, row["resolution_method"], None, row["confidence"], row["credibility_differential"], status
         )
-        value = row["final_value"] if status is ContradictionStatus.RESOLVED else None
-        found[frozenset((row["value_a"], row["value_b"]))] = Decision(value, verdict)
+        said = frozenset(((row["source_a"], row["value_a"]), (row["source_b"], row["value_b"])))
+        found[said] = Decision(row["final_value"], verdict)
     return found
 
 

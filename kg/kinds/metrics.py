@@ -102,12 +102,14 @@ _METRICS: list[Metric] = [
     Metric("^up$", "binary", meaning="the event happened"),
     Metric("^(close|price_target)$", "value", tolerance=0.20, unit="USD", cautious="low"),
     Metric(
-        "^(revenue|eps|ebitda|net_income|free_cash_flow|gross_margin|operating_margin)$",
+        "^(revenue|eps|ebitda|net_income|operating_income|cash_flow_from_operations|free_cash_flow|gross_margin|operating_margin)$",
         "value",
         tolerance=0.15,
         cautious="low",
     ),
-    Metric("^(total_debt|net_debt|debt_to_equity)$", "value", tolerance=0.15, cautious="high"),
+    Metric(
+        "^(debt|total_debt|net_debt|debt_to_equity|capex|shares_outstanding)$", "value", tolerance=0.15, cautious="high"
+    ),
     Metric("^(risk|volatility|value_at_risk)$", "value", tolerance=0.20, cautious="high"),
     Metric("^strategic_[a-z_]+$", "binary"),
 ]

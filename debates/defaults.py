@@ -1,5 +1,5 @@
 """
-The conservative default: the most cautious of the positions of a debate that nobody settled. Pure.
+The conservative default: if nobody settles a debate, its most cautious position applies. Pure.
 
 The registry of metrics (:mod:`imem.kg.kinds.metrics`) declares the cautious end of a metric's values. Ratings are
 ordered from strong sell to strong buy, and the lowest is the most cautious. Where no end is declared there is no

@@ -13,7 +13,7 @@ from imem.credibility.settlement import TOLERANCE
 from imem.debates.defaults import RATING
 
 DEFAULT_THRESHOLD: Final = 0.10
-"""Of a metric that has no threshold of its own, the target price among them; relative."""
+"""The relative threshold of a metric that declares none, such as the target price."""
 
 ABSOLUTE_THRESHOLDS: Final = {"confidence": 0.15, "risk": 0.10}
 """Metric → the change that is still only noted, in the metric's own unit."""

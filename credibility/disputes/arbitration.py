@@ -1,9 +1,9 @@
 """
 Review tasks about contradictions that neither evidence nor scores resolve: one for each pair of documents.
 
-The reviewer sees the two documents, the scores of their sources, and every value in which they differ. Until somebody
-answers, the fallback of level 4 counts and is labelled so. An answer counts from the moment at which it was given: what
-was known before stays as it was.
+The reviewer sees the two documents, the scores of their sources, and each value in which they differ. The fallback of
+level 4 counts until somebody answers, and is labelled as a fallback. An answer counts from the moment at which it was
+given; answers as of an earlier moment do not change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict
 
 from imem.alerts.store import NewAlert, Severity
-from imem.credibility.disputes.levels import HUMAN_CONFIDENCE, PROVISIONAL, UNCERTAIN
+from imem.credibility.disputes.findings import WRITER, resolution_of
+from imem.credibility.disputes.levels import HUMAN_CONFIDENCE, Verdict, fallback
 from imem.credibility.disputes.priorities import TAGS
 from imem.jobs.due import make_due
 from imem.jobs.lifecycle import Effects
@@ -46,9 +47,6 @@ ACTOR: Final = Actor("data-contradictions", Role.LEARNING_ENGINE, may_import=Tru
 
 QUEUE: Final = "disputes"
 """Queue of the cells that are to be compared."""
-
-WRITER: Final = "credibility"
-"""The subsystem that governs what is written here."""
 
 ITEMS: Final = 100
 """Values of one task at most."""
@@ -200,64 +198,45 @@ def _groups(item: SeenItem, state: TaskState, answer: Answer | None) -> Iterator
     reviewed = state is not TaskState.ANSWERED
     if answer.action == "choose":
         side = ContradictionSide(getattr(answer.fields, "document", ""))
-        value = item.value_a if side is ContradictionSide.A else item.value_b
-        yield "resolution", _decided(item, answer, HUMAN, value, reviewed=reviewed)
-        yield "outcome", DataContradiction.Outcome(outcome_label=side, outcome_provenance=OutcomeProvenance.HUMAN_LABEL)
-    elif answer.action == "uncertain":
-        yield "resolution", _uncertain(item, answer, reviewed=reviewed)
+        yield "resolution", _decided(item, answer, HUMAN, side, reviewed=reviewed)
+        yield "outcome", _confirmed(side)
     elif answer.action == "investigate":
-        given = fallback_of(item).model_copy(update={"status": ContradictionStatus.INVESTIGATING})
-        yield "resolution", given.model_copy(update={"reviewed_at_gate3": reviewed, "decided_by": answer.by})
+        update = {"status": ContradictionStatus.INVESTIGATING, "reviewed_at_gate3": reviewed, "decided_by": answer.by}
+        yield "resolution", fallback_of(item).model_copy(update=update)
+    elif answer.action == "uncertain" or item.fallback_side is None:
+        yield "resolution", _uncertain(item, answer, reviewed=reviewed)
     else:
-        confirmed = _decided(item, answer, CONFIRMED, item.fallback_value, reviewed=reviewed)
-        if item.fallback_side is None:
-            yield "resolution", _uncertain(item, answer, reviewed=reviewed)
-            return
+        confirmed = _decided(item, answer, CONFIRMED, item.fallback_side, reviewed=reviewed)
         yield "resolution", confirmed.model_copy(update={"resolution_level": ResolutionLevelData.FALLBACK})
-        yield (
-            "outcome",
-            DataContradiction.Outcome(
-                outcome_label=item.fallback_side, outcome_provenance=OutcomeProvenance.HUMAN_LABEL
-            ),
-        )
+        yield "outcome", _confirmed(item.fallback_side)
 
 
-def fallback_of(item: SeenItem, status: ContradictionStatus | None = None) -> Resolution:
-    """Return the resolution of level 4: the fallback counts, provisionally; *status* is stated in place of that."""
-    sure = item.fallback_side is not None
-    applied = ContradictionStatus.PROVISIONAL if sure else ContradictionStatus.UNCERTAIN
-    return Resolution(
-        priority=item.priority,
-        status=status or applied,
-        resolution_level=ResolutionLevelData.FALLBACK,
-        resolution_method=PROVISIONAL if sure else UNCERTAIN,
-        final_value=item.fallback_value,
-        confidence=item.fallback_confidence,
-        credibility_differential=item.differential,
-        provisional=True,
-        reviewed_at_gate3=False,
+def fallback_of(item: SeenItem) -> Resolution:
+    """Return the resolution of level 4: the fallback counts, provisionally."""
+    verdict = fallback(item.fallback_side, item.fallback_confidence, item.differential)
+    return resolution_of(item.value_a, item.value_b, verdict, item.priority)
+
+
+def _decided(
+    item: SeenItem, answer: Answer, method: str, side: ContradictionSide | None, *, reviewed: bool
+) -> Resolution:
+    verdict = Verdict(
+        ResolutionLevelData.HUMAN, method, side, HUMAN_CONFIDENCE, item.differential, ContradictionStatus.RESOLVED
     )
-
-
-def _decided(item: SeenItem, answer: Answer, method: str, value: float | None, *, reviewed: bool) -> Resolution:
-    return Resolution(
-        priority=item.priority,
-        status=ContradictionStatus.RESOLVED,
-        resolution_level=ResolutionLevelData.HUMAN,
-        resolution_method=method,
-        final_value=value,
-        confidence=HUMAN_CONFIDENCE,
-        credibility_differential=item.differential,
-        provisional=False,
-        reviewed_at_gate3=reviewed,
-        decided_by=answer.by,
-    )
+    decided = resolution_of(item.value_a, item.value_b, verdict, item.priority)
+    return decided.model_copy(update={"reviewed_at_gate3": reviewed, "decided_by": answer.by})
 
 
 def _uncertain(item: SeenItem, answer: Answer, *, reviewed: bool) -> Resolution:
     """Return the resolution of a person who holds neither value: the more cautious one counts, as uncertain."""
-    decided = _decided(item, answer, MARKED_UNCERTAIN, cautious_value(item), reviewed=reviewed)
-    return decided.model_copy(update={"status": ContradictionStatus.UNCERTAIN, "confidence": 0.50})
+    decided = _decided(item, answer, MARKED_UNCERTAIN, None, reviewed=reviewed)
+    uncertain = {"status": ContradictionStatus.UNCERTAIN, "confidence": 0.50, "final_value": cautious_value(item)}
+    return decided.model_copy(update=uncertain)
+
+
+def _confirmed(side: ContradictionSide) -> DataContradiction.Outcome:
+    """Return the outcome that a person names: the value of *side* is right."""
+    return DataContradiction.Outcome(outcome_label=side, outcome_provenance=OutcomeProvenance.HUMAN_LABEL)
 
 
 def cautious_value(item: SeenItem) -> float | None:
@@ -351,7 +330,7 @@ async def ask(runtime: ReviewRuntime, conn: Connection, questions: Iterable[Ques
 async def _open(
     runtime: ReviewRuntime, conn: Connection, package: DocumentPair, place: tuple[str, ...]
 ) -> tuple[Task[DocumentPair], Effects]:
-    """Add *package* to the task of its documents if nobody has looked at that; else open one."""
+    """Add *package* to the task of its documents; if somebody has looked at that task, open another one."""
     first = package.items[0].contradiction_id
     for number in count():
         name = id_of("contradiction task", *place) if not number else id_of("contradiction task", first, number)
@@ -373,7 +352,7 @@ async def _open(
 
 
 async def withdraw(conn: Connection, contradictions: Collection[str]) -> Effects:
-    """Withdraw the open tasks of which every item is among *contradictions*, or was withdrawn before."""
+    """Withdraw the open tasks whose items are all withdrawn, by *contradictions* or before."""
     effects = Effects()
     found = await rows(conn, "tasks_about", {"keys": sorted(contradictions)}) if contradictions else []
     for row in found:

@@ -1,5 +1,5 @@
 """
-What is to be recorded of a cell: contradictions between neighbours, those that are withdrawn, and who was right.
+The records that follow from a cell: new contradictions, withdrawals, and which value a later filing confirmed.
 
 A contradiction is recorded as of the moment from which both values could be known, and resolved by what was known then:
 history that is loaded today shows what would have been known on each of its days.
@@ -189,9 +189,9 @@ def line_of_report(
     model: DataContradiction, known_at: datetime, sources: Callable[[str], Source], *, guard: bool
 ) -> RecordLine | OpenQuestion:
     """
-    Return how a contradiction that somebody recorded is resolved; documents of unknown dates decide nothing.
+    Return the resolution of a contradiction that an agent or an import recorded, or the question for a person.
 
-    One that neither the names of the sources nor their scores resolve is a question.
+    The dates of its documents are unknown, so only the sources and their scores can resolve it.
     """
     priority = priority_of(model.data_point, model.valuation_impact)
     a, b = Claim(model.value_a, sources(model.source_a)), Claim(model.value_b, sources(model.source_b))

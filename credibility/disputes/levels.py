@@ -98,15 +98,22 @@ def settle(a: Claim, b: Claim, priority: ContradictionPriority, *, guard: bool) 
 
 def unsettled(a: Claim, b: Claim) -> Verdict:
     """
-    Return what counts of a contradiction that neither evidence nor scores resolve.
+    Return the fallback for a contradiction that neither evidence nor scores resolve.
 
-    It counts while a person is asked, and for good if nobody answers.
+    It applies while a person is asked, and stays if nobody answers.
     """
-    level, differential = ResolutionLevelData.FALLBACK, _differential(a, b)
+    differential = _differential(a, b)
     if differential > TELLING + EPSILON:
-        confidence = _highest(a, b) * 0.75
-        return Verdict(level, PROVISIONAL, _higher(a, b), confidence, differential, ContradictionStatus.PROVISIONAL)
-    return Verdict(level, UNCERTAIN, None, 0.50, differential, ContradictionStatus.UNCERTAIN)
+        return fallback(_higher(a, b), _highest(a, b) * 0.75, differential)
+    return fallback(None, 0.50, differential)
+
+
+def fallback(winner: ContradictionSide | None, confidence: float, differential: float) -> Verdict:
+    """Return the verdict of level 4: a value counts provisionally, or without a winner none does."""
+    method, status = PROVISIONAL, ContradictionStatus.PROVISIONAL
+    if winner is None:
+        method, status = UNCERTAIN, ContradictionStatus.UNCERTAIN
+    return Verdict(ResolutionLevelData.FALLBACK, method, winner, confidence, differential, status)
 
 
 def looks_like_slip(a: float, b: float, priority: ContradictionPriority) -> bool:

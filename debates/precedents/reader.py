@@ -132,7 +132,7 @@ def _likenesses(searches: list[list[TextMatch]]) -> dict[str, float]:
     """
     Return how alike each text is, 0 to 1: by meaning, or, without vectors, by its place between worst and best score.
 
-    Of a debate that both searches found the greater one counts.
+    Where both searches found a debate, the greater of the two likenesses counts.
     """
     texts: dict[str, float] = {}
     for matches in searches:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, Final, LiteralString
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -51,6 +52,13 @@ def let_go(url: str) -> None:
     """Close the connection to *url*, if there is one: what is set for a whole database holds for new ones."""
     if url in _kept:
         _kept.pop(url).close()
+
+
+def ahead(admin_url: str, by: timedelta) -> str:
+    """Let every role shift its clock, and return the options of a connection whose clock is ahead by so much."""
+    allow = "CREATE OR REPLACE FUNCTION imem_may_shift_clock() RETURNS boolean LANGUAGE sql AS 'SELECT true'"
+    asked(admin_url, allow)
+    return f"-c imem.clock_shift={by.total_seconds():.0f}s"
 
 
 def asked(url: str, query: Any, parameters: Sequence[Any] | None = None) -> list[dict[str, Any]]:

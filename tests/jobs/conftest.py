@@ -17,7 +17,7 @@ from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from tests.jobs.questions import QUESTIONS, Question, answer_or_close
-from tests.servers import as_pipelines, asked, cloned
+from tests.servers import ahead, as_pipelines, asked, cloned
 
 PERSON = Actor("ann", Role.HUMAN_ADMIN)
 
@@ -84,11 +84,7 @@ class Desk:
     async def later(self, by: timedelta) -> AsyncIterator[None]:
         """Let the pipelines' clock be ahead by so much."""
         before = self.database
-        asked(
-            self.admin_url,
-            "CREATE OR REPLACE FUNCTION imem_may_shift_clock() RETURNS boolean LANGUAGE sql AS 'SELECT true'",
-        )
-        self.database = Database(self.pipeline_url, size=4, options=f"-c imem.clock_shift={by.total_seconds():.0f}s")
+        self.database = Database(self.pipeline_url, size=4, options=ahead(self.admin_url, by))
         yield
         await self.database.close()
         self.database = before

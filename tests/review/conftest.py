@@ -22,7 +22,7 @@ from imem.review.admission import Reviewer
 from imem.review.kinds import Task, TaskKind
 from imem.review.tasks import TASKS, open_task
 from tests.review.figures import FIGURE, KINDS, Figures
-from tests.servers import as_pipelines, asked, cloned
+from tests.servers import ahead, as_pipelines, asked, cloned
 
 ADMIN = Actor("ann", Role.HUMAN_ADMIN)
 EVE = Actor("eve", Role.REVIEWER)
@@ -88,12 +88,8 @@ class Office:
     @asynccontextmanager
     async def later(self, by: timedelta) -> AsyncIterator[None]:
         """Let the clock of both roles be ahead by so much."""
-        asked(
-            self.admin_url,
-            "CREATE OR REPLACE FUNCTION imem_may_shift_clock() RETURNS boolean LANGUAGE sql AS 'SELECT true'",
-        )
         before = self.database, self.application
-        options = f"-c imem.clock_shift={by.total_seconds():.0f}s"
+        options = ahead(self.admin_url, by)
         self.database = Database(self.pipeline_url, size=4, options=options)
         self.application = Database(self.pipeline_url, size=4, options=options)
         yield

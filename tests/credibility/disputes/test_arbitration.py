@@ -27,6 +27,7 @@ from imem.review.kinds import Task
 from imem.review.states import TaskState, Why
 from imem.review.tasks import TASKS
 from imem.services.task_kinds import TASK_KINDS
+from tests.servers import ahead
 
 from ..conftest import World, text  # noqa: TID252 - a folder of its own
 from .test_detection import BLOOMBERG, NEWS, SEC, day, find, found, point, reviewing
@@ -72,8 +73,7 @@ def filed(metric: str = "revenue", value: float = 9.53) -> dict[str, Any]:
 @asynccontextmanager
 async def later(world: World, by: timedelta) -> AsyncIterator[World]:
     """Lend a world whose pipelines' clock is ahead."""
-    world.owner("CREATE OR REPLACE FUNCTION imem_may_shift_clock() RETURNS boolean LANGUAGE sql AS 'SELECT true'")
-    database = Database(world.pipeline_url, size=4, options=f"-c imem.clock_shift={by.total_seconds():.0f}s")
+    database = Database(world.pipeline_url, size=4, options=ahead(world.admin_url, by))
     before = world.pipelines, world.engine
     world.pipelines, world.engine = database, Gateway(database, world.engine.actor)
     try:

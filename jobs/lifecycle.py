@@ -1,8 +1,8 @@
 """
 Lifecycle rows: in which state a thing is, and when its time is over.
 
-A :class:`Lifecycle` declares one kind: its state machine, and the step that a pipeline takes once the time of a row is
-over or a person's request waits. :func:`advance_due` claims such rows. Everything of one step is one transaction: the
+A :class:`Lifecycle` declares one kind: the step that a pipeline takes once the time of a row is over or a person's
+request waits. :func:`advance_due` claims such rows. Everything of one step is one transaction: the
 check against the machine, the new state with the time of the next, the audit row, alerts. A process that is killed
 leaves the row as it was, and the next round makes up for it.
 
@@ -166,13 +166,11 @@ class Lifecycle(Generic[R]):
 
     Attributes:
         kind: its name.
-        machine: its transitions.
         step: moves a row whose time is over or that has a request, in the transaction of the connection; takes the
             present moment, and returns its effects, or None if something that it needs is locked.
     """
 
     kind: str
-    machine: StateMachine[Any, Any]
     step: Callable[[R, Connection, LifecycleRow, datetime], Awaitable[Effects | None]]
 
 
@@ -294,8 +292,7 @@ async def advance_due(runtime: R, kinds: Mapping[str, Lifecycle[R]], *, until: D
         StoreUnavailable, BudgetExceeded, OutcomeUnknown: the rest would fail alike; the next round continues.
     """
     report = AdvanceReport()
-    wanted = {"kinds": sorted(kinds), "limit": ROWS}
-    found = await runtime.database.named("lifecycle_due", wanted, deadline=until)
+    found = await runtime.database.named("lifecycle_due", {"kinds": sorted(kinds), "limit": ROWS}, deadline=until)
     for row in found:
         if until.passed:
             break

@@ -143,39 +143,19 @@ async def answer_task(
     return await read_task(database, kinds, task_id, deadline=deadline)
 
 
-async def answer_alike(
-    database: Database,
-    kinds: Kinds,
-    task_id: str,
-    action: str,
-    *,
-    fields: Mapping[str, Any] | None = None,
-    rationale: str | None = None,
-    by: Actor,
-    deadline: Deadline,
-) -> list[Task[Any]]:
+async def tasks_alike(database: Database, kinds: Kinds, task_id: str, action: str, *, deadline: Deadline) -> list[str]:
     """
-    Answer a task, and every other of its kind that is like it, in the same way; return them.
+    Return the ids of the other tasks that may be answered with *action* together with a task, since they ask alike.
 
     Raises:
-        as :func:`answer_task`; what was answered until then stays.
+        BadInput: there is no such task.
     """
     row = await _row(database, task_id, deadline)
-    alike: list[Row] = []
-    if row["likeness"] is not None:
-        chosen = kinds[row["task_kind"]].actions.get(action)
-        states = PROVISIONAL if chosen is not None and chosen.only_default else ANSWERABLE
-        of = {
-            "kind": row["task_kind"],
-            "likeness": row["likeness"],
-            "task_id": task_id,
-            "states": [state.value for state in states],
-        }
-        alike = await database.named("tasks_alike", of, deadline=deadline)
-    return [
-        await answer_task(database, kinds, name, action, fields=fields, rationale=rationale, by=by, deadline=deadline)
-        for name in (task_id, *(one["task_id"] for one in alike))
-    ]
+    chosen = kinds[row["task_kind"]].actions.get(action)
+    states = PROVISIONAL if chosen is not None and chosen.only_default else ANSWERABLE
+    of = {"kind": row["task_kind"], "likeness": row["likeness"], "task_id": task_id}
+    found = await database.named("tasks_alike", of | {"states": [state.value for state in states]}, deadline=deadline)
+    return [one["task_id"] for one in found]
 
 
 async def delegate_task(

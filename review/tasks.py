@@ -89,46 +89,44 @@ async def open_task(
     now: datetime = locked["now"]
     values = {"task_id": task_id, "kind": kind.name, "rank": rank, "analysis_id": analysis_id}
     more = {"subject_ids": list(subject_ids), "likeness": kind.likeness(package), "package": package.model_dump_json()}
-    if not await rows(conn, "task_insert", values | more):
-        return await _stored(runtime, conn, task_id), Effects()
-    place = await _admission(conn, kind, rank, now) if kind.queued else Admission()
+    inserted = await rows(conn, "task_insert", values | more)
+    if not inserted:
+        [known] = await rows(conn, "task_lock", {"task_id": task_id})
+        return await _task(runtime, conn, LifecycleRow.of(known)), Effects()
+    place, displaced = await _admission(conn, kind, rank, now) if kind.queued else (Admission(), None)
     effects = Effects()
-    if place.displaced is not None:
-        effects = await _displace(runtime, conn, place.displaced, now)
+    if displaced is not None:
+        effects = await _default(runtime, conn, displaced, Why.DISPLACED, now)
     state = TaskState.OPEN if place.why is None else TaskState.DEFAULTED
     TASK_STATES.check(None, state, TaskFacts(why=place.why), of=f"The task {task_id}")
     data = {"kind": kind.name, "rank": rank, "reviewer": place.reviewer, "why": place.why}
     due_at = now + kind.due if place.why is None and kind.due is not None else None
     opened = {"task_id": task_id, "analysis_id": analysis_id, "state": state.value, "due_at": due_at, "now": now}
     [row] = await rows(conn, "task_open", opened | {"data": json(data)})
-    task = task_of(LifecycleRow.of(row), (await rows(conn, "task_package", {"task_id": task_id}))[0], kind)
+    placed = LifecycleRow.of(row)
+    task = task_of(placed, inserted[0], kind)
     if place.why is not None:
         return task, effects + await kind.apply(runtime, conn, task, None, now)
-    return task, effects + Effects(alerts=[_alert(kind, task, LifecycleRow.of(row))])
+    return task, effects + Effects(alerts=[_alert(kind, task, placed)])
 
 
-async def _admission(conn: Connection, kind: TaskKind[Any, Any], rank: int, now: datetime) -> Admission:
-    """Admit a task; a task that would be displaced is locked, or another is looked for."""
+async def _admission(
+    conn: Connection, kind: TaskKind[Any, Any], rank: int, now: datetime
+) -> tuple[Admission, LifecycleRow | None]:
+    """Admit a task; return the row of the task that it displaces, locked: one that is being answered is passed over."""
     roster = [Reviewer(**row) for row in await rows(conn, "roster")]
     held = [HeldTask(task_id=row.pop("key"), **row) for row in await rows(conn, "tasks_held")]
     there = [one for one in held if one.kind == kind.name]
     while True:
         place = admit(kind.name, rank, roster, held, may_displace=kind.displaces(rank) and bool(there), now=now)
-        if place.displaced is None or await rows(conn, "task_displace", {"task_id": place.displaced.task_id}):
-            return place
+        if place.displaced is None:
+            return place, None
+        locked = await rows(conn, "task_displace", {"task_id": place.displaced.task_id})
+        if locked:
+            return place, LifecycleRow.of(locked[0])
         # It is being answered: its place is free when that is committed, and no other task waits for it.
         held = [one for one in held if one is not place.displaced]
         there = [one for one in there if one is not place.displaced]
-
-
-async def _displace(runtime: ReviewRuntime, conn: Connection, out: HeldTask, now: datetime) -> Effects:
-    [row] = await rows(conn, "task_displace", {"task_id": out.task_id})
-    return await _default(runtime, conn, LifecycleRow.of(row), Why.DISPLACED, now)
-
-
-async def _stored(runtime: ReviewRuntime, conn: Connection, task_id: str) -> Task[Any]:
-    [row] = await rows(conn, "task_lock", {"task_id": task_id})
-    return await _task(runtime, conn, LifecycleRow.of(row))
 
 
 async def _task(runtime: ReviewRuntime, conn: Connection, row: LifecycleRow) -> Task[Any]:
@@ -232,7 +230,7 @@ async def _delegated(
     return Effects(over=[row.matter], alerts=[_alert(runtime.task_kinds[task.kind], task, moved)])
 
 
-TASKS: Final[Lifecycle[Any]] = Lifecycle(KIND, TASK_STATES, _step)
+TASKS: Final[Lifecycle[Any]] = Lifecycle(KIND, _step)
 
 
 async def amend_task(conn: Connection, kind: TaskKind[Any, P], task_id: str, package: P) -> bool:

@@ -197,4 +197,4 @@ _GATE_WORDS: Final = {
     Gate.HARD_REJECTED: "was rejected for good",
 }
 
-GATES_OF_ANALYSES: Final[Lifecycle[LifecycleRuntime]] = Lifecycle(KIND, GATE_STATES, _decide)
+GATES_OF_ANALYSES: Final[Lifecycle[LifecycleRuntime]] = Lifecycle(KIND, _decide)

@@ -20,15 +20,13 @@ from imem.checkpoints.model import LONGEST_ID, checked_text
 from imem.checkpoints.pauses import timers
 from imem.checkpoints.pauses.lifecycle import OPEN, FailureClass, Initiator, PauseStatus, Trigger
 from imem.checkpoints.pauses.plan import Plan, plan_of
+from imem.jobs.lifecycle import SYSTEM
 from imem.journal.actors import Actor
 from imem.journal.audit import context_of
 from imem.journal.errors import BadInput
 from imem.journal.events.ids import id_of, new_id
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import as_json, execute, rows
-
-SYSTEM: Final = "SYSTEM"
-"""Actor of requests by the system."""
 
 DRAIN: Final = timedelta(seconds=60)
 """How long agents may take to reach a safe point before they are fenced off."""

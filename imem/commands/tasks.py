@@ -15,7 +15,7 @@ from imem.terminal.command import Json, print_answer, until, wrong_usage
 
 if TYPE_CHECKING:
     from imem.review.admission import Reviewer
-    from imem.review.kinds import Task
+    from imem.review.kinds import Task, TaskKind
     from imem.services.parts.review_api import ReviewApi
 
 T = TypeVar("T")
@@ -46,10 +46,8 @@ def tasks(
     as_json: Json = False,
 ) -> None:
     """List the tasks that can be answered, the most urgent first, with what happens if nobody answers."""
-    if context.invoked_subcommand is not None:
-        return
-    found = _run(lambda api: api.tasks(kind=kind, reviewer=reviewer, analysis_id=analysis, deadline_ms=ASK_MS))
-    print_answer([_document(task) for task in found], lambda: list(_listed(found)), as_json=as_json)
+    if context.invoked_subcommand is None:
+        list_(kind=kind, reviewer=reviewer, analysis=analysis, as_json=as_json)
 
 
 @group.command("list")
@@ -155,10 +153,14 @@ def _pair(text: str) -> tuple[str, Any]:
     return name, value if isinstance(parsed, dict | list | str) else parsed
 
 
-def _document(task: Task[Any]) -> dict[str, Any]:
+def _kind(task: Task[Any]) -> TaskKind[Any, Any]:
     from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
 
-    kind = TASK_KINDS[task.kind]
+    return TASK_KINDS[task.kind]
+
+
+def _document(task: Task[Any]) -> dict[str, Any]:
+    kind = _kind(task)
     given = {name: getattr(task, name) for name in task.__slots__ if name != "package"}
     return given | {
         "package": task.package.model_dump(mode="json"),
@@ -172,9 +174,8 @@ def _document(task: Task[Any]) -> dict[str, Any]:
 def _left(task: Task[Any]) -> str:
     """Return what happens if nobody answers, and when."""
     from imem.review.states import ANSWERABLE  # noqa: PLC0415 - as above
-    from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
 
-    default = TASK_KINDS[task.kind].default(task.package)
+    default = _kind(task).default(task.package)
     if task.state not in ANSWERABLE:
         return f"It is {task.state.value}: nothing is to be done."
     if task.why is not None:
@@ -187,22 +188,18 @@ def _left(task: Task[Any]) -> str:
 
 
 def _listed(found: Sequence[Task[Any]]) -> Iterator[str]:
-    from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
-
     if not found:
         yield "No task waits."
     for task in found:
-        kind = TASK_KINDS[task.kind]
         yield f"{shown(task.task_id)}  {task.kind}  {task.state.value}  {shown(task.reviewer or 'nobody')}"
-        yield f"  {shown(kind.headline(task.package))}"
+        yield f"  {shown(_kind(task).headline(task.package))}"
         yield f"  {shown(_left(task))}"
 
 
 def _whole(task: Task[Any]) -> Iterator[str]:
     from imem.review.states import ANSWERABLE  # noqa: PLC0415 - as above
-    from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
 
-    kind = TASK_KINDS[task.kind]
+    kind = _kind(task)
     yield shown(_left(task))
     yield ""
     yield shown(kind.headline(task.package))

@@ -23,7 +23,7 @@ ORDER BY l.key
 -- Stores what a reviewer sees; no row where the task is there.
 INSERT INTO review_task (task_id, kind, rank, analysis_id, subject_ids, likeness, package)
 VALUES (%(task_id)s, %(kind)s, %(rank)s, %(analysis_id)s, %(subject_ids)s::text[], %(likeness)s, %(package)s::jsonb)
-ON CONFLICT (task_id) DO NOTHING RETURNING task_id
+ON CONFLICT (task_id) DO NOTHING RETURNING *
 
 -- task_amend --
 -- Replaces what a reviewer sees of a task that is open and that nobody has looked at; no row where it is not.

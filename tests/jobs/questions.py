@@ -41,7 +41,7 @@ async def answer_or_close(_: Any, conn: Connection, row: LifecycleRow, _now: dat
 @dataclass(frozen=True)
 class QuestionKind:
     def stepping(self, step: Callable[..., Awaitable[Effects | None]]) -> Lifecycle[Any]:
-        return Lifecycle("question", MACHINE, step)
+        return Lifecycle("question", step)
 
 
 QUESTIONS: Final = QuestionKind()

@@ -14,7 +14,7 @@ from imem.journal.settings import Role
 from imem.review import inbox
 from imem.review.states import TaskState, Why
 from imem.review.tasks import close_windows, withdraw_task
-from tests.review.conftest import ADMIN, EVE, Office, soon
+from tests.review.conftest import EVE, Office, soon
 from tests.review.figures import ENDLESS, KINDS
 
 
@@ -227,9 +227,8 @@ async def test_tasks_alike_are_answered_together(office: Office) -> None:
     for name in ("a", "b"):
         await office.open(name)
     await office.open("c", metric="debt")
-    answered = await inbox.answer_alike(
-        office.application, KINDS, "a", "choose", fields={"value": 9.53}, by=ADMIN, deadline=soon()
-    )
+    alike = await inbox.tasks_alike(office.application, KINDS, "a", "choose", deadline=soon())
+    answered = [await office.answer(name) for name in ("a", *alike)]
     assert [task.task_id for task in answered] == ["a", "b"]
     assert (await office.task("c")).answer is None
 

@@ -110,14 +110,15 @@ class ReviewApi(ActorApi):
 
         async def answer() -> list[Task[Any]]:
             database, by = self._stores.database, self._actor
+            ids = [task_id]
             if all_alike:
-                return await inbox.answer_alike(
-                    database, TASK_KINDS, task_id, action, fields=fields, rationale=rationale, by=by, deadline=due
+                ids += await inbox.tasks_alike(database, TASK_KINDS, task_id, action, deadline=due)
+            return [
+                await inbox.answer_task(
+                    database, TASK_KINDS, one, action, fields=fields, rationale=rationale, by=by, deadline=due
                 )
-            task = await inbox.answer_task(
-                database, TASK_KINDS, task_id, action, fields=fields, rationale=rationale, by=by, deadline=due
-            )
-            return [task]
+                for one in ids
+            ]
 
         return await self._allowed(Resource(ResourceType.REVIEWS, task_id), Action.ANSWER, answer, due)
 

@@ -48,7 +48,8 @@ def test_every_question_is_among_them() -> None:
         if "deadline_ms" in inspect.signature(method).parameters:
             for kind in typing.get_args(returned) or (returned,):
                 names = {*getattr(kind, "model_fields", ()), *getattr(kind, "__dataclass_fields__", ())}
-                names |= set(inspect.signature(kind).parameters) if issubclass(kind, list) else set()
+                listed = inspect.isclass(kind) and issubclass(kind, list)
+                names |= set(inspect.signature(kind).parameters) if listed else set()
                 if "mode" in names:
                     assert "late_ms" in names, (name, kind)
                     answers.add(name)

@@ -157,6 +157,15 @@ class Settings(BaseSettings):
     auto_resolution_basis: Literal["posterior", "as_designed"] = Field(
         "posterior", description="Which score decides between two agents: the posterior, or the product as designed."
     )
+    debate_acknowledge_s: float = Field(
+        900.0, gt=0, le=86_400, description="Seconds in which a challenge is to be acknowledged; then level 2 follows."
+    )
+    debate_evidence_s: float = Field(
+        3_600.0, gt=0, le=604_800, description="Seconds from the challenge until level 1 of a debate ends."
+    )
+    debate_judge_s: float = Field(
+        3_600.0, gt=0, le=604_800, description="Seconds in which the judge of a debate decides; then level 3 follows."
+    )
     precedent_text_weight: float = Field(
         0.5, ge=0, description="What the likeness of its text counts for an earlier debate among the precedents of one."
     )

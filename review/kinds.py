@@ -126,6 +126,7 @@ class TaskKind(Generic[R, P]):
         displaces: whether a task of a rank may displace a less urgent one.
         urgent: whether a task of a rank is told to its reviewer at once, and not with the digest.
         likeness: tasks with the same text may be answered together; None: alone.
+        closes: whether *apply* is called once more, without an answer, when a human gate closes the window.
     """
 
     name: str
@@ -141,6 +142,7 @@ class TaskKind(Generic[R, P]):
     displaces: Callable[[int], bool] = field(default=lambda _: False)
     urgent: Callable[[int], bool] = field(default=lambda rank: rank == 0)
     likeness: Callable[[P], str | None] = field(default=lambda _: None)
+    closes: bool = False
 
     @staticmethod
     def of(*actions: TaskAction) -> Mapping[str, TaskAction]:

@@ -252,14 +252,20 @@ async def withdraw_task(conn: Connection, task_id: str, reason: str) -> Effects:
     return Effects(over=[row.matter])
 
 
-async def close_windows(conn: Connection, analysis_id: str, reason: str) -> int:
+async def close_windows(
+    runtime: ReviewRuntime, conn: Connection, analysis_id: str, reason: str, now: datetime
+) -> Effects:
     """
-    Close the windows of an analysis after a human gate was decided; return how many.
+    Close the windows of an analysis after a human gate was decided; return the effects.
 
     The defaults that nobody reviewed stand for good; a stored answer has its effect all the same.
     """
     values = {"analysis_id": analysis_id, "states": [state.value for state in PROVISIONAL]}
-    found = await rows(conn, "tasks_with_open_window", values)
-    for each in found:
-        await move(conn, TASK_STATES, LifecycleRow.of(each), TaskState.CLOSED, TaskFacts(), reason=reason)
-    return len(found)
+    effects = Effects()
+    for each in await rows(conn, "tasks_with_open_window", values):
+        row = LifecycleRow.of(each)
+        closed = await move(conn, TASK_STATES, row, TaskState.CLOSED, TaskFacts(), reason=reason)
+        kind = runtime.task_kinds[row.data["kind"]]
+        if kind.closes:
+            effects += await kind.apply(runtime, conn, await _task(runtime, conn, closed), None, now)
+    return effects

@@ -17,14 +17,14 @@ from imem.checkpoints.pauses import transitions
 from imem.checkpoints.pauses.lifecycle import ANSWERS, GATE_STATES, Gate, Trigger
 from imem.checkpoints.pauses.rows import audited, checked_id, open_pause, try_lock_analysis
 from imem.checkpoints.pauses.transitions import PauseCause
-from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, LifecycleRuntime, move, request_transition, wanted
+from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, move, request_transition, wanted
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, TransitionRefused
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.review.states import ANSWERABLE
-from imem.review.tasks import close_windows
+from imem.review.tasks import ReviewRuntime, close_windows
 
 GATES: Final = range(1, 7)
 """Numbers of the gates of an analysis."""
@@ -150,7 +150,7 @@ def _which(analysis_id: str, gate: int) -> dict[str, Any]:
     return {"analysis_id": checked_id("analysis_id", analysis_id), "gate": gate}
 
 
-async def _decide(_: LifecycleRuntime, conn: Connection, row: LifecycleRow, _now: datetime) -> Effects | None:
+async def _decide(runtime: ReviewRuntime, conn: Connection, row: LifecycleRow, now: datetime) -> Effects | None:
     """Give the answer to a gate, or the end of its time, its effect on the analysis."""
     analysis_id, gate = str(row.about), row.data["gate"]
     analysis = await try_lock_analysis(conn, analysis_id)
@@ -158,17 +158,19 @@ async def _decide(_: LifecycleRuntime, conn: Connection, row: LifecycleRow, _now
         return None
     state = Gate.TIMED_OUT if row.request is None else wanted(Gate, row.request)
     reason = (row.request.reason if row.request else None) or f"Gate {gate} {_GATE_WORDS[state]}."
+    effects = Effects()
     await move(conn, GATE_STATES, row, state, row.request is None, data={**row.data, "reason": reason}, reason=reason)
     if gate == LAST and state is Gate.HARD_REJECTED:
-        await close_windows(conn, analysis_id, f"Gate {gate} was decided: {reason}"[:MOST_REASON])
+        said = f"Gate {gate} was decided: {reason}"[:MOST_REASON]
+        effects = await close_windows(runtime, conn, analysis_id, said, now)
     if analysis.outcome is not None or state is Gate.VALIDATED:
-        return Effects()
+        return effects
     if state is Gate.HARD_REJECTED:
         await transitions.fail(conn, analysis, reason=reason)
     elif await open_pause(conn, analysis_id) is None:
         trigger = Trigger.GATE_TIMEOUT if state is Gate.TIMED_OUT else Trigger.GATE_REJECTION
         await transitions.begin(conn, analysis, PauseCause(trigger=trigger, reason=reason, gate=state))
-    return Effects()
+    return effects
 
 
 def _blocking(analysis_id: str, gate: int) -> dict[str, Any]:
@@ -197,4 +199,4 @@ _GATE_WORDS: Final = {
     Gate.HARD_REJECTED: "was rejected for good",
 }
 
-GATES_OF_ANALYSES: Final[Lifecycle[LifecycleRuntime]] = Lifecycle(KIND, _decide)
+GATES_OF_ANALYSES: Final[Lifecycle[ReviewRuntime]] = Lifecycle(KIND, _decide)

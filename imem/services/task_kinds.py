@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from imem.credibility.disputes.arbitration import CONTRADICTION
+from imem.debates.running import DEBATE
 from imem.review.kinds import TaskKind
 
-TASK_KINDS: Final[Mapping[str, TaskKind[Any, Any]]] = {one.name: one for one in (CONTRADICTION,)}
+TASK_KINDS: Final[Mapping[str, TaskKind[Any, Any]]] = {one.name: one for one in (CONTRADICTION, DEBATE)}

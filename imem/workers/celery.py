@@ -27,6 +27,7 @@ from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.pauses.assembly import assemble
 from imem.checkpoints.pauses.pipelines import register_run_agent
 from imem.credibility.regimes.providers import provider_of
+from imem.credibility.scores.auto_resolve import Basis
 from imem.credibility.settling import ACTOR
 from imem.ingest.recorder import Recorder
 from imem.jobs.celery_tasks import register
@@ -78,6 +79,7 @@ class LoopThread:
         database, gateway: Postgres, and the gateway of the pipelines' actor.
         halflife_years: for agents whose record names none.
         contradiction_guard: whether values that look mistyped go to a person.
+        auto_resolution_basis: which score decides between two agents.
         indicators: provides those of the market's regime; None if none is set.
         cleanup: of checkpoints.
         pause_services: the services of pauses.
@@ -106,6 +108,7 @@ class LoopThread:
         self.indicators = provider_of(settings)
         self.halflife_years = settings.credibility_halflife_years
         self.contradiction_guard = settings.contradiction_guard
+        self.auto_resolution_basis = Basis(settings.auto_resolution_basis)
         self.signal_retention = timedelta(days=settings.signals_retention_days)
         self.database = Database(postgres_url, size=POOL_SIZE)
         self._wakeup_publisher = WakeupPublisher(self.valkeys["durable"])

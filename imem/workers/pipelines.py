@@ -16,6 +16,7 @@ from imem.credibility.pipelines import (
     REVIEW,
     SETTLE,
 )
+from imem.debates.running import DEBATES
 from imem.jobs.alert_pipelines import SEND_ALERTS, WATCH_ACCESS, WATCH_MEMORY
 from imem.jobs.due import DueRule
 from imem.jobs.journal_pipelines import UPKEEP
@@ -65,5 +66,5 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
 DUE_RULES: Final[tuple[DueRule, ...]] = (*RULES, *(rule for pipeline in PIPELINES for rule in pipeline.due))
 """Which events make which rows due, for the pipelines and the applier; migrations store them in Postgres."""
 
-LIFECYCLES: Final[Mapping[str, Lifecycle[Any]]] = {one.kind: one for one in (GATES_OF_ANALYSES, TASKS)}
+LIFECYCLES: Final[Mapping[str, Lifecycle[Any]]] = {one.kind: one for one in (GATES_OF_ANALYSES, TASKS, DEBATES)}
 """Kinds of lifecycle rows, by name."""

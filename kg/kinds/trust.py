@@ -317,6 +317,27 @@ class Debate(Kind, owner="challenger_agent", occurred="timestamp", tags=(Tag("su
         level_deadline: Moment | None = Field(None, description="When the present level ends.")
         version: Count | None = Field(None, description="How many states the debate has had.")
 
+    class Records(Group, unowned=True):
+        """What the records of both sides say at level 2, on both bases; the process that runs the debate writes it."""
+
+        reason: ShortText = Field(description="Why the records decide the debate, or why they do not.")
+        domain: Name
+        basis: ShortText | None = Field(None, description="The basis of the verdict in force.")
+        challenger_n: Number | None = Field(None, description="Settled claims of the challenger in the domain.")
+        challenger_score: Number | None = None
+        challenger_lower: Number | None = None
+        challenger_upper: Number | None = None
+        challenged_n: Number | None = Field(None, description="Settled claims of the challenged side in the domain.")
+        challenged_score: Number | None = None
+        challenged_lower: Number | None = None
+        challenged_upper: Number | None = None
+        posterior_resolved: Flag | None = None
+        posterior_differential: Number | None = None
+        posterior_threshold: Number | None = None
+        as_designed_resolved: Flag | None = None
+        as_designed_differential: Number | None = None
+        as_designed_threshold: Number | None = None
+
     id: Key
     subject_id: SubjectId
     analysis_id: Key | None = None
@@ -326,6 +347,7 @@ class Debate(Kind, owner="challenger_agent", occurred="timestamp", tags=(Tag("su
     participants: Names
     disputed_finding: Key | None = None
     challenge_basis: Text | None = None
+    required_evidence: Strings | None = Field(None, description="What the challenger asks the other side to show.")
     timestamp: PastMoment = Field(description="When the challenge was made.")
     priority: DebatePriority | None = None
     judge: Key | None = Field(None, description="The agent or person that the debate names to judge it at level 2.")
@@ -333,6 +355,7 @@ class Debate(Kind, owner="challenger_agent", occurred="timestamp", tags=(Tag("su
         None, description="What the positions are values of; it declares which one is the most cautious."
     )
     state: State | None = None
+    records: Records | None = None
 
 
 def _turn_id(data: dict[str, Any]) -> str:
@@ -348,6 +371,7 @@ class DebateTurn(Kind, owner="speaker", fixed=("debate_id", "number", "speaker")
     speaker: Name
     stage: ShortText | None = Field(None, description="The part of the debate, such as research or risk.")
     stance: ShortText | None = None
+    value: Number | None = Field(None, description="What the speaker holds the value of the debate's metric to be.")
     text: LongText
     cites: Keys = Field((), description="Findings that the speaker rests on.")
     id: Key = Field(default_factory=_turn_id, description="<debate_id>#<number>/<speaker>; follows from them.")

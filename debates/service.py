@@ -1,0 +1,353 @@
+"""
+What agents do in debates: challenge a finding, answer, and end a debate by agreement.
+
+An act is stored in the row of the debate together with its audit row and, where the actor says something, with the
+turn that it records, in one transaction. The pipeline decides within seconds what follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from math import isfinite
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict
+
+from imem.debates.defaults import RATING, RATINGS
+from imem.debates.running import RunningDebate, task_id_of
+from imem.debates.states import ENDED, KEPT_CHARS, Act, DebateAct, check_act
+from imem.jobs.lifecycle import LifecycleRow
+from imem.journal.actors import Actor
+from imem.journal.audit import context_of
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, TransitionRefused, UnknownDebate
+from imem.journal.events.entry import JournalEntry, Tier
+from imem.journal.events.ids import id_of
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.rows import json, rows
+from imem.kg.asof import AsOf, RecordAsOf, dated
+from imem.kg.kinds.enums import DebatePriority, DebateState
+from imem.kg.kinds.fields import shown
+from imem.kg.kinds.metrics import metric_of
+from imem.kg.kinds.trust import Debate, DebateTurn
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import record_of
+
+LISTED: Final = 200
+"""Debates of one listing at most."""
+
+
+class DebateSide(BaseModel):
+    """
+    A side of a debate.
+
+    Attributes:
+        agent: who it is.
+        value: its position on the metric, in the metric's unit, or a rating; None: it stated none.
+        evidence: ids of findings that it rests on.
+        stands: whether it has nothing more to say at level 1.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    agent: str
+    value: float | str | None = None
+    evidence: tuple[str, ...] = ()
+    stands: bool = False
+
+
+class DebateProgress(BaseModel):
+    """
+    Where a debate stands.
+
+    Attributes:
+        debate_id, finding_id, subject_id, topic, priority, metric, judge: of the debate.
+        state: its state; acts have their effect within seconds.
+        until: when the time of the state is over; None: it has no limit.
+        challenger, challenged: the sides.
+        required: evidence that the challenger asks for.
+        provisional: whether what counts may still be overridden.
+        counts: the side whose position counts; None while nothing does, or where the value is uncertain.
+        task_id: of the review task, from level 3 on.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    debate_id: str
+    finding_id: str
+    subject_id: str
+    topic: str
+    priority: DebatePriority
+    metric: str | None
+    judge: str | None
+    state: DebateState
+    until: datetime | None
+    challenger: DebateSide
+    challenged: DebateSide
+    required: tuple[str, ...] = ()
+    provisional: bool = False
+    counts: str | None = None
+    task_id: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Return whether it has ended."""
+        return self.state in ENDED
+
+
+def progress_of(debate: RunningDebate) -> DebateProgress:
+    """Return where *debate* stands."""
+    data, acts = debate.row.data, debate.acts
+
+    def side(agent: str) -> DebateSide:
+        its = [one for one in acts if one.by == agent]
+        evidence = tuple(dict.fromkeys(key for one in its for key in one.evidence))
+        stands = any(one.act is Act.STAND for one in its)
+        return DebateSide(agent=agent, value=debate.value(agent), evidence=evidence, stands=stands)
+
+    asked = debate.state in {DebateState.LEVEL3, DebateState.PROVISIONAL}
+    return DebateProgress(
+        debate_id=debate.row.key,
+        finding_id=data["finding_id"],
+        subject_id=data["subject_id"],
+        topic=data["topic"],
+        priority=DebatePriority(data["priority"]),
+        metric=debate.metric,
+        judge=data.get("judge"),
+        state=debate.state,
+        until=debate.until,
+        challenger=side(debate.sides.challenger),
+        challenged=side(debate.sides.challenged),
+        required=tuple(data.get("wanted", ())),
+        provisional=asked,
+        counts=data.get("winner") or data.get("counting"),
+        task_id=task_id_of(debate.row.key) if asked else None,
+    )
+
+
+class Debates:
+    """
+    Debates of the application: their acts, and what is read of them.
+
+    Args:
+        gateway: appends the records.
+        limits: seconds for the acknowledgement, for level 1, and for the judge.
+    """
+
+    def __init__(self, gateway: Gateway, limits: tuple[float, float, float]) -> None:
+        self._gateway = gateway
+        self._database = gateway.database
+        self._limits = limits
+
+    async def read(self, debate_id: str, *, deadline: Deadline) -> DebateProgress:
+        """
+        Return where a debate stands.
+
+        Raises:
+            UnknownDebate: no such debate was opened by a challenge.
+        """
+        return progress_of(RunningDebate(LifecycleRow.of(await self._row(debate_id, deadline))))
+
+    async def running(
+        self, *, agent: str | None, analysis_id: str | None, limit: int, deadline: Deadline
+    ) -> list[DebateProgress]:
+        """Return the debates that have not ended, those whose time is over first at the top."""
+        states = [one.value for one in DebateState if one not in ENDED]
+        given = {"states": states, "agent": agent, "analysis_id": analysis_id, "limit": limit}
+        found = await self._database.named("debates_running", given, deadline=deadline)
+        return [progress_of(RunningDebate(LifecycleRow.of(row))) for row in found]
+
+    async def challenge(
+        self,
+        finding_id: str,
+        *,
+        basis: str,
+        value: float | str | None,
+        evidence: Sequence[str],
+        required: Sequence[str],
+        priority: DebatePriority,
+        judge: str | None,
+        topic: str | None,
+        metric: str | None,
+        by: Actor,
+        deadline: Deadline,
+    ) -> DebateProgress:
+        """Open a debate; see :meth:`imem.memory.Memory.challenge`."""
+        finding = await self._finding(finding_id, evidence, deadline)
+        core = finding.core
+        challenged = core["agent"]
+        if challenged == by.id:
+            raise BadInput("finding_id", "is your own finding: state a new one instead of challenging it.")
+        if judge in {by.id, challenged}:
+            raise BadInput("judge", "is a side of the debate.")
+        about = metric if metric is not None else core.get("metric")
+        _check_value(about, value)
+        said = topic if topic is not None else core["statement"][:200]
+        debate_id = str(id_of("debate", by.id, finding_id))
+        acknowledge_s, evidence_s, judge_s = self._limits
+        # The time of the journal decides; the row is opened at it.
+        [now] = await self._database.named("safe_horizon", deadline=deadline)
+        moment = now["now"]
+        data = {
+            "challenger": by.id, "challenged": challenged, "judge": judge, "priority": priority.value, "metric": about,
+            "finding_id": finding_id, "finding_value": core.get("value", core.get("probability")),
+            "subject_id": core["subject_id"], "domain": core["domain"], "topic": said, "wanted": list(required),
+            "acknowledge_s": acknowledge_s, "evidence_s": evidence_s, "judge_s": judge_s,
+        }  # fmt: skip
+        debate = Debate(
+            id=debate_id, subject_id=core["subject_id"], analysis_id=core["analysis_id"], topic=said,
+            challenger_agent=by.id, challenged_agent=challenged, participants=sorted({by.id, challenged}),
+            disputed_finding=finding_id, challenge_basis=basis, required_evidence=list(required) or None,
+            timestamp=moment, priority=priority, judge=judge, metric=about,
+        )  # fmt: skip
+        act = DebateAct(
+            act=Act.CHALLENGE, by=by.id, role=by.role.value, at=moment, number=1, text=basis[:KEPT_CHARS], value=value,
+            evidence=tuple(evidence),
+        )  # fmt: skip
+        opened = {
+            "debate_id": debate_id, "analysis_id": core["analysis_id"],
+            "until": moment + timedelta(seconds=acknowledge_s), "data": json(data), "act": json(act.stored()),
+            "actor": by.id, "role": by.role.value, "context": context_of(by),
+        }  # fmt: skip
+        entries = [entry_of(record_of(debate)), entry_of(record_of(_turn(debate_id, core["subject_id"], act, basis)))]
+        async with self._database.transaction(deadline) as conn:
+            found = await rows(conn, "debate_open", opened)
+            if found:
+                await self._append(conn, entries, by, deadline)
+        if found:
+            await self._gateway.publish_wakeup(tuple(Tier))
+            return progress_of(RunningDebate(LifecycleRow.of(found[0])))
+        known = RunningDebate(LifecycleRow.of(await self._row(debate_id, deadline)))
+        first = known.acts[0]
+        if (first.text, first.value, first.evidence) != (act.text, act.value, act.evidence):
+            raise BadInput(
+                "finding_id", f"was challenged by you before, in the debate {debate_id}, which is {known.state}."
+            )
+        return progress_of(known)
+
+    async def act(
+        self,
+        debate_id: str,
+        act: Act,
+        *,
+        text: str | None = None,
+        value: float | str | None = None,
+        evidence: Sequence[str] = (),
+        winner: str | None = None,
+        by: Actor,
+        deadline: Deadline,
+    ) -> DebateProgress:
+        """
+        Store an act, and return where the debate stands; the same act again changes nothing.
+
+        Raises:
+            UnknownDebate: no such debate was opened by a challenge.
+            BadInput: the value does not fit the metric, or evidence or the winner is unknown; names the field.
+            PermissionDenied: the act is for another side, or for the judge.
+            TransitionRefused: the debate is past it.
+        """
+        while True:
+            row = await self._row(debate_id, deadline)
+            debate, now = RunningDebate(LifecycleRow.of(row)), row["now"]
+            said = text or ""
+            repeated = any(
+                (one.act, one.by, one.text, one.value, one.evidence, one.winner)
+                == (act, by.id, said[:KEPT_CHARS], value, tuple(evidence), winner)
+                for one in debate.acts
+            )
+            if repeated:
+                return progress_of(debate)
+            late = debate.until is not None and now >= debate.until
+            check_act(act, by.id, debate.sides, debate.state, debate.acts, late=late)
+            sides = debate.sides
+            if act is Act.JUDGE and winner not in {sides.challenger, sides.challenged}:
+                raise BadInput("winner", f"is {sides.challenger} or {sides.challenged}.")
+            if act is Act.JUDGE and debate.row.data["priority"] == DebatePriority.CRITICAL_PATH:
+                raise TransitionRefused("A debate on the critical path is decided by a person.")
+            if value is not None:
+                _check_value(debate.metric, value)
+            if evidence:
+                await self._known([*evidence], "evidence", deadline)
+            made = DebateAct(
+                act=act, by=by.id, role=by.role.value, at=now, number=0, text=said[:KEPT_CHARS], value=value,
+                evidence=tuple(evidence), winner=winner,
+            )  # fmt: skip
+            stored = await self._store(debate, made, said, by, deadline)
+            if stored is not None:
+                return progress_of(RunningDebate(LifecycleRow.of(stored)))
+            # Somebody was faster, or the time of the level ended just now: look again, which says what happened.
+
+    async def _store(
+        self, debate: RunningDebate, act: DebateAct, text: str, by: Actor, deadline: Deadline
+    ) -> Row | None:
+        key = debate.row.key
+        async with self._database.transaction(deadline) as conn:
+            [last] = await rows(conn, "debate_last_turn", {"debate_id": key})
+            made = replace(act, number=last["number"] + 1)
+            given = {"debate_id": key, "version": debate.row.version, "act": json(made.stored())}
+            who = {"actor": by.id, "role": by.role.value, "context": context_of(by)}
+            found = await rows(conn, "debate_act", given | who)
+            if not found:
+                return None
+            if text:
+                turn = _turn(key, debate.row.data["subject_id"], made, text)
+                await self._append(conn, [entry_of(record_of(turn))], by, deadline)
+        await self._gateway.publish_wakeup(tuple(Tier))
+        return found[0]
+
+    async def _append(self, conn: Any, entries: Sequence[JournalEntry], by: Actor, deadline: Deadline) -> None:
+        for receipt in await self._gateway.append_in(conn, entries, actor=by, deadline=deadline):
+            if receipt.verdict.refused:
+                raise BadInput("text", f"could not be recorded: {receipt.verdict.value}.")
+
+    async def _row(self, debate_id: str, deadline: Deadline) -> Row:
+        found = await self._database.named("debate_now", {"debate_id": debate_id}, deadline=deadline)
+        if not found:
+            raise UnknownDebate(debate_id)
+        return found[0]
+
+    async def _finding(self, finding_id: str, evidence: Sequence[str], deadline: Deadline) -> RecordAsOf:
+        if finding_id in evidence:
+            raise BadInput("evidence", "names the disputed finding itself.")
+        await self._known([*evidence], "evidence", deadline)
+        [now] = await self._database.named("safe_horizon", deadline=deadline)
+        read = await dated(self._database, [("Finding", finding_id)], AsOf(now["now"]), deadline=deadline)
+        found = read.records.get(("Finding", finding_id))
+        if found is None:
+            raise BadInput("finding_id", f"no Finding {shown(finding_id)} is recorded.")
+        return found
+
+    async def _known(self, findings: Sequence[str], field: str, deadline: Deadline) -> None:
+        given = {"kinds": ["Finding"] * len(findings), "keys": list(findings)}
+        known = {row["key"] for row in await self._database.named("recorded_cores", given, deadline=deadline)}
+        for place, finding in enumerate(findings):
+            if finding not in known:
+                raise BadInput(f"{field}.{place}", f"no Finding {shown(finding)} is recorded.")
+
+
+def _turn(debate_id: str, subject_id: str, act: DebateAct, text: str) -> DebateTurn:
+    """Return the turn that an act records."""
+    number = act.value if isinstance(act.value, float) else None
+    stance = act.value if isinstance(act.value, str) else None
+    return DebateTurn(
+        subject_id=subject_id, debate_id=debate_id, number=act.number, speaker=act.by, stage=act.act.value,
+        stance=stance, value=number, text=text, cites=list(act.evidence),
+    )  # fmt: skip
+
+
+def _check_value(metric: str | None, value: float | str | None) -> None:
+    """Refuse a value that the metric of the debate does not permit."""
+    if value is None:
+        return
+    if metric is None:
+        raise BadInput("value", "is a position on a metric, and the debate names none.")
+    if isinstance(value, str) or metric == RATING:
+        if metric != RATING or value not in RATINGS:
+            raise BadInput("value", f"is a number, or of the metric {RATING} one of {', '.join(RATINGS)}.")
+        return
+    known = metric_of(metric)
+    if not isfinite(value) or (known is not None and known.kind == "binary" and not 0.0 <= value <= 1.0):
+        raise BadInput("value", f"is no value of {metric}.")

@@ -51,7 +51,7 @@ class DebateSide(BaseModel):
         stands: whether it has nothing more to say at level 1.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     agent: str
     value: float | str | None = None
@@ -74,7 +74,7 @@ class DebateProgress(BaseModel):
         task_id: of the review task, from level 3 on.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     debate_id: str
     finding_id: str
@@ -188,9 +188,7 @@ class Debates:
         said = topic if topic is not None else core["statement"][:200]
         debate_id = str(id_of("debate", by.id, finding_id))
         acknowledge_s, evidence_s, judge_s = self._limits
-        # The time of the journal decides; the row is opened at it.
-        [now] = await self._database.named("safe_horizon", deadline=deadline)
-        moment = now["now"]
+        moment = (await self._database.named("safe_horizon", deadline=deadline))[0]["now"]
         data = {
             "challenger": by.id, "challenged": challenged, "judge": judge, "priority": priority.value, "metric": about,
             "finding_id": finding_id, "finding_value": core.get("value", core.get("probability")),
@@ -220,6 +218,10 @@ class Debates:
         if found:
             await self._gateway.publish_wakeup(tuple(Tier))
             return progress_of(RunningDebate(LifecycleRow.of(found[0])))
+        return await self._challenged_before(debate_id, act, deadline)
+
+    async def _challenged_before(self, debate_id: str, act: DebateAct, deadline: Deadline) -> DebateProgress:
+        """Return the debate that the same challenge opened; refuse another one of the same finding."""
         known = RunningDebate(LifecycleRow.of(await self._row(debate_id, deadline)))
         first = known.acts[0]
         if (first.text, first.value, first.evidence) != (act.text, act.value, act.evidence):

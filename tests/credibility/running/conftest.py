@@ -164,8 +164,9 @@ class Forum:
 
     async def audit(self, debate: DebateProgress) -> list[tuple[str, str, str | None]]:
         rows = await self.world.rows(
-            "SELECT action, actor_id, request_context ->> 'after' AS after, action_reason, timestamp FROM memory_access_audit"
-            " WHERE request_context ->> 'kind' = 'debate' AND request_context ->> 'key' = %s AND request_context ? 'after'"
+            "SELECT action, actor_id, request_context ->> 'after' AS after, action_reason, timestamp"
+            " FROM memory_access_audit WHERE request_context ->> 'kind' = 'debate'"
+            " AND request_context ->> 'key' = %s AND request_context ? 'after'"
             " ORDER BY timestamp, id",
             debate.debate_id,
         )

@@ -540,8 +540,11 @@ async def test_an_act_is_stored_once(forum: Forum) -> None:
     debate = await forum.challenge()
     for _ in range(2):
         await forum.act(debate, Act.RESPOND, BULL, text="They are prepaid.")
-    turns = await forum.world.rows("SELECT record_key FROM event WHERE kind = 'record.DebateTurn' ORDER BY position")
-    assert [row["record_key"] for row in turns] == [f"{debate.debate_id}#1/bear", f"{debate.debate_id}#2/bull"]
+    turns = await forum.world.rows(
+        "SELECT payload #>> '{core,speaker}' AS speaker, payload #>> '{core,number}' AS number FROM event"
+        " WHERE kind = 'record.DebateTurn' ORDER BY position"
+    )
+    assert [(row["number"], row["speaker"]) for row in turns] == [("1", "bear"), ("2", "bull")]
 
 
 async def test_debates_are_listed_for_their_sides(forum: Forum) -> None:

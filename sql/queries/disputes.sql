@@ -80,11 +80,12 @@ WHERE h.kind = 'DataContradiction' AND h.grp = 'resolution' AND h.key = ANY (%(k
 
 -- contradictions_decided --
 -- What people had decided about contradictions of a subject as of a moment: the newest resolution of each, where a person gave it, with
--- the two values; of contradictions between the given points. Parameters: subject_id, points, known_until, recorded_until.
+-- the two values, who decided and since when; of contradictions between the given points. Parameters: subject_id, points, known_until,
+-- recorded_until.
 SELECT c.source_a, c.source_b, c.value_a, c.value_b, r.final_value, r.resolution_level, r.resolution_method, r.confidence,
-    r.credibility_differential, r.status
+    r.credibility_differential, r.status, r.decided_by, n.known_at AS decided_at
 FROM (
-    SELECT DISTINCT ON (y.key) y.key, y.position, h.position AS core
+    SELECT DISTINCT ON (y.key) y.key, y.position, y.known_at, h.position AS core
     FROM record_head AS h
     JOIN record_history AS y ON y.kind = h.kind AND y.key = h.key AND y.grp = 'resolution'
         AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
@@ -109,8 +110,11 @@ WHERE e.kind = 'link.USES_VALUE' AND e.payload ->> 'to_key' = ANY (%(points)s::t
 GROUP BY 1 ORDER BY 1
 
 -- tasks_about --
--- Open tasks of which an item is among the given contradictions. Parameters: keys.
-SELECT t.task_id, t.package FROM lifecycle AS l JOIN review_task AS t ON t.task_id = l.key
+-- Open tasks of which an item is among the given contradictions: who has it, until when, and the contradictions of its items.
+-- Parameters: keys.
+SELECT t.task_id, t.package, l.data ->> 'reviewer' AS reviewer, l.due_at,
+    jsonb_path_query_array(t.package, '$.items[*].contradiction_id') AS keys
+FROM lifecycle AS l JOIN review_task AS t ON t.task_id = l.key
 WHERE l.kind = 'task' AND l.state = 'open' AND t.kind = 'contradiction' AND EXISTS (
     SELECT FROM jsonb_array_elements(t.package -> 'items') AS i (item) WHERE i.item ->> 'contradiction_id' = ANY (%(keys)s::text[]))
 ORDER BY t.task_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -138,7 +138,8 @@ async def value_at(
     """
     subject, metric, period = question
     begins, ends = period if isinstance(period, tuple) else (None, period)
-    cells = await _cells(database, at, (subject, metric, ends), deadline)
+    named = {"subject_ids": [subject], "metrics": [metric], "period_ends": [moment_text(ends)]}
+    cells = await _points(database, at, "data_points", named, deadline)
     fitting = [
         cell
         for cell in cells
@@ -170,7 +171,8 @@ async def differences_at(
     Raises:
         PostgresUnavailable, BudgetExceeded: it could not be read in time; retryable.
     """
-    cells = await _cells(database, at, (subject, metric, None), deadline)
+    given = {"subject_id": subject, "metric": metric}
+    cells = await _points(database, at, "data_points_of_subject", given, deadline)
     ordered = sorted(cells, key=lambda cell: (cell.metric, cell.period_end, cell.text))
     return [(cell, pair) for cell in ordered for pair in pairs_of(cells[cell])]
 
@@ -186,14 +188,9 @@ def difference_row(cell: Cell, pair: Pair) -> Mapping[str, Any]:
     }
 
 
-async def _cells(
-    database: Database, at: AsOf, wanted: tuple[str, str | None, datetime | None], deadline: Deadline
+async def _points(
+    database: Database, at: AsOf, name: str, given: Mapping[str, Any], deadline: Deadline
 ) -> dict[Cell, Sequence[Point]]:
-    subject, metric, ends = wanted
-    given: dict[str, Iterable[Any]] = {
-        "subject_ids": [subject],
-        "metrics": [metric],
-        "period_ends": [None if ends is None else moment_text(ends)],
-    }
-    found = histories_of(await database.named("data_points", {**given, **at.limits}, deadline=deadline))
+    """Return the points that a statement finds, by their cells."""
+    found = histories_of(await database.named(name, {**given, **at.limits}, deadline=deadline))
     return {cell: points_at(histories, at.known_until) for cell, histories in found.items()}

@@ -66,6 +66,7 @@ from imem.services.stores import Stores
 if TYPE_CHECKING:
     from imem.blocking.memory import SyncMemory
     from imem.recall.search.model import SearchSection
+    from imem.recall.sections.contradictions import ContradictionsSection
 
 WARM_MS: Final = 2_000
 """Default budget of :meth:`Memory.warm`, in milliseconds."""
@@ -276,11 +277,17 @@ class Memory(
 
     async def contradictions(
         self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]
-    ) -> RecordsSection:
-        """Return contradictions between sources about *subject*: open ones first, by priority, then the newest."""
-        return await single_reads.part(
-            self._recall, contradictions.SECTION, subject, limit=limit, **await self._at(**asked)
-        )
+    ) -> ContradictionsSection:
+        """
+        Return contradictions between sources about *subject*: open ones first, by priority, then the newest.
+
+        Without ``as_of`` the answer says who is asked about those that wait for a person, and until when.
+        """
+        at = await self._at(**asked)
+        found = await single_reads.part(self._recall, contradictions.SECTION, subject, limit=limit, **at)
+        if at["as_of"] is not None:
+            return contradictions.ContradictionsSection(**dict(found))
+        return await contradictions.with_persons_asked(found, self._stores.database, deadline=at["deadline"])
 
     async def patterns(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> RecordsSection:
         """Return the patterns that were active then, of the sector of *subject* or of none."""

@@ -85,7 +85,7 @@ def settle(a: Claim, b: Claim, priority: ContradictionPriority, *, guard: bool) 
     if guard and looks_like_slip(a.value, b.value, priority):
         return None
     differential = _differential(a, b)
-    for confidence, rule in RULES:
+    for confidence, rule, _ in RULES:
         winner = rule(a, b)
         if winner is not None:
             level = ResolutionLevelData.EVIDENCE
@@ -146,13 +146,13 @@ def _newer(a: Claim, b: Claim) -> ContradictionSide | None:
     return _either(a.filed_at > b.filed_at, b.filed_at > a.filed_at)
 
 
-RULES: Final[tuple[tuple[float, Callable[[Claim, Claim], ContradictionSide | None]], ...]] = (
-    (0.95, _same_source),
-    (0.95, _filed_with_sec),
-    (0.85, _primary),
-    (0.80, _newer),
+RULES: Final[tuple[tuple[float, Callable[[Claim, Claim], ContradictionSide | None], str], ...]] = (
+    (0.95, _same_source, "of one source the later document counts"),
+    (0.95, _filed_with_sec, "a filing with the SEC counts"),
+    (0.85, _primary, "a primary source counts"),
+    (0.80, _newer, "the document that was filed more than 90 days later counts"),
 )
-"""Confidence and rule, in their order: the first that names a winner decides."""
+"""Confidence, rule, and the rule in words, in their order: the first that names a winner decides."""
 
 
 def _either(a: bool, b: bool) -> ContradictionSide | None:  # noqa: FBT001 - two of a kind, told by their order

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from imem.credibility.disputes.cells import CONTRADICTIONS, Pair, Point, pairs_of
+from imem.credibility.disputes.explanations import Explanation, explanation_of
 from imem.credibility.disputes.findings import sources_at
 from imem.credibility.disputes.histories import Cell, histories_of, outcomes_of, points_at
 from imem.credibility.disputes.levels import Verdict
@@ -34,11 +35,13 @@ class MetricValue:
         as_of: the moment in use.
         value: None where no data point was known, and where it is uncertain which of them counts.
         standing: the point that states it, how sure it is, and its rivals; None where no data point was known.
+        explanation: why it counts: scores, rules, decisions, and the documents that confirm it.
     """
 
     cell: Cell | None
     as_of: datetime
     standing: Standing | None
+    explanation: Explanation | None = None
 
     @property
     def value(self) -> float | None:
@@ -63,9 +66,10 @@ class MetricValue:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""
         common: dict[str, Any] = {"as_of": self.as_of.isoformat(), "value": self.value}
-        if self.cell is None or self.standing is None:
+        if self.cell is None or self.standing is None or self.explanation is None:
             return common
         cell = {name: _plain(value) for name, value in self.cell._asdict().items()}
+        candidate = self.standing.candidate
         return {
             **cell,
             **common,
@@ -74,7 +78,12 @@ class MetricValue:
             "provisional": self.provisional,
             **_stated(self.point),
             **_decided(self.standing.deciding),
-            "rivals": [_rival(one) for one in self.standing.rivals],
+            "candidate": {"value": candidate.value, "score": self.explanation.score, **_stated(candidate)},
+            "stated_in": [_stated(one) for one in self.explanation.stated],
+            "rivals": [
+                {**_rival(one), **reason.to_dict()}
+                for one, reason in zip(self.standing.rivals, self.explanation.reasons, strict=True)
+            ],
         }
 
 
@@ -129,7 +138,8 @@ async def value_at(
     """
     subject, metric, period = question
     begins, ends = period if isinstance(period, tuple) else (None, period)
-    cells = await _cells(database, at, (subject, metric, ends), deadline)
+    named = {"subject_ids": [subject], "metrics": [metric], "period_ends": [moment_text(ends)]}
+    cells = await _points(database, at, "data_points", named, deadline)
     fitting = [
         cell
         for cell in cells
@@ -147,7 +157,9 @@ async def value_at(
     of = {"subject_id": subject, "points": [point.key for point in cells[cell]], **at.limits}
     said = await database.named("contradictions_decided", of, deadline=deadline)
     judge = Judge(sources_at(outcomes, at.at), priority_of(metric), guard, decisions_of(said))
-    return MetricValue(cell, at.at, standing_of(cells[cell], judge))
+    standing = standing_of(cells[cell], judge)
+    explanation = None if standing is None else explanation_of(standing, cells[cell], judge)
+    return MetricValue(cell, at.at, standing, explanation)
 
 
 async def differences_at(
@@ -159,7 +171,8 @@ async def differences_at(
     Raises:
         PostgresUnavailable, BudgetExceeded: it could not be read in time; retryable.
     """
-    cells = await _cells(database, at, (subject, metric, None), deadline)
+    given = {"subject_id": subject, "metric": metric}
+    cells = await _points(database, at, "data_points_of_subject", given, deadline)
     ordered = sorted(cells, key=lambda cell: (cell.metric, cell.period_end, cell.text))
     return [(cell, pair) for cell in ordered for pair in pairs_of(cells[cell])]
 
@@ -175,14 +188,9 @@ def difference_row(cell: Cell, pair: Pair) -> Mapping[str, Any]:
     }
 
 
-async def _cells(
-    database: Database, at: AsOf, wanted: tuple[str, str | None, datetime | None], deadline: Deadline
+async def _points(
+    database: Database, at: AsOf, name: str, given: Mapping[str, Any], deadline: Deadline
 ) -> dict[Cell, Sequence[Point]]:
-    subject, metric, ends = wanted
-    given: dict[str, Iterable[Any]] = {
-        "subject_ids": [subject],
-        "metrics": [metric],
-        "period_ends": [None if ends is None else moment_text(ends)],
-    }
-    found = histories_of(await database.named("data_points", {**given, **at.limits}, deadline=deadline))
+    """Return the points that a statement finds, by their cells."""
+    found = histories_of(await database.named(name, {**given, **at.limits}, deadline=deadline))
     return {cell: points_at(histories, at.known_until) for cell, histories in found.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -39,6 +40,11 @@ class Rival(NamedTuple):
     difference: DataDifference
     verdict: Verdict | None
 
+    @property
+    def contradicts(self) -> bool:
+        """Whether it contradicts the value that counts."""
+        return self.difference in CONTRADICTIONS
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -51,6 +57,7 @@ class Standing:
         status: what that verdict makes of the value; RESOLVED without any.
         deciding: that verdict; None where nothing contradicts the value.
         rivals: other values, the latest statement of each, the most recent first.
+        candidate: the point that the rivals are compared with: it counts, unless that is uncertain.
     """
 
     point: Point | None
@@ -58,6 +65,7 @@ class Standing:
     status: ContradictionStatus
     deciding: Verdict | None
     rivals: tuple[Rival, ...]
+    candidate: Point
 
 
 Said = frozenset[tuple[str, float]]
@@ -71,10 +79,13 @@ class Decision(NamedTuple):
     Attributes:
         value: the one that counts; None where neither does.
         verdict: with the level, method and confidence; its winner is left open.
+        by, at: who decided it, and since when that counts.
     """
 
     value: float | None
     verdict: Verdict
+    by: str
+    at: datetime
 
 
 class Judge(NamedTuple):
@@ -95,12 +106,21 @@ class Judge(NamedTuple):
 
     def verdict(self, a: Point, b: Point) -> Verdict:
         """Return how the contradiction of two points is resolved; *b* became known later."""
-        said = self.decided.get(frozenset(((a.source, a.value), (b.source, b.value))))
+        said = self.decision(a, b)
         if said is not None:
             sides = {a.value: ContradictionSide.A, b.value: ContradictionSide.B}
             return said.verdict._replace(winner=sides.get(said.value) if said.value is not None else None)
-        one, other = (Claim(point.value, self.source(point.source), point.filed_at) for point in (a, b))
+        one, other = self.claims(a, b)
         return settle(one, other, self.priority, guard=self.guard) or unsettled(one, other)
+
+    def decision(self, a: Point, b: Point) -> Decision | None:
+        """Return what a person decided about the values of two points; None if nobody did."""
+        return self.decided.get(frozenset(((a.source, a.value), (b.source, b.value))))
+
+    def claims(self, a: Point, b: Point) -> tuple[Claim, Claim]:
+        """Return what two points state, with the scores of their sources."""
+        one, other = (Claim(point.value, self.source(point.source), point.filed_at) for point in (a, b))
+        return one, other
 
 
 def decisions_of(rows: Iterable[Row]) -> dict[Said, Decision]:
@@ -112,7 +132,7 @@ def decisions_of(rows: Iterable[Row]) -> dict[Said, Decision]:
             level, row["resolution_method"], None, row["confidence"], row["credibility_differential"], status
         )
         said = frozenset(((row["source_a"], row["value_a"]), (row["source_b"], row["value_b"])))
-        found[said] = Decision(row["final_value"], verdict)
+        found[said] = Decision(row["final_value"], verdict, row["decided_by"], row["decided_at"].astimezone(UTC))
     return found
 
 
@@ -134,11 +154,11 @@ def standing_of(points: Iterable[Point], judge: Judge) -> Standing | None:
     disputed = [rival for rival in against if rival.verdict is not None]
     if not disputed:
         scores = [judge.source(one.source).score for one in live if one.value == champion.value]
-        return Standing(champion, max(scores), ContradictionStatus.RESOLVED, None, tuple(rivals))
+        return Standing(champion, max(scores), ContradictionStatus.RESOLVED, None, tuple(rivals), champion)
     deciding = min((rival.verdict for rival in disputed if rival.verdict is not None), key=lambda one: one.confidence)
     if not all(_favours(champion, rival) for rival in disputed):
-        return Standing(None, deciding.confidence, ContradictionStatus.UNCERTAIN, deciding, tuple(rivals))
-    return Standing(champion, deciding.confidence, deciding.status, deciding, tuple(rivals))
+        return Standing(None, deciding.confidence, ContradictionStatus.UNCERTAIN, deciding, tuple(rivals), champion)
+    return Standing(champion, deciding.confidence, deciding.status, deciding, tuple(rivals), champion)
 
 
 def _favours(champion: Point, rival: Rival) -> bool:

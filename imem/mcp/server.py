@@ -42,8 +42,7 @@ from imem.recall.sections.debates import debate_text, turn_text
 log = structlog.get_logger()
 
 INSTRUCTIONS: Final = (
-    "The memory of an institution of analysts. Ask it before you analyse a subject, and record what you concluded. "
-    f"{NOTICE} as_of takes a day or an RFC 3339 time. 'Left out' says what to ask for next."
+    f"The memory of an institution: ask it before you analyse a subject, and record what you concluded. {NOTICE}"
 )
 
 MARKDOWN: Final = "text/markdown"

@@ -1,8 +1,8 @@
 """
 The tools, each declared once: the method of ``Memory`` that it calls, the right that it takes, its arguments, its text.
 
-Arguments have the names and meanings of the method's, which checks them; all that stands here is sent to every model
-that uses the server, so descriptions are short.
+Arguments have the names and meanings of the method's, which checks them. All that stands here is sent to every model
+that uses the server: descriptions are short, and an argument that several tools take is described at the first of them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import to_jsonable_python
 
+from imem.credibility.disputes.reading import MetricValue
+from imem.debates.precedents.rendering import precedents_lines
 from imem.journal.actors import Action, Actor, Resource, ResourceType, allowed
 from imem.journal.errors import BadInput
 from imem.journal.settings import Role
 from imem.kg.kinds.enums import Direction, Recommendation, Stance
 from imem.kg.model import Analysis, Decision, Finding
 from imem.mcp.results import MOST_CHARS, as_text, structured
-from imem.recall.memories.model import DeletedMemories, MemoriesPage, MemoryType
+from imem.recall.memories.model import DeletedMemories, MemoriesPage
 from imem.recall.rendering.formatting import found_text_lines, memory_text
-from imem.recall.search.model import SearchKind
+from imem.recall.rendering.metric_values import value_lines
 from imem.recall.section_registry import SECTIONS_BY_NAME
 from imem.recall.sections.similar_analyses import similar_text
 from imem.recall.sections.track_records import track_table
-from imem.terminal.command import moment
+from imem.terminal.command import moment, parse_period
 
 if TYPE_CHECKING:
     from imem.memory import Memory
@@ -50,17 +52,11 @@ _TEXT: Final[Schema] = {"type": "string"}
 _NUMBER: Final[Schema] = {"type": "number"}
 _INTEGER: Final[Schema] = {"type": "integer"}
 _TEXTS: Final[Schema] = {"type": "array", "items": _TEXT}
-_FRACTION: Final[Schema] = {"type": "number", "description": "0 to 1"}
 
 
 def _one_of(kinds: type[StrEnum]) -> Schema:
     return {"enum": [one.value for one in kinds]}
 
-
-_SUBJECT: Final = _text("Ticker, id (company:MU) or name.")
-_ABOUT: Final = _text("company:MU or market:ID.")
-_OWN_ID: Final = _text("Yours, such as ann:MU-1.")
-_MADE_AT: Final = _text("RFC 3339 with zone.")
 
 _FINDING: Final[Mapping[str, Schema]] = {
     "statement": _TEXT,
@@ -69,7 +65,7 @@ _FINDING: Final[Mapping[str, Schema]] = {
     "probability": _NUMBER,
     "confidence": _NUMBER,
     "key_drivers": _TEXTS,
-    "metric": _text("Of a claim: up, return_5s, close."),
+    "metric": _text("Claimed: up, return_5s, close."),
     "value": _NUMBER,
     "target_at": _TEXT,
 }
@@ -104,6 +100,7 @@ class Tool:
         destroys: whether it can delete what was stored.
         lines: the result as lines of Markdown, in which stored text is quoted.
         prepared: turns the arguments into those of the method.
+        document: the result as a mapping; None: it is one, or a model.
     """
 
     name: str
@@ -116,11 +113,13 @@ class Tool:
     action: Action = Action.READ
     destroys: bool = False
     prepared: Callable[[dict[str, Any], Actor], dict[str, Any]] = field(default=lambda given, _: given)
+    document: Callable[[Any], Mapping[str, Any]] | None = None
 
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of its arguments."""
-        return {"type": "object", "properties": dict(self.arguments), "required": list(self.required)}
+        required = {"required": list(self.required)} if self.required else {}
+        return {"type": "object", "properties": dict(self.arguments), **required}
 
     def listed_for(self, actor: Actor) -> bool:
         """Return whether *actor* sees it: reading is answered or denied when asked, writing is not even offered."""
@@ -156,13 +155,14 @@ class Tool:
 
     def text(self, answer: Any) -> str:
         """Return the result as Markdown within the bound, with its quality unless that is exact."""
-        reason = getattr(answer, "reason", None)
-        note = f"[{answer.quality.value}: {reason}]" if reason is not None else ""
+        reason, quality = getattr(answer, "reason", None), getattr(answer, "quality", None)
+        note = f"[{quality.value}: {reason}]" if reason is not None and quality is not None else ""
         return as_text(list(self.lines(answer)) or ["Nothing was found."], note=note)
 
     def json(self, answer: Any) -> dict[str, Any]:
         """Return the result as JSON types within the bound."""
-        return structured(to_jsonable_python(answer, exclude_none=True))
+        whole = answer if self.document is None else self.document(answer)
+        return structured(to_jsonable_python(whole, exclude_none=True))
 
 
 def _for_itself(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
@@ -174,6 +174,14 @@ def _encoding(given: dict[str, Any], _: Actor) -> dict[str, Any]:
     return {**given, "deadline_ms": ENCODING_MS}
 
 
+def _period(given: dict[str, Any], _: Actor) -> dict[str, Any]:
+    text = given["period"]
+    if not isinstance(text, str):
+        raise BadInput("period", f"must be text, not {type(text).__name__}.")
+    return {**given, "period": parse_period(text, "period")}
+
+
+_SEARCH: Final = Variant("memories.search", ("query",), ("namespace", "limit", "as_of"))
 _LIST: Final = Variant("memories.list", (), ("namespace", "user", "limit", "offset", "as_of"))
 _GET: Final = Variant("memories.get", ("id",), ("as_of",))
 _DELETE_ALL: Final = Variant("memories.delete_all", ("action",), ("namespace", "user"))
@@ -185,8 +193,12 @@ _CHANGES: Final = {
 """What a change of memories is called, and its method."""
 
 
-def _listing(given: Mapping[str, Any]) -> Variant:
-    return _GET if "id" in given else _LIST
+def _memories(given: Mapping[str, Any]) -> Variant:
+    return _SEARCH if "query" in given else _GET if "id" in given else _LIST
+
+
+def _asking(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
+    return _encoding(given, actor) if "query" in given else _by_id(given, actor)
 
 
 def _change(given: Mapping[str, Any]) -> Variant:
@@ -252,9 +264,8 @@ def _remembered(done: Any) -> Iterable[str]:
 
 
 def _listed(answer: Any) -> Iterable[str]:
-    page = isinstance(answer, MemoriesPage)
-    yield from (memory_text(item, FOUND_CHARS) for item in (answer.items if page else [answer]))
-    if page and answer.more:
+    yield from (memory_text(item, FOUND_CHARS) for item in getattr(answer, "items", [answer]))
+    if isinstance(answer, MemoriesPage) and answer.more:
         yield "More follow: raise the offset."
 
 
@@ -267,19 +278,22 @@ TOOLS: Final = (
         name="brief",
         description="What is known about a subject.",
         method="brief",
-        arguments={"subject": _SUBJECT, "as_of": _TEXT},
+        arguments={
+            "subject": _text("Ticker, id (company:MU, market:ID) or name."),
+            "as_of": _text("A day, or RFC 3339."),
+        },
         required=("subject",),
         prepared=_for_itself,
         lines=lambda briefing: briefing.to_markdown(max_chars=MOST_CHARS).splitlines(),
     ),
     Tool(
         name="search",
-        description="Find records and memories by words and meaning.",
+        description="Search records and memories.",
         method="search",
         arguments={
             "query": _TEXT,
-            "kinds": {"type": "array", "items": _one_of(SearchKind)},
-            "subject": _SUBJECT,
+            "kinds": _TEXTS,
+            "subject": _TEXT,
             "limit": _INTEGER,
             "as_of": _TEXT,
         },
@@ -289,15 +303,15 @@ TOOLS: Final = (
     ),
     Tool(
         name="similar",
-        description="Similar analyses of other subjects, and their outcomes.",
+        description="Similar analyses of other subjects, with outcomes.",
         method="similar",
-        arguments={"what": _text("Analysis id, or subject."), "limit": _INTEGER, "as_of": _TEXT},
+        arguments={"what": _text("Analysis or subject."), "limit": _INTEGER, "as_of": _TEXT},
         required=("what",),
         lines=lambda answer: map(similar_text, answer.items),
     ),
     Tool(
         name="track_record",
-        description="How often an agent was right, by domain. Agents read only their own.",
+        description="How often an agent was right.",
         method="track_record",
         arguments={"agent": _TEXT, "domain": _TEXT, "as_of": _TEXT},
         required=("agent",),
@@ -306,46 +320,75 @@ TOOLS: Final = (
     ),
     Tool(
         name="contradictions",
-        description="Data on which sources disagree.",
+        description="Values on which sources disagree.",
         method="contradictions",
-        arguments={"subject": _SUBJECT, "limit": _INTEGER, "as_of": _TEXT},
+        arguments={"subject": _TEXT, "limit": _INTEGER, "as_of": _TEXT},
         required=("subject",),
         lines=lambda answer: SECTIONS_BY_NAME["contradictions"].text(answer).splitlines(),
     ),
     Tool(
-        name="search_memories",
-        description="Find memories by words and meaning.",
-        method="memories.search",
+        name="value",
+        description="Which value of a metric counts, and why.",
+        method="value",
         arguments={
-            "query": _TEXT,
-            "namespace": _text("symbol/MU, or a subtree: symbol/MU/*."),
-            "limit": _INTEGER,
+            "subject": _TEXT,
+            "metric": _TEXT,
+            "period": _text("Day, or 2019-01-01..2019-12-31."),
+            "unit": _TEXT,
+            "basis": _TEXT,
             "as_of": _TEXT,
         },
-        required=("query",),
-        resource=ResourceType.MEMORIES,
+        required=("subject", "metric", "period"),
+        prepared=_period,
+        lines=value_lines,
+        document=MetricValue.to_dict,
+    ),
+    Tool(
+        name="find_precedents",
+        description="Earlier debates like one.",
+        method="find_precedents",
+        arguments={"debate_or_topic": _TEXT, "as_of": _TEXT},
+        required=("debate_or_topic",),
         prepared=_encoding,
-        lines=lambda answer: (memory_text(item, FOUND_CHARS) for item in answer.items),
+        lines=precedents_lines,
+    ),
+    Tool(
+        name="search_memories",
+        description="Search memories; without a query list them, or show one.",
+        method=_memories,
+        arguments={
+            "query": _TEXT,
+            "id": _TEXT,
+            "namespace": _text("symbol/MU; symbol/MU/* is the subtree."),
+            "user": _TEXT,
+            "limit": _INTEGER,
+            "offset": _INTEGER,
+            "as_of": _TEXT,
+        },
+        required=(),
+        resource=ResourceType.MEMORIES,
+        prepared=_asking,
+        lines=_listed,
     ),
     Tool(
         name="record_analysis",
-        description="Record an analysis with its findings, all or nothing.",
+        description="Record an analysis with findings.",
         method="record_analysis",
         arguments={
-            "id": _OWN_ID,
-            "subject_id": _ABOUT,
-            "date": _MADE_AT,
+            "id": _text("New, such as ann:MU-1."),
+            "subject_id": _TEXT,
+            "date": _text("RFC 3339."),
             "kind": _text("Such as equity_research."),
             "summary": _TEXT,
             "recommendation": _one_of(Recommendation),
-            "confidence": _FRACTION,
-            "probability": {"type": "number", "description": "Of yes."},
+            "confidence": {"type": "number", "description": "0 to 1"},
+            "probability": _NUMBER,
             "horizon_days": _INTEGER,
             "model": _TEXT,
             "body": _TEXT,
             "findings": {
                 "type": "array",
-                "description": "Finding n has the id ID/n.",
+                "description": "Their ids: ID/1, ID/2.",
                 "items": {"type": "object", "properties": dict(_FINDING), "required": ["statement"]},
             },
         },
@@ -357,18 +400,18 @@ TOOLS: Final = (
     ),
     Tool(
         name="record_decision",
-        description="Record a decision with the findings that it cites, all or nothing.",
+        description="Record a decision.",
         method="record_decision",
         arguments={
-            "id": _OWN_ID,
-            "subject_id": _ABOUT,
-            "type": _text("Such as portfolio."),
-            "decided_at": _MADE_AT,
+            "id": _TEXT,
+            "subject_id": _TEXT,
+            "type": _TEXT,
+            "decided_at": _TEXT,
             "stance": _one_of(Stance),
-            "cites": {**_TEXTS, "description": "Ids of findings; the first decides the verdict."},
+            "cites": {**_TEXTS, "description": "Findings; the first one gives the verdict."},
             "analysis_id": _TEXT,
             "action": _TEXT,
-            "confidence": _FRACTION,
+            "confidence": _NUMBER,
             "size_usd": _NUMBER,
             "body": _TEXT,
         },
@@ -380,13 +423,13 @@ TOOLS: Final = (
     ),
     Tool(
         name="store_memory",
-        description="Store a text; nearly the same text is updated.",
+        description="Store a text.",
         method="remember",
         arguments={
             "text": _TEXT,
-            "namespace": _text("symbol/NAME or user/NAME; your own by default."),
-            "memory_type": _one_of(MemoryType),
-            "importance": _FRACTION,
+            "namespace": _text("symbol/X or user/X; by default yours."),
+            "memory_type": _TEXT,
+            "importance": _NUMBER,
         },
         required=("text",),
         resource=ResourceType.MEMORIES,
@@ -394,25 +437,8 @@ TOOLS: Final = (
         lines=_remembered,
     ),
     Tool(
-        name="list_memories",
-        description="Memories, newest first; or one by id.",
-        method=_listing,
-        arguments={
-            "id": _TEXT,
-            "namespace": _TEXT,
-            "user": _TEXT,
-            "limit": _INTEGER,
-            "offset": _INTEGER,
-            "as_of": _TEXT,
-        },
-        required=(),
-        resource=ResourceType.MEMORIES,
-        prepared=_by_id,
-        lines=_listed,
-    ),
-    Tool(
         name="change_memory",
-        description="Correct, retire or delete a memory; delete takes a namespace or user, too.",
+        description="Correct, retire or delete a memory; delete all of a namespace or user.",
         method=_change,
         arguments={
             "action": {"enum": list(_CHANGES)},

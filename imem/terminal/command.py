@@ -139,3 +139,26 @@ def until(text: str) -> datetime:
     if at is None:
         raise typer.BadParameter("--until names a time.")
     return at
+
+
+def parse_period(text: str, option: str = "PERIOD") -> datetime | tuple[datetime, datetime]:
+    """
+    Return the period, or the instant, that a person wrote as *option*: a day means its beginning in UTC.
+
+    Raises:
+        BadInput: it is neither, or names no zone.
+    """
+    begins, dots, ends = text.partition("..")
+    return (_beginning(begins, option), _beginning(ends, option)) if dots else _beginning(text, option)
+
+
+def _beginning(text: str, option: str) -> datetime:
+    try:
+        if len(text) == len("2019-12-31"):
+            return datetime.combine(date.fromisoformat(text), time(0), tzinfo=UTC)
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(option, f"{text!r:.60} is no day and no time, such as 2019-12-31.") from None
+    if at.utcoffset() is None:
+        raise BadInput(option, "a time must name its zone, such as 2019-12-31T00:00:00Z.")
+    return at

@@ -11,30 +11,51 @@ JOIN event AS e ON e.position = h.position
 
 -- data_points --
 -- All data points of subjects, metrics and ends of periods (three lists of one length) as of a moment, with each of their
--- corrections, the point as recorded first. A metric that is NULL means any, and so does an end. Parameters: subject_ids, metrics,
--- period_ends, known_until, recorded_until.
+-- corrections, the point as recorded first. Parameters: subject_ids, metrics, period_ends, known_until, recorded_until.
 SELECT h.key, y.grp = 'correction' AS corrected, y.known_at, (e.payload -> 'core')::text AS core
 FROM unnest(%(subject_ids)s::text[], %(metrics)s::text[], %(period_ends)s::text[]) AS w (subject_id, metric, period_end)
-JOIN record_head AS h ON h.subject_id = w.subject_id AND h.metric = coalesce(w.metric, h.metric)
-    AND h.kind = 'DataPoint' AND h.grp = 'core'
+JOIN event AS s ON s.kind = 'record.DataPoint' AND s.payload -> 'core' ->> 'subject_id' = w.subject_id
+    AND s.payload -> 'core' ->> 'metric' = w.metric AND s.payload -> 'core' ->> 'period_end' = w.period_end
+JOIN record_head AS h ON h.kind = 'DataPoint' AND h.key = s.record_key AND h.grp = 'core' AND h.position = s.position
 JOIN record_history AS y ON y.kind = h.kind AND y.key = h.key AND y.grp IN ('core', 'correction')
     AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
 JOIN event AS e ON e.position = y.position
-WHERE e.payload -> 'core' ->> 'period_end' = coalesce(w.period_end, e.payload -> 'core' ->> 'period_end')
+ORDER BY h.key COLLATE "C", y.grp = 'correction', y.order_key
+
+-- data_points_of_subject --
+-- All data points of a subject, of one metric unless that is NULL; the rest as in data_points. Parameters: subject_id, metric, known_until,
+-- recorded_until.
+SELECT h.key, y.grp = 'correction' AS corrected, y.known_at, (e.payload -> 'core')::text AS core
+FROM record_head AS h
+JOIN record_history AS y ON y.kind = h.kind AND y.key = h.key AND y.grp IN ('core', 'correction')
+    AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+JOIN event AS e ON e.position = y.position
+WHERE h.kind = 'DataPoint' AND h.grp = 'core' AND h.subject_id = %(subject_id)s
+  AND (%(metric)s::text IS NULL OR h.metric = %(metric)s)
 ORDER BY h.key COLLATE "C", y.grp = 'correction', y.order_key
 
 -- contradictions_of_points --
 -- The contradictions that an actor found between given data points, each as recorded, with its newest groups and since when they
--- could be known. Parameters: keys, actor.
+-- could be known. (OFFSET 0 has each looked up by its key: until the tables are analysed the planner would rather read all of them for
+-- each point.) Parameters: keys, actor.
 SELECT e.record_key AS key, (e.payload -> 'core')::text AS core, e.known_at,
     (r.payload -> 'groups' -> 'resolution')::text AS resolution, r.known_at AS resolution_known_at,
     (o.payload -> 'groups' -> 'outcome')::text AS outcome, o.known_at AS outcome_known_at
-FROM event AS e
-JOIN record_head AS h ON h.kind = 'DataContradiction' AND h.key = e.record_key AND h.grp = 'resolution'
+FROM unnest(%(keys)s::text[]) AS w (key)
+CROSS JOIN LATERAL (
+    SELECT c.record_key, c.payload, c.known_at FROM event AS c
+    WHERE c.kind = 'record.DataContradiction' AND c.payload -> 'core' ->> 'point_b' = w.key AND c.actor = %(actor)s OFFSET 0
+) AS e
+CROSS JOIN LATERAL (
+    SELECT h.position FROM record_head AS h
+    WHERE h.kind = 'DataContradiction' AND h.key = e.record_key AND h.grp = 'resolution' OFFSET 0
+) AS h
 JOIN event AS r ON r.position = h.position
-LEFT JOIN record_head AS l ON l.kind = h.kind AND l.key = h.key AND l.grp = 'outcome'
+LEFT JOIN LATERAL (
+    SELECT l.position FROM record_head AS l
+    WHERE l.kind = 'DataContradiction' AND l.key = e.record_key AND l.grp = 'outcome' OFFSET 0
+) AS l ON true
 LEFT JOIN event AS o ON o.position = l.position
-WHERE e.kind = 'record.DataContradiction' AND e.payload -> 'core' ->> 'point_b' = ANY (%(keys)s::text[]) AND e.actor = %(actor)s
 ORDER BY e.record_key COLLATE "C"
 
 -- contradictions_reported --
@@ -80,11 +101,12 @@ WHERE h.kind = 'DataContradiction' AND h.grp = 'resolution' AND h.key = ANY (%(k
 
 -- contradictions_decided --
 -- What people had decided about contradictions of a subject as of a moment: the newest resolution of each, where a person gave it, with
--- the two values; of contradictions between the given points. Parameters: subject_id, points, known_until, recorded_until.
+-- the two values, who decided and since when; of contradictions between the given points. Parameters: subject_id, points, known_until,
+-- recorded_until.
 SELECT c.source_a, c.source_b, c.value_a, c.value_b, r.final_value, r.resolution_level, r.resolution_method, r.confidence,
-    r.credibility_differential, r.status
+    r.credibility_differential, r.status, r.decided_by, n.known_at AS decided_at
 FROM (
-    SELECT DISTINCT ON (y.key) y.key, y.position, h.position AS core
+    SELECT DISTINCT ON (y.key) y.key, y.position, y.known_at, h.position AS core
     FROM record_head AS h
     JOIN record_history AS y ON y.kind = h.kind AND y.key = h.key AND y.grp = 'resolution'
         AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
@@ -109,8 +131,11 @@ WHERE e.kind = 'link.USES_VALUE' AND e.payload ->> 'to_key' = ANY (%(points)s::t
 GROUP BY 1 ORDER BY 1
 
 -- tasks_about --
--- Open tasks of which an item is among the given contradictions. Parameters: keys.
-SELECT t.task_id, t.package FROM lifecycle AS l JOIN review_task AS t ON t.task_id = l.key
+-- Open tasks of which an item is among the given contradictions: who has it, until when, and the contradictions of its items.
+-- Parameters: keys.
+SELECT t.task_id, t.package, l.data ->> 'reviewer' AS reviewer, l.due_at,
+    jsonb_path_query_array(t.package, '$.items[*].contradiction_id') AS keys
+FROM lifecycle AS l JOIN review_task AS t ON t.task_id = l.key
 WHERE l.kind = 'task' AND l.state = 'open' AND t.kind = 'contradiction' AND EXISTS (
     SELECT FROM jsonb_array_elements(t.package -> 'items') AS i (item) WHERE i.item ->> 'contradiction_id' = ANY (%(keys)s::text[]))
 ORDER BY t.task_id

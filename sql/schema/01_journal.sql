@@ -80,6 +80,9 @@ CREATE INDEX event_of_decision ON event ((payload -> 'core' ->> 'decision_id'))
     WHERE kind = 'record.Outcome' AND payload -> 'core' ->> 'decision_id' IS NOT NULL;
 CREATE INDEX event_of_later_point ON event ((payload -> 'core' ->> 'point_b'))
     WHERE kind = 'record.DataContradiction' AND payload -> 'core' ->> 'point_b' IS NOT NULL;
+CREATE INDEX event_of_cell
+    ON event ((payload -> 'core' ->> 'subject_id'), (payload -> 'core' ->> 'metric'), (payload -> 'core' ->> 'period_end'))
+    WHERE kind = 'record.DataPoint';
 CREATE INDEX event_recorded ON event (recorded_at);
 -- Subjects are found by their names at a moment: a company by that of its profile, a question by its text.
 CREATE INDEX event_of_name ON event USING hash ((coalesce(payload #>> '{groups,profile,name}', payload #>> '{core,question}')))

@@ -400,7 +400,7 @@ def test_contradictions_by_priority_and_trivial_ones_last() -> None:
     order = re.findall(r'^- \w+ \S+ \S+ "(\w+)"', found, re.MULTILINE)
     assert order[:4] == ["critical", "high", "medium", "done"] or order[:4] == ["critical", "high", "done", "medium"]
     assert set(order[4:]) == {"low", "tiny"}
-    assert 'resolved ("2_credibility", 85% sure): 2' in found
+    assert '"done": 2 counts (level 2, by the scores of the sources, 85% sure); 1 by "' in found
     crowded = briefing(
         *(analysis(days, finding("bull", days, statement="It grows by 7 %. " * 60)) for days in range(200)),
         contradictions=RecordsSection(items=items, total=6),

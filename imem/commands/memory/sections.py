@@ -17,9 +17,6 @@ app = typer.Typer()
 
 PURPOSES: Final = {
     "history": "List the analyses of a subject, newest first, with findings, decisions and outcomes.",
-    "contradictions": (
-        "List where sources disagreed about a subject's data, open ones first, by priority, and how that was resolved."
-    ),
     "debates": "List the debates on a subject and how they ended.",
     "patterns": "List the active patterns of a subject's sector, and of none, the most successful first.",
     "lessons": "List the lessons that bear on a subject, newest first.",
@@ -34,10 +31,11 @@ def _add_command(name: str, purpose: str) -> None:
     ) -> None:
         options = checked_options(as_of, clock)
         answer = run_question(methodcaller(name, subject, limit=limit, **options))
-        print_section(answer, lambda: [_text(name, answer)], as_json=as_json)
+        print_section(answer, lambda: [section_text(name, answer)], as_json=as_json)
 
 
-def _text(name: str, answer: BriefingSection) -> str:
+def section_text(name: str, answer: BriefingSection) -> str:
+    """Return a section that is read by itself as lines, or that there is nothing."""
     from imem.recall.section_registry import SECTIONS_BY_NAME  # noqa: PLC0415 - a command imports what it needs
 
     nothing = "Nothing is known." if answer.reason is None else "Nothing could be asked."

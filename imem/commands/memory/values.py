@@ -1,23 +1,20 @@
-"""``imem value`` and ``imem differences``: which value of a metric counts, and what documents state differently."""
+"""``imem value`` and ``imem contradictions``: which value of a metric counts, and what contradicts each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, time
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
-from imem.commands.memory.ask import AsOf, OnClock, checked_options, run_question
-from imem.journal.errors import BadInput, shown
-from imem.terminal.command import Json, print_answer, wrong_usage
-
-if TYPE_CHECKING:
-    from imem.credibility.disputes.reading import MetricValue, Period
+from imem.commands.memory.ask import AsOf, Limit, OnClock, Subject, checked_options, run_question
+from imem.commands.memory.sections import section_text
+from imem.journal.errors import BadInput
+from imem.terminal.command import Json, parse_period, print_answer, print_section, wrong_usage
 
 app = typer.Typer()
 
-SubjectId = Annotated[str, typer.Argument(metavar="SUBJECT", help="The subject's id, such as company:MU.")]
+SubjectId = Annotated[str, typer.Argument(metavar="SUBJECT", help="The subject's id, such as company:MU, or a ticker.")]
 Metric = Annotated[str, typer.Argument(help="The metric, as data points name it.")]
 
 
@@ -42,66 +39,54 @@ def value(
     as_json: Json = False,
 ) -> None:
     """Show which value of a metric counts, how sure it is, and what contradicts it."""
-    asked, options = _period(period), checked_options(as_of, clock)
+    options = checked_options(as_of, clock)
+    with wrong_usage():
+        asked = parse_period(period)
     answer = run_question(
         lambda memory: memory.value(subject, metric, asked, unit=unit, basis=basis, used_by=used_by, **options)
     )
-    print_answer(answer.to_dict(), lambda: _lines(answer), as_json=as_json)
+
+    def lines() -> Iterable[str]:
+        from imem.recall.rendering.metric_values import value_lines  # noqa: PLC0415 - a command imports what it needs
+
+        return value_lines(answer)
+
+    print_answer(answer.to_dict(), lines, as_json=as_json)
 
 
 @app.command()
-def differences(
-    subject: SubjectId,
+def contradictions(
+    subject: Subject,
     *,
-    metric: Annotated[str | None, typer.Option("--metric", help="One metric alone.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Compare all data points anew; list roundings, signs and stock splits, too.")
+    ] = False,
+    metric: Annotated[str | None, typer.Option("--metric", help="One metric alone; goes with --all.")] = None,
     as_of: AsOf = None,
     clock: OnClock = "known",
+    limit: Limit = None,
     as_json: Json = False,
 ) -> None:
-    """List what documents about a subject state differently: contradictions, and roundings, signs and splits."""
+    """
+    List which data about a subject contradict each other, what counts, and who decides until when.
+
+    Open ones come first, then by priority. Who decides is shown without `--as-of`.
+    """
     options = checked_options(as_of, clock)
-    answer = run_question(lambda memory: memory.differences(subject, metric=metric, **options))
-    print_answer(list(answer), lambda: _listed(answer), as_json=as_json)
-
-
-def _period(text: str) -> Period:
-    begins, dots, ends = text.partition("..")
     with wrong_usage():
-        return (_day(begins), _day(ends)) if dots else _day(text)
-
-
-def _day(text: str) -> datetime:
-    try:
-        if len(text) == len("2019-12-31"):
-            return datetime.combine(date.fromisoformat(text), time(0), tzinfo=UTC)
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise BadInput("PERIOD", f"{shown(text)} is no day and no time, such as 2019-12-31.") from None
-
-
-def _lines(answer: MetricValue) -> Iterator[str]:
-    row = answer.to_dict()
-    if answer.standing is None:
-        yield f"No data point was known as of {answer.as_of:%Y-%m-%d %H:%M} UTC."
+        if metric is not None and not every:
+            raise BadInput("--metric", "goes with --all.")
+        if limit is not None and every:
+            raise BadInput("--limit", "does not go with --all.")
+    if every:
+        rows = run_question(lambda memory: memory.differences(subject, metric=metric, **options))
+        print_answer(list(rows), lambda: _differences(rows), as_json=as_json)
         return
-    head = "uncertain" if answer.value is None else f"{answer.value:,.12g} {shown(row['unit'])}"
-    state = " (provisional)" if answer.provisional and answer.value is not None else ""
-    by = f", by {row['level']}" if "level" in row else ""
-    yield f"{head}{state}, {answer.standing.confidence:.0%} sure{by}, as of {answer.as_of:%Y-%m-%d %H:%M} UTC"
-    if answer.point is not None:
-        yield f"  stated by {_source(row)}"
-    for rival in row["rivals"]:
-        decided = f"; {rival['level']}, {rival['confidence']:.0%} sure" if "level" in rival else ""
-        yield f"  against {rival['value']:,.12g} by {_source(rival)}: {rival['difference']}{decided}"
+    answer = run_question(lambda memory: memory.contradictions(subject, limit=limit, **options))
+    print_section(answer, lambda: [section_text("contradictions", answer)], as_json=as_json)
 
 
-def _listed(answer: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for row in answer:
-        a, b = (f"{row[side]['value']:,.12g} by {_source(row[side])}" for side in "ab")
-        yield f"{shown(row['metric'])} {row['period_end'][:10]} {row['difference']}: {a}, then {b}"
-    if not answer:
-        yield "No documents differ."
+def _differences(rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    from imem.recall.rendering.metric_values import difference_lines  # noqa: PLC0415 - as above
 
-
-def _source(row: Mapping[str, Any]) -> str:
-    return f"{shown(row['source'])} in {shown(row['document'])}, known {row['known_at'][:10]}"
+    return list(difference_lines(rows)) or ["No documents differ."]

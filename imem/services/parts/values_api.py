@@ -12,6 +12,7 @@ from imem.journal.arguments import checks_arguments
 from imem.journal.errors import BadInput
 from imem.kg.asof import parse_as_of
 from imem.recall.read_horizon import fetch_read_horizon
+from imem.recall.subjects import checked_candidates
 from imem.services.parts.record_writer import RecordWriter
 
 
@@ -46,26 +47,31 @@ class ValuesApi(RecordWriter):
         provisional until a person has reviewed it, and None while it is uncertain.
 
         Args:
-            subject: the subject's id.
+            subject: the subject's id, or a ticker.
             period: an instant, or beginning and end; as the data points state it.
             unit, basis: needed where the period has values in several units or on several accounting bases.
             used_by: the id of an analysis of the actor's that rests on the value; it is linked with the data point.
 
         Raises:
-            BadInput: a unit or a basis is needed, or a moment names no zone.
+            BadInput: a unit or a basis is needed, a moment names no zone, or *subject* cannot be a name.
         """
         for name, moment in (("period", one) for one in (period if isinstance(period, tuple) else (period,))):
             if moment is not None and moment.utcoffset() is None:
                 raise BadInput(name, "must name its zone; a time without one is ambiguous.")
         asked, on = parse_as_of(as_of, clock)
+        ids = checked_candidates(subject)
         due = await self._due(deadline_ms)
         guard = self._stores.settings.contradiction_guard
 
         async def read() -> MetricValue:
             database = self._stores.database
             at = (await fetch_read_horizon(database, on, deadline=due)).resolve(asked, on)
-            question = (subject, metric, period)
-            return await value_at(database, at, question, unit=unit, basis=basis, guard=guard, deadline=due)
+            for one in ids:
+                question = (one, metric, period)
+                value = await value_at(database, at, question, unit=unit, basis=basis, guard=guard, deadline=due)
+                if value.standing is not None:
+                    break
+            return value
 
         found = await self._allowed(Resource(ResourceType.GRAPH, f"value of {subject}"), Action.READ, read, due)
         if used_by is not None and found.point is not None:
@@ -87,16 +93,17 @@ class ValuesApi(RecordWriter):
         Roundings, signs and stock splits are no contradictions. Each item names the two values with their documents.
 
         Args:
-            subject: the subject's id.
+            subject: the subject's id, or a ticker.
             metric: None for all.
         """
         asked, on = parse_as_of(as_of, clock)
+        ids = checked_candidates(subject)
         due = await self._due(deadline_ms)
 
         async def read() -> Sequence[Mapping[str, Any]]:
             database = self._stores.database
             at = (await fetch_read_horizon(database, on, deadline=due)).resolve(asked, on)
-            found = await differences_at(database, at, subject, metric, deadline=due)
-            return [difference_row(cell, pair) for cell, pair in found]
+            found = [await differences_at(database, at, one, metric, deadline=due) for one in ids]
+            return [difference_row(cell, pair) for pairs in found for cell, pair in pairs]
 
         return await self._allowed(Resource(ResourceType.GRAPH, f"values of {subject}"), Action.READ, read, due)

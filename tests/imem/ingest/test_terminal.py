@@ -81,7 +81,7 @@ LINES = [
 TELLING = {
     "brief": [SUBJECT],
     "history": [SUBJECT],
-    "contradictions": [SUBJECT],
+    "contradictions": [SUBJECT, "--all"],  # what it prints without is in the brief as well
     "view": ["agent_credibility", EVIL],
     "debates": [SUBJECT],
     "debate": [EVIL],
@@ -95,7 +95,6 @@ TELLING = {
     "sync dead": [],
     "regime": [],
     "value": [SUBJECT, EVIL, KNOWN],
-    "differences": [SUBJECT],
     "load": [],  # of a file with hostile lines and a hostile name, see below
 }
 """Commands that print what is stored, with arguments by which they print it."""

@@ -40,6 +40,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "similar": {"what": "T0", "limit": 3},
     "track_record": {"agent": "agent0", "domain": None},
     "contradictions": {"subject": "company:T0", "as_of": "2026-03-01"},
+    "value": {"subject": "T0", "metric": "revenue", "period": "2025-01-01..2025-12-31"},
+    "find_precedents": {"debate_or_topic": "Is memory scarce?"},
     "search_memories": {"query": "When is memory scarce?"},
     "record_analysis": {
         "id": "mine", "subject_id": "company:T0", "date": "2026-01-09T09:00:00Z", "kind": "note",
@@ -58,7 +60,6 @@ CALLS: dict[str, dict[str, Any]] = {
         "body": "Prices turn.",
     },
     "store_memory": {"text": "Memory is scarce until 2027.", "namespace": "symbol/T0", "importance": 0.9},
-    "list_memories": {"namespace": "symbol/*", "limit": 5},
     "change_memory": {"action": "delete", "namespace": "symbol/NONE"},
 }  # fmt: skip
 """A call of every tool."""
@@ -275,6 +276,12 @@ async def test_wrong_hostile_and_huge_arguments_are_named(harness: RecallHarness
         ("search_memories", {"query": "x" * 3_000_000}, "query"),
         ("search_memories", {"query": "x", "namespace": "a%' OR 1=1"}, "namespace"),
         ("search_memories", {"query": "nul \0"}, "query"),
+        ("search_memories", {"query": "x", "user": "eve"}, "user"),
+        ("value", {"subject": "T0", "metric": "revenue"}, "period"),
+        ("value", {**CALLS["value"], "period": "last year"}, "period"),
+        ("value", {**CALLS["value"], "period": 2025}, "period"),
+        ("value", {**CALLS["value"], "period": "2025-12-31T00:00:00"}, "period"),
+        ("find_precedents", {"debate_or_topic": ""}, "debate_or_topic"),
         ("record_analysis", {**CALLS["record_analysis"], "confidence": 2}, "confidence"),
         ("record_analysis", {**CALLS["record_analysis"], "date": "2026-01-09"}, "date"),
         ("record_analysis", {**CALLS["record_analysis"], "body": "x" * 100_000}, "body"),

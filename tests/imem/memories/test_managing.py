@@ -287,12 +287,12 @@ async def test_over_mcp(harness: MemoryHarness, places: Places) -> None:
 
         for nth in range(3):
             await call("store_memory", text=f"Note {nth}.", namespace="symbol/MU")
-        page, text = await call("list_memories", namespace="symbol/*", limit=2)
+        page, text = await call("search_memories", namespace="symbol/*", limit=2)
         assert texts(page) == ["Note 2.", "Note 1."]
         first = page.items[0].id
         assert str(first) in text
         assert "raise the offset" in text
-        one, text = await call("list_memories", id=str(first))
+        one, text = await call("search_memories", id=str(first))
         assert (one.content, '"Note 2."' in text) == ("Note 2.", True)
 
         await call("store_memory", by=bob, text="Note 2.", namespace="symbol/MU")
@@ -325,11 +325,11 @@ def test_clients_are_told_which_tool_can_delete() -> None:
 @pytest.mark.parametrize(
     ("name", "given", "argument"),
     [
-        ("list_memories", {"limit": 0}, "limit"),
-        ("list_memories", {"offset": -1}, "offset"),
-        ("list_memories", {"namespace": "user/../agent/bob"}, "namespace"),
-        ("list_memories", {"id": "x"}, "memory_id"),
-        ("list_memories", {"id": NEVER, "limit": 1}, "limit"),
+        ("search_memories", {"limit": 0}, "limit"),
+        ("search_memories", {"offset": -1}, "offset"),
+        ("search_memories", {"namespace": "user/../agent/bob"}, "namespace"),
+        ("search_memories", {"id": "x"}, "memory_id"),
+        ("search_memories", {"id": NEVER, "limit": 1}, "limit"),
         ("change_memory", {}, "action"),
         ("change_memory", {"action": "forget"}, "action"),
         ("change_memory", {"action": ["delete"], "user": "u"}, "action"),

@@ -8,6 +8,7 @@ an answer and the end of the task's time, the first one. The pipeline gives it i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -141,6 +142,23 @@ async def answer_task(
             database, kinds, task_id, action, fields=fields, rationale=rationale, by=by, deadline=deadline
         )
     return await read_task(database, kinds, task_id, deadline=deadline)
+
+
+def possible_actions(kind: TaskKind[Any, Any], task: Task[Any], now: datetime) -> dict[str, TaskAction]:
+    """Return the actions with which a task can be answered now, by name; an answer without effect yet leaves none."""
+    state = _state_at(task, now)
+    given = kind.actions.get(str(task.answer["action"])) if task.answer is not None else None
+    if given is not None and (
+        task.state is not TaskState.INVESTIGATING or given.reviews is not TaskState.INVESTIGATING
+    ):
+        return {}
+    found = {}
+    for name, action in kind.actions.items():
+        facts = TaskFacts(by_person=True, extends=action.extends, extended=task.extended)
+        with suppress(TransitionRefused):
+            TASK_STATES.check(state, _after(task, state, action), facts)
+            found[name] = action
+    return found
 
 
 async def tasks_alike(database: Database, kinds: Kinds, task_id: str, action: str, *, deadline: Deadline) -> list[str]:

@@ -8,7 +8,7 @@ given; answers as of an earlier moment do not change.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count, groupby
@@ -52,7 +52,7 @@ ITEMS: Final = 100
 """Values of one task at most."""
 
 OVERRIDDEN_ALERT: Final = "VALUE_OVERRIDDEN"
-"""Kind of the alert about an analysis that rests on a value which a person overrode."""
+"""Kind of the alert that an analysis is to be run again: it rests on a value that a person overrode."""
 
 KIND: Final = "contradiction"
 
@@ -62,6 +62,9 @@ ANSWER_WITHIN: Final = timedelta(hours=6)
 HUMAN: Final = "human_arbitration"
 CONFIRMED: Final = "human_confirmation"
 MARKED_UNCERTAIN: Final = "human_uncertainty"
+
+KEEPING: Final = frozenset({"confirm", "investigate"})
+"""Actions after which the value that counted before still counts."""
 
 RANKS: Final = {priority: rank for rank, priority in enumerate(ContradictionPriority)}
 """Rank of a task by the priority of its most important item; 0 is CRITICAL."""
@@ -115,6 +118,11 @@ class SeenItem(_Seen):
     fallback_confidence: float
     differential: float
 
+    def points_without(self, value: float | None) -> set[str]:
+        """Return the data points of the two that state another value than *value*."""
+        stated = ((self.point_a, self.value_a), (self.point_b, self.value_b))
+        return {key for key, other in stated if key is not None and other != value}
+
 
 class DocumentPair(_Seen):
     """What the reviewer of a contradiction sees."""
@@ -163,31 +171,36 @@ async def _apply(
     standing = {row["key"] for row in await rows(conn, "contradictions_standing", {"keys": keys})}
     items = [item for item in task.package.items if item.contradiction_id in standing]
     at = answer.at if answer is not None else now
-    facts = []
+    facts, lost = [], set[str]()
     for item in items:
         groups = dict(_groups(item, task.state, answer))
         line = groups_of(DataContradiction, item.contradiction_id, groups, known_at=at, writer=WRITER)
         facts.append((ACTOR, Action.APPEND_CREDIBILITY, entry_of(line)))
+        if answer is not None and answer.action not in KEEPING:
+            lost |= item.points_without(groups["resolution"].final_value)
     # A point that arrives just now may have withdrawn an item: its cell is compared once more.
     points = {key for item in items for key in (item.point_a, item.point_b) if key is not None}
     await make_due(conn, QUEUE, "DataPoint", points)
-    return Effects(facts=facts, alerts=[alert async for alert in _reruns(conn, task, items, answer)])
+    return Effects(facts=facts, alerts=await _reruns(conn, task, lost))
 
 
-async def _reruns(
-    conn: Connection, task: Task[DocumentPair], items: Sequence[SeenItem], answer: Answer | None
-) -> AsyncIterator[NewAlert]:
-    """Yield an alert for each analysis that rests on a value which a person has just overridden."""
-    side = getattr(answer.fields, "document", None) if answer is not None else None
-    other = {"a": "point_b", "b": "point_a"}.get(side or "")
-    lost = [key for item in items if other is not None and (key := getattr(item, other)) is not None]
-    for row in await rows(conn, "analyses_using_points", {"points": lost}) if lost else []:
-        reason = f"A person decided that another value counts than the one that it rests on: {row['points']} values."
-        yield NewAlert(
-            alert_id=id_of("value overridden", task.task_id, row["analysis_id"]), kind=OVERRIDDEN_ALERT,
-            severity=Severity.HIGH, subject=task.package.subject_id, analysis_id=row["analysis_id"],
-            payload={"task_id": task.task_id, "reason": reason},
-        )  # fmt: skip
+async def _reruns(conn: Connection, task: Task[DocumentPair], lost: Collection[str]) -> list[NewAlert]:
+    """Return an alert for each analysis that rests on a point whose value no longer counts: it is to be run again."""
+    found = await rows(conn, "analyses_using_points", {"points": sorted(lost)}) if lost else []
+    return [
+        NewAlert(
+            alert_id=id_of("value overridden", task.task_id, row["analysis_id"]),
+            kind=OVERRIDDEN_ALERT,
+            severity=Severity.HIGH,
+            subject=task.package.subject_id,
+            analysis_id=row["analysis_id"],
+            payload={
+                "task_id": task.task_id,
+                "reason": f"Run it again: by a person's answer, {row['points']} of its values no longer count.",
+            },
+        )
+        for row in found
+    ]
 
 
 def _groups(item: SeenItem, state: TaskState, answer: Answer | None) -> Iterator[tuple[str, Any]]:

@@ -98,6 +98,8 @@ async def _batch(runtime: ReviewRuntime, size: int, *, guard: bool) -> Counter[s
     async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
         await rows(conn, "disputes_lock")
         due = await next_due(conn, QUEUE, KINDS, size)
+        if not due:
+            return Counter()
         by_kind = {kind: sorted({one.key for one in due if one.kind == kind}) for kind in KINDS}
         cells = await _cells(conn, by_kind["DataPoint"])
         reports = await rows(conn, "contradictions_reported", {"keys": by_kind["DataContradiction"]})

@@ -15,7 +15,7 @@ from imem.terminal.command import Json, print_answer, until, wrong_usage
 
 if TYPE_CHECKING:
     from imem.review.admission import Reviewer
-    from imem.review.kinds import Task, TaskKind
+    from imem.review.kinds import Task, TaskAction, TaskKind
     from imem.services.parts.review_api import ReviewApi
 
 T = TypeVar("T")
@@ -159,6 +159,13 @@ def _kind(task: Task[Any]) -> TaskKind[Any, Any]:
     return TASK_KINDS[task.kind]
 
 
+def _actions(task: Task[Any]) -> Mapping[str, TaskAction]:
+    """Return how the task can be answered now."""
+    from imem.review.inbox import possible_actions  # noqa: PLC0415 - as above
+
+    return possible_actions(_kind(task), task, datetime.now(UTC))
+
+
 def _document(task: Task[Any]) -> dict[str, Any]:
     kind = _kind(task)
     given = {name: getattr(task, name) for name in task.__slots__ if name != "package"}
@@ -166,7 +173,7 @@ def _document(task: Task[Any]) -> dict[str, Any]:
         "package": task.package.model_dump(mode="json"),
         "headline": kind.headline(task.package),
         "if_nobody_answers": kind.default(task.package),
-        "actions": {name: action.does for name, action in kind.actions.items()},
+        "actions": {name: action.does for name, action in _actions(task).items()},
         "estimated_minutes": kind.minutes,
     }
 
@@ -197,21 +204,19 @@ def _listed(found: Sequence[Task[Any]]) -> Iterator[str]:
 
 
 def _whole(task: Task[Any]) -> Iterator[str]:
-    from imem.review.states import ANSWERABLE  # noqa: PLC0415 - as above
-
     kind = _kind(task)
     yield shown(_left(task))
     yield ""
     yield shown(kind.headline(task.package))
     yield from _table(task.package.model_dump(mode="json"))
     yield ""
-    if task.state not in ANSWERABLE and task.answer is None:
-        return
     if task.answer is not None:
         yield f"Answered by {shown(str(task.answer['by']))}: {shown(str(task.answer['action']))}."
+    actions = _actions(task)
+    if not actions:
         return
     yield f"About {kind.minutes:.0f} minutes. Answer with `imem tasks answer {shown(task.task_id)} ACTION`:"
-    for name, action in kind.actions.items():
+    for name, action in actions.items():
         fields = " ".join(f"--set {field}=…" for field in action.fields.model_fields)
         yield f"  {name} {fields}".rstrip() + f"  {action.does}"
 

@@ -102,10 +102,17 @@ WHERE c.point_b = ANY (%(points)s::text[]) AND r.decided_by IS NOT NULL AND r.st
 ORDER BY n.key
 
 -- analyses_using_points --
--- Analyses that rest on any of the given data points, and on how many. Parameters: points.
+-- Analyses that rest on what the given data points state, and on how many: another document of the source may state the same value of the
+-- same cell. Parameters: points.
 SELECT e.payload ->> 'from_key' AS analysis_id, count(DISTINCT e.payload ->> 'to_key') AS points
 FROM event AS e
-WHERE e.kind = 'link.USES_VALUE' AND e.payload ->> 'to_key' = ANY (%(points)s::text[])
+WHERE e.kind = 'link.USES_VALUE' AND e.payload ->> 'to_key' IN (
+    SELECT s.key FROM record_head AS h
+    JOIN event AS p ON p.position = h.position
+    JOIN record_head AS s ON s.subject_id = h.subject_id AND s.metric = h.metric AND s.kind = h.kind AND s.grp = 'core'
+    JOIN event AS q ON q.position = s.position
+    WHERE h.kind = 'DataPoint' AND h.grp = 'core' AND h.key = ANY (%(points)s::text[])
+      AND (q.payload -> 'core') - '{id,document,filed_at,decimals}'::text[] = (p.payload -> 'core') - '{id,document,filed_at,decimals}'::text[])
 GROUP BY 1 ORDER BY 1
 
 -- tasks_about --

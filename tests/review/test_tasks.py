@@ -15,7 +15,7 @@ from imem.review import inbox
 from imem.review.states import TaskState, Why
 from imem.review.tasks import close_windows, withdraw_task
 from tests.review.conftest import EVE, Office, soon
-from tests.review.figures import ENDLESS, KINDS
+from tests.review.figures import ENDLESS, FIGURE, KINDS
 
 
 async def test_a_task_waits_for_its_answer_and_has_it_applied(office: Office) -> None:
@@ -118,11 +118,28 @@ async def test_a_default_is_confirmed_overridden_or_looked_into(office: Office) 
     await office.advance()
     states = [(await office.task(name)).state for name in ("a", "b", "c")]
     assert states == [TaskState.CONFIRMED, TaskState.OVERRIDDEN, TaskState.INVESTIGATING]
+    assert [await possible(office, name) for name in ("a", "b", "c")] == [set(), set(), {"choose", "confirm"}]
     await office.answer("c", "confirm")
+    assert await possible(office, "c") == set(), "it was answered"
     await office.advance()
     assert (await office.task("c")).state is TaskState.CONFIRMED
     with pytest.raises(TransitionRefused, match="was answered by ann: confirm"):
         await office.answer("c", rationale="Not so.")
+
+
+async def possible(office: Office, name: str) -> set[str]:
+    return set(inbox.possible_actions(FIGURE, await office.task(name), datetime.now(UTC)))
+
+
+async def test_what_can_be_done_with_a_task_follows_from_its_state(office: Office) -> None:
+    await office.open("defaulted")
+    await office.reviewer("eve")
+    await office.open("open")
+    assert await possible(office, "open") == {"choose", "more_time"}
+    await office.answer("open", "more_time")
+    await office.advance()
+    assert await possible(office, "open") == {"choose"}, "more time is given once"
+    assert await possible(office, "defaulted") == {"choose", "confirm", "investigate"}
 
 
 async def test_a_gate_closes_windows(office: Office) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from imem.jobs.lifecycle import LifecycleRow, request_transition
 from imem.journal.actors import Actor
@@ -112,11 +112,11 @@ async def answer_task(
     """
     row = await _row(database, task_id, deadline)
     task, kind = _task(row, kinds), kinds[row["task_kind"]]
-    await _check_reviewer(database, kind.name, by, deadline)
+    await check_reviewer(database, kind.name, by, deadline)
     chosen = kind.actions.get(action)
     if chosen is None:
         raise BadInput("action", f"is one of {', '.join(sorted(kind.actions))}.")
-    given = _checked(chosen, fields or {})
+    given = _checked(chosen, task.package, fields or {})
     state = _state_at(task, row["now"])
     after = _after(task, state, chosen)
     said = _rationale(rationale, required=chosen.rationale or after is TaskState.OVERRIDDEN)
@@ -189,7 +189,7 @@ async def delegate_task(
     """
     row = await _row(database, task_id, deadline)
     task, kind = _task(row, kinds), row["task_kind"]
-    await _check_reviewer(database, kind, by, deadline)
+    await check_reviewer(database, kind, by, deadline)
     roster = {one.person: one for one in await read_roster(database, deadline=deadline)}
     if to not in roster or not answers(roster[to], kind):
         raise BadInput(
@@ -243,8 +243,13 @@ async def set_reviewer(
 # Checks
 
 
-async def _check_reviewer(database: Database, kind: str, by: Actor, deadline: Deadline) -> None:
-    """Refuse who is neither an admin nor a reviewer of such tasks; the gateway has checked the role."""
+async def check_reviewer(database: Database, kind: str, by: Actor, deadline: Deadline) -> None:
+    """
+    Refuse who is neither an admin nor a reviewer of such tasks; the gateway has checked the role.
+
+    Raises:
+        PermissionDenied: the person is not on the roster for tasks of the kind.
+    """
     if by.role is Role.HUMAN_ADMIN:
         return
     roster = {one.person: one for one in await read_roster(database, deadline=deadline)}
@@ -272,13 +277,15 @@ def _after(task: Task[Any], state: TaskState, action: TaskAction) -> TaskState:
     return action.reviews if state in PROVISIONAL else TaskState.ANSWERED
 
 
-def _checked(action: TaskAction, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(action: TaskAction, package: BaseModel, fields: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return action.fields.model_validate(fields).model_dump(mode="json")
+        stated = action.fields.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "fields"
         raise BadInput(f"fields.{where}", f"{first['msg'][:1].lower()}{first['msg'][1:]}.") from error
+    action.check(package, stated)
+    return stated.model_dump(mode="json")
 
 
 def _rationale(text: str | None, *, required: bool, field: str = "rationale") -> str | None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from imem.alerts.store import NewAlert, Severity
 from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, LifecycleRuntime, TransitionRequest, move
-from imem.journal.errors import TransitionRefused
+from imem.journal.errors import BadInput, TransitionRefused
 from imem.journal.events.ids import new_id
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import json, rows
@@ -193,7 +193,7 @@ async def _answered(
         due_at = row.due_at + kind.extension if row.due_at is not None else None
         await move(conn, TASK_STATES, row, TaskState.OPEN, facts, due_at=due_at, data={**row.data, "extended": True})
         return Effects()
-    fields = _fields(action, details.get("fields", {}))
+    fields = _fields(action, (await _task(runtime, conn, row)).package, details.get("fields", {}))
     wanted = TaskState.ANSWERED if row.state == TaskState.OPEN else action.reviews
     answer = {"action": action.name, "fields": details.get("fields", {}), "by": asked.actor, "at": asked.at.isoformat()}
     data = {**row.data, "answer": {**answer, "rationale": asked.reason}}
@@ -203,17 +203,20 @@ async def _answered(
         action=action.name,
         fields=fields,
         by=asked.actor,
+        role=asked.role,
         rationale=asked.reason,
         at=asked.at,
     )
     return Effects(over=[row.matter]) + await kind.apply(runtime, conn, task, given, now)
 
 
-def _fields(action: TaskAction, stated: object) -> Fields:
+def _fields(action: TaskAction, package: BaseModel, stated: object) -> Fields:
     try:
-        return action.fields.model_validate(stated)
-    except ValidationError as error:
+        fields = action.fields.model_validate(stated)
+        action.check(package, fields)
+    except (ValidationError, BadInput) as error:
         raise TransitionRefused(f"The fields of the answer {action.name} are wrong.") from error
+    return fields
 
 
 async def _delegated(

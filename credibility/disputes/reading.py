@@ -12,6 +12,7 @@ from imem.credibility.disputes.findings import sources_at
 from imem.credibility.disputes.histories import Cell, histories_of, outcomes_of, points_at
 from imem.credibility.disputes.levels import Verdict
 from imem.credibility.disputes.priorities import priority_of
+from imem.credibility.disputes.rules import rules_of
 from imem.credibility.disputes.values import Judge, Rival, Standing, decisions_of, standing_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
@@ -91,6 +92,7 @@ def _stated(point: Point | None) -> dict[str, Any]:
         "document": point.document,
         "filed_at": point.filed_at.isoformat(),
         "known_at": point.known_at.isoformat(),
+        **({} if point.decided_by is None else {"decided_by": point.decided_by}),
     }
 
 
@@ -146,7 +148,9 @@ async def value_at(
     outcomes = outcomes_of(await database.named("source_outcomes", given, deadline=deadline))
     of = {"subject_id": subject, "points": [point.key for point in cells[cell]], **at.limits}
     said = await database.named("contradictions_decided", of, deadline=deadline)
-    judge = Judge(sources_at(outcomes, at.at), priority_of(metric), guard, decisions_of(said))
+    made = {"metrics": [metric], "made_until": min(at.known_until, at.recorded_until)}
+    rules = rules_of(await database.named("standing_rules", made, deadline=deadline), metric)
+    judge = Judge(sources_at(outcomes, at.at), priority_of(metric), guard, decisions_of(said), rules)
     return MetricValue(cell, at.at, standing_of(cells[cell], judge))
 
 

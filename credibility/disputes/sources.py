@@ -23,6 +23,9 @@ YEAR: Final = timedelta(days=365.25)
 
 UNKNOWN: Final = "unknown"
 
+PERSON: Final = "person"
+"""Type of the source of a value that a person states as an answer, and the first word of its name; no name gives it."""
+
 
 class SourceType(NamedTuple):
     """
@@ -92,7 +95,7 @@ class Source:
     @property
     def primary(self) -> bool:
         """Whether it is a primary source."""
-        return SOURCE_TYPES[self.type].primary
+        return self.type in SOURCE_TYPES and SOURCE_TYPES[self.type].primary
 
 
 def type_of(name: str) -> str:

@@ -118,6 +118,8 @@ class SyncMemory(Twin[Memory]):
     task = blocking(Memory.task)
     answer = blocking(Memory.answer)
     delegate = blocking(Memory.delegate)
+    standing_rules = blocking(Memory.standing_rules)
+    revoke_rule = blocking(Memory.revoke_rule)
     roster = blocking(Memory.roster)
     set_reviewer = blocking(Memory.set_reviewer)
 

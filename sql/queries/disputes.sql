@@ -11,9 +11,11 @@ JOIN event AS e ON e.position = h.position
 
 -- data_points --
 -- All data points of subjects, metrics and ends of periods (three lists of one length) as of a moment, with each of their
--- corrections, the point as recorded first. A metric that is NULL means any, and so does an end. Parameters: subject_ids, metrics,
+-- corrections, the point as recorded first, and the person who stated it, if one did. A metric that is NULL means any, and so does an
+-- end. Parameters: subject_ids, metrics,
 -- period_ends, known_until, recorded_until.
-SELECT h.key, y.grp = 'correction' AS corrected, y.known_at, (e.payload -> 'core')::text AS core
+SELECT h.key, y.grp = 'correction' AS corrected, y.known_at, (e.payload -> 'core')::text AS core,
+    e.payload #>> '{groups,answer,decided_by}' AS decided_by
 FROM unnest(%(subject_ids)s::text[], %(metrics)s::text[], %(period_ends)s::text[]) AS w (subject_id, metric, period_end)
 JOIN record_head AS h ON h.subject_id = w.subject_id AND h.metric = coalesce(w.metric, h.metric)
     AND h.kind = 'DataPoint' AND h.grp = 'core'
@@ -22,6 +24,28 @@ JOIN record_history AS y ON y.kind = h.kind AND y.key = h.key AND y.grp IN ('cor
 JOIN event AS e ON e.position = y.position
 WHERE e.payload -> 'core' ->> 'period_end' = coalesce(w.period_end, e.payload -> 'core' ->> 'period_end')
 ORDER BY h.key COLLATE "C", y.grp = 'correction', y.order_key
+
+-- points_recorded --
+-- The given data points as recorded. Parameters: keys.
+SELECT h.key, (e.payload -> 'core')::text AS core
+FROM record_head AS h JOIN event AS e ON e.position = h.position
+WHERE h.kind = 'DataPoint' AND h.grp = 'core' AND h.key = ANY (%(keys)s::text[])
+
+-- standing_rules --
+-- Standing rules that were made by a moment, those revoked since included. Parameters: metrics (NULL: all), made_until.
+SELECT * FROM standing_rule
+WHERE (%(metrics)s::text[] IS NULL OR metric = ANY (%(metrics)s::text[])) AND made_at <= %(made_until)s
+ORDER BY revoked_at IS NOT NULL, made_at DESC, rule_id
+
+-- make_rule --
+-- Makes a standing rule, and revokes one in force that prefers the other source; see make_rule_v1.
+SELECT rule_id FROM make_rule_v1(
+    %(rule_id)s, %(metric)s, %(source_a)s, %(source_b)s, %(difference)s, %(preferred)s, %(task_id)s, %(reason)s, %(person)s, %(role)s,
+    %(now)s::timestamptz, %(context)s::jsonb)
+
+-- revoke_rule --
+-- Revokes a standing rule, with the audit row; no row where there is none in force; see revoke_rule_v1.
+SELECT * FROM revoke_rule_v1(%(rule_id)s, %(actor)s, %(role)s, %(reason)s, %(context)s::jsonb)
 
 -- contradictions_of_points --
 -- The contradictions that an actor found between given data points, each as recorded, with its newest groups and since when they

@@ -56,9 +56,11 @@ async def answer(world: World, task: Task[Any], action: str = "choose", **more: 
     await advance(world)
 
 
-async def value(world: World, metric: str = "revenue", at: datetime | None = None) -> MetricValue:
+async def value(
+    world: World, metric: str = "revenue", at: datetime | None = None, subject: str = "company:MU"
+) -> MetricValue:
     moment = at or datetime.now(UTC) + timedelta(days=1)
-    question = ("company:MU", metric, END)
+    question = (subject, metric, END)
     return await value_at(world.database, AsOf(moment), question, unit=None, basis=None, guard=True, deadline=ENOUGH)
 
 

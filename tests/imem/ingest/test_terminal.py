@@ -136,6 +136,8 @@ ECHOING = {
     "tasks show": [EVIL],
     "tasks answer": [EVIL, EVIL, "--set", f"{EVIL}={EVIL}"],
     "tasks delegate": [EVIL, EVIL, "--reason", EVIL],
+    "tasks rules": [EVIL],
+    "tasks rules revoke": [EVIL, "--reason", EVIL],
     "tasks roster": [EVIL],
     "tasks roster set": [EVIL, "--kind", EVIL],
     "pause": [EVIL, "--reason", EVIL],

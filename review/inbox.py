@@ -23,10 +23,10 @@ from imem.journal.errors import BadInput, PermissionDenied, TransitionRefused
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
-from imem.review.admission import Reviewer, answers
+from imem.review.admission import Reviewer, answers, check_room
 from imem.review.kinds import Task, TaskAction, TaskKind
 from imem.review.states import ANSWERABLE, PROVISIONAL, TASK_STATES, TaskFacts, TaskState
-from imem.review.tasks import KIND, task_of
+from imem.review.tasks import KIND, held_task, task_of
 
 Kinds = Mapping[str, TaskKind[Any, Any]]
 
@@ -49,7 +49,7 @@ async def list_tasks(
     deadline: Deadline,
 ) -> list[Task[Any]]:
     """
-    Return tasks that can be answered, the most urgent first, then those due first.
+    Return tasks that can be answered: open ones first, the most urgent of each first, then those due first.
 
     Args:
         kind, reviewer, analysis_id: of these alone.
@@ -133,8 +133,8 @@ async def answer_task(
     facts = TaskFacts(by_person=True, extends=chosen.extends, extended=task.extended)
     TASK_STATES.check(state, after, facts, of=f"The task {task_id}")
     stored = await request_transition(
-        database, KIND, task_id, row["version"], after, by=by, reason=said, details=details, late=True,
-        deadline=deadline,
+        database, KIND, task_id, row["version"], after, by=by, reason=said, details=details,
+        late=state is not TaskState.OPEN, deadline=deadline,
     )  # fmt: skip
     if stored is None:
         # Somebody was faster, or its time ended just now: look again, which says what happened.
@@ -185,7 +185,8 @@ async def delegate_task(
     Raises:
         BadInput: there is no such task, or *to* is not on the roster for its kind.
         PermissionDenied: the person does not answer such tasks.
-        TransitionRefused: the task is not open any more.
+        TransitionRefused: the task is not open any more, or *to* has it, is away, or has as many tasks as the person's
+            capacity.
     """
     row = await _row(database, task_id, deadline)
     task, kind = _task(row, kinds), row["task_kind"]
@@ -196,6 +197,8 @@ async def delegate_task(
             "to", f"{to!r:.200} answers no tasks of the kind {kind}.", mend="`imem tasks roster` lists who does."
         )
     TASK_STATES.check(task.state, TaskState.OPEN, TaskFacts(delegates=True), of=f"The task {task_id}")
+    held = [held_task(one) for one in await database.named("tasks_held", deadline=deadline)]
+    check_room(roster[to], held, task_id, row["now"])
     said = _rationale(reason, required=True, field="reason")
     stored = await request_transition(
         database, KIND, task_id, row["version"], TaskState.OPEN, by=by, reason=said, details={"to": to},

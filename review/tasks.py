@@ -21,7 +21,7 @@ from imem.journal.errors import BadInput, TransitionRefused
 from imem.journal.events.ids import new_id
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import json, rows
-from imem.review.admission import Admission, HeldTask, Reviewer, admit
+from imem.review.admission import Admission, HeldTask, Reviewer, admit, check_room
 from imem.review.kinds import Answer, Fields, Task, TaskAction, TaskKind
 from imem.review.states import PROVISIONAL, TASK_STATES, TaskFacts, TaskState, Why
 
@@ -63,6 +63,11 @@ def task_of(row: LifecycleRow, stored: Row, kind: TaskKind[Any, P]) -> Task[P]:
         answer=answer,
         minutes=minutes,
     )
+
+
+def held_task(row: Row) -> HeldTask:
+    """Return an open task that a reviewer has, from a row of ``tasks_held``."""
+    return HeldTask(task_id=row["key"], **{name: row[name] for name in ("kind", "reviewer", "rank", "opened_at")})
 
 
 # Opening
@@ -115,7 +120,7 @@ async def _admission(
 ) -> tuple[Admission, LifecycleRow | None]:
     """Admit a task; return the row of the task that it displaces, locked: one that is being answered is passed over."""
     roster = [Reviewer(**row) for row in await rows(conn, "roster")]
-    held = [HeldTask(task_id=row.pop("key"), **row) for row in await rows(conn, "tasks_held")]
+    held = [held_task(row) for row in await rows(conn, "tasks_held")]
     there = [one for one in held if one.kind == kind.name]
     while True:
         place = admit(kind.name, rank, roster, held, may_displace=kind.displaces(rank) and bool(there), now=now)
@@ -222,9 +227,15 @@ def _fields(action: TaskAction, package: BaseModel, stated: object) -> Fields:
 async def _delegated(
     runtime: ReviewRuntime, conn: Connection, row: LifecycleRow, asked: TransitionRequest, now: datetime
 ) -> Effects:
-    """Hand a task over, and tell its new reviewer."""
+    """Hand a task over, and tell its new reviewer; who was given other tasks meanwhile has no room any more."""
     if not isinstance(asked.details["to"], str):
         raise TransitionRefused("The request names nobody.")
+    await rows(conn, "review_lock")
+    roster = {one.person: one for one in (Reviewer(**found) for found in await rows(conn, "roster"))}
+    if asked.details["to"] not in roster:
+        raise TransitionRefused(f"{asked.details['to']!r:.200} is not on the roster.")
+    held = [held_task(one) for one in await rows(conn, "tasks_held")]
+    check_room(roster[asked.details["to"]], held, row.key, now)
     step = {"from": row.data.get("reviewer"), "by": asked.actor, "at": now.isoformat(), "reason": asked.reason}
     data = {**row.data, "reviewer": asked.details["to"], "trail": [*row.data.get("trail", ()), step]}
     facts = TaskFacts(delegates=True)

@@ -48,7 +48,7 @@ def tasks(
     analysis: Analysis = None,
     as_json: Json = False,
 ) -> None:
-    """List the tasks that can be answered, the most urgent first, with what happens if nobody answers."""
+    """List the tasks that can be answered: open ones first, then defaults to be reviewed; the most urgent first."""
     if context.invoked_subcommand is None:
         list_(kind=kind, reviewer=reviewer, analysis=analysis, as_json=as_json)
 

@@ -38,7 +38,9 @@ class ReviewApi(ActorApi):
         deadline_ms: float | None = None,
     ) -> list[Task[Any]]:
         """
-        Return the tasks that can be answered, the most urgent first, then those due first.
+        Return the tasks that can be answered: open ones first, then defaults that nobody has reviewed.
+
+        Of each the most urgent come first, then those due first.
 
         Args:
             kind, reviewer, analysis_id: of these alone.
@@ -129,7 +131,8 @@ class ReviewApi(ActorApi):
 
         Raises:
             BadInput: there is no such task, or *to* is not on the roster for its kind.
-            TransitionRefused: the task is not open any more.
+            TransitionRefused: the task is not open any more, or *to* is away or has as many tasks as the capacity
+                allows.
         """
         from imem.review import inbox  # noqa: PLC0415 - as above
         from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above

@@ -13,6 +13,7 @@ from imem.credibility.disputes.histories import Cell, histories_of, outcomes_of,
 from imem.credibility.disputes.levels import Verdict
 from imem.credibility.disputes.priorities import priority_of
 from imem.credibility.disputes.rules import rules_of
+from imem.credibility.disputes.sources import PERSON, SOURCE_TYPES
 from imem.credibility.disputes.values import Judge, Rival, Standing, decisions_of, standing_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
@@ -152,6 +153,58 @@ async def value_at(
     rules = rules_of(await database.named("standing_rules", made, deadline=deadline), metric)
     judge = Judge(sources_at(outcomes, at.at), priority_of(metric), guard, decisions_of(said), rules)
     return MetricValue(cell, at.at, standing_of(cells[cell], judge))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRecord:
+    """
+    A source of data that took part in contradictions, as of a moment.
+
+    Attributes:
+        name: of the source.
+        type: of which type it is.
+        score: how far it is trusted, 0 to 1.
+        weight: how far its type is; the score is the weight until there are fifteen outcomes.
+        contradictions: with another source; withdrawn ones do not count.
+        outcomes: contradictions of which a person or a later filing said which value was right.
+        correct: outcomes in which its own was.
+    """
+
+    name: str
+    type: str
+    score: float
+    weight: float
+    contradictions: int
+    outcomes: int
+    correct: int
+
+
+async def sources_known_at(database: Database, at: AsOf, *, deadline: Deadline) -> list[SourceRecord]:
+    """
+    Return the sources that took part in contradictions by *at*, the highest score first.
+
+    The values of people are none: they are no source that could be right or wrong again.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: it could not be read in time; retryable.
+    """
+    found = await database.named("sources_at_odds", at.limits, deadline=deadline)
+    counts = {row["source"]: row["contradictions"] for row in found if not row["source"].startswith(f"{PERSON}:")}
+    wanted = {"sources": sorted(counts), **at.limits}
+    source = sources_at(outcomes_of(await database.named("source_outcomes", wanted, deadline=deadline)), at.at)
+    records = [
+        SourceRecord(
+            name=one.name,
+            type=one.type,
+            score=one.score,
+            weight=SOURCE_TYPES[one.type].weight,
+            contradictions=counts[one.name],
+            outcomes=one.outcomes,
+            correct=one.correct,
+        )
+        for one in map(source, counts)
+    ]
+    return sorted(records, key=lambda one: (-one.score, one.name))
 
 
 async def differences_at(

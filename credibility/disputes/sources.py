@@ -86,11 +86,15 @@ class Source:
         name: of the source.
         type: name of its type.
         score: 0 to 1.
+        outcomes: contradictions with a known outcome.
+        correct: those in which its value was right.
     """
 
     name: str
     type: str
     score: float
+    outcomes: int = 0
+    correct: int = 0
 
     @property
     def primary(self) -> bool:
@@ -118,7 +122,7 @@ def source_at(name: str, outcomes: Iterable[SourceOutcome], at: datetime) -> Sou
         return Source(name, kind, SOURCE_TYPES[kind].weight)
     correct = sum(outcome.correct for outcome in known)
     age = at - max(outcome.known_at for outcome in known)
-    return Source(name, kind, score_of(SOURCE_TYPES[kind].weight, correct, len(known), age))
+    return Source(name, kind, score_of(SOURCE_TYPES[kind].weight, correct, len(known), age), len(known), correct)
 
 
 def score_of(weight: float, correct: int, outcomes: int, age: timedelta) -> float:

@@ -210,5 +210,6 @@ class SyncMemory(Twin[Memory]):
     regime = blocking(Memory.regime)
     value = blocking(Memory.value)
     differences = blocking(Memory.differences)
+    sources = blocking(Memory.sources)
     warm = blocking(Memory.warm)
     query = blocking(Memory.query)

@@ -96,6 +96,23 @@ WHERE y.kind = 'DataContradiction' AND y.grp = 'outcome'
   AND c.source_a <> c.source_b AND (c.source_a = ANY (%(sources)s::text[]) OR c.source_b = ANY (%(sources)s::text[]))
   AND x.payload -> 'groups' -> 'resolution' ->> 'status' IS DISTINCT FROM 'withdrawn'
 
+-- sources_at_odds --
+-- The sources that took part in contradictions between two sources as of a moment, and in how many; withdrawn ones do not count.
+-- Parameters: known_until, recorded_until.
+SELECT n.source, count(*) AS contradictions
+FROM record_history AS y
+JOIN event AS e ON e.position = y.position
+LEFT JOIN LATERAL (
+    SELECT x.payload -> 'groups' -> 'resolution' ->> 'status' AS status
+    FROM record_history AS z JOIN event AS x ON x.position = z.position
+    WHERE z.kind = y.kind AND z.key = y.key AND z.grp = 'resolution'
+      AND z.known_at <= %(known_until)s AND z.recorded_at <= %(recorded_until)s ORDER BY z.order_key DESC LIMIT 1
+) AS r ON true
+CROSS JOIN LATERAL (VALUES (e.payload -> 'core' ->> 'source_a'), (e.payload -> 'core' ->> 'source_b')) AS n (source)
+WHERE y.kind = 'DataContradiction' AND y.grp = 'core' AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+  AND e.payload -> 'core' ->> 'source_a' <> e.payload -> 'core' ->> 'source_b' AND r.status IS DISTINCT FROM 'withdrawn'
+GROUP BY n.source ORDER BY n.source COLLATE "C"
+
 -- contradictions_standing --
 -- Those of the given contradictions that were not withdrawn. Parameters: keys.
 SELECT h.key FROM record_head AS h JOIN event AS e ON e.position = h.position

@@ -1,4 +1,4 @@
-"""``imem value`` and ``imem differences``: which value of a metric counts, and what documents state differently."""
+"""``imem value``, ``imem differences`` and ``imem sources``: which value counts, what differs, and who was right."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from imem.journal.errors import BadInput, shown
 from imem.terminal.command import Json, print_answer, wrong_usage
 
 if TYPE_CHECKING:
-    from imem.credibility.disputes.reading import MetricValue, Period
+    from imem.credibility.disputes.reading import MetricValue, Period, SourceRecord
 
 app = typer.Typer()
 
@@ -64,6 +64,14 @@ def differences(
     print_answer(list(answer), lambda: _listed(answer), as_json=as_json)
 
 
+@app.command()
+def sources(*, as_of: AsOf = None, clock: OnClock = "known", as_json: Json = False) -> None:
+    """List the sources of data that contradicted another: score, contradictions, and how often they were right."""
+    options = checked_options(as_of, clock)
+    answer = run_question(lambda memory: memory.sources(**options))
+    print_answer(list(answer), lambda: _sources(answer), as_json=as_json)
+
+
 def _period(text: str) -> Period:
     begins, dots, ends = text.partition("..")
     with wrong_usage():
@@ -101,6 +109,15 @@ def _listed(answer: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"{shown(row['metric'])} {row['period_end'][:10]} {row['difference']}: {a}, then {b}"
     if not answer:
         yield "No documents differ."
+
+
+def _sources(answer: Sequence[SourceRecord]) -> Iterator[str]:
+    for one in answer:
+        record = f"{one.correct} of {one.outcomes} outcomes right" if one.outcomes else "no outcome yet"
+        found = f"{one.contradictions} contradiction{'' if one.contradictions == 1 else 's'}"
+        yield f"{shown(one.name)}  {one.score:.4f}  {found}, {record} (type {shown(one.type)}, weight {one.weight:.2f})"
+    if not answer:
+        yield "No source has contradicted another."
 
 
 def _source(row: Mapping[str, Any]) -> str:

@@ -151,6 +151,7 @@ FIND_CONTRADICTIONS: Final[Pipeline[CredibilityRuntime]] = Pipeline(
     lambda runtime, until: find_contradictions(runtime, guard=runtime.contradiction_guard, until=until),
     Every(15.0),
     budget_ms=45_000,
+    without_broker=True,
     reports=KEPT,
     due=(
         DueRule(DISPUTED, "DataPoint", "record.DataPoint", "$key"),

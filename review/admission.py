@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from imem.journal.errors import TransitionRefused
 from imem.review.states import Why
 
 
@@ -82,6 +83,23 @@ def reviewers_of(kind: str, roster: Iterable[Reviewer], now: datetime) -> list[R
         if present is not None and answers(present, kind) and not is_away(present, now):
             found[present.person] = present
     return [found[name] for name in sorted(found)]
+
+
+def check_room(reviewer: Reviewer, held: Iterable[HeldTask], task_id: str, now: datetime) -> None:
+    """
+    Refuse to hand a task over to who has it, is away, or has no room for it.
+
+    Raises:
+        TransitionRefused: says why.
+    """
+    own = [one for one in held if one.reviewer == reviewer.person]
+    subject, mend = f"The task {task_id} cannot go to {reviewer.person}", "`imem tasks roster` lists who else answers."
+    if any(one.task_id == task_id for one in own):
+        raise TransitionRefused(f"{subject}, who has it.", mend=mend)
+    if is_away(reviewer, now):
+        raise TransitionRefused(f"{subject}, who is away until {reviewer.away_until:%Y-%m-%d %H:%M} UTC.", mend=mend)
+    if len(own) >= reviewer.capacity:
+        raise TransitionRefused(f"{subject}, who has {len(own)} of {reviewer.capacity} tasks at a time.", mend=mend)
 
 
 def admit(

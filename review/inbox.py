@@ -8,11 +8,12 @@ an answer and the end of the task's time, the first one. The pipeline gives it i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from imem.jobs.lifecycle import LifecycleRow, request_transition
 from imem.journal.actors import Actor
@@ -22,10 +23,10 @@ from imem.journal.errors import BadInput, PermissionDenied, TransitionRefused
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
-from imem.review.admission import Reviewer, answers
+from imem.review.admission import Reviewer, answers, check_room
 from imem.review.kinds import Task, TaskAction, TaskKind
 from imem.review.states import ANSWERABLE, PROVISIONAL, TASK_STATES, TaskFacts, TaskState
-from imem.review.tasks import KIND, task_of
+from imem.review.tasks import KIND, held_task, task_of
 
 Kinds = Mapping[str, TaskKind[Any, Any]]
 
@@ -48,7 +49,7 @@ async def list_tasks(
     deadline: Deadline,
 ) -> list[Task[Any]]:
     """
-    Return tasks that can be answered, the most urgent first, then those due first.
+    Return tasks that can be answered: open ones first, the most urgent of each first, then those due first.
 
     Args:
         kind, reviewer, analysis_id: of these alone.
@@ -111,11 +112,11 @@ async def answer_task(
     """
     row = await _row(database, task_id, deadline)
     task, kind = _task(row, kinds), kinds[row["task_kind"]]
-    await _check_reviewer(database, kind.name, by, deadline)
+    await check_reviewer(database, kind.name, by, deadline)
     chosen = kind.actions.get(action)
     if chosen is None:
         raise BadInput("action", f"is one of {', '.join(sorted(kind.actions))}.")
-    given = _checked(chosen, fields or {})
+    given = _checked(chosen, task.package, fields or {})
     state = _state_at(task, row["now"])
     after = _after(task, state, chosen)
     said = _rationale(rationale, required=chosen.rationale or after is TaskState.OVERRIDDEN)
@@ -132,8 +133,8 @@ async def answer_task(
     facts = TaskFacts(by_person=True, extends=chosen.extends, extended=task.extended)
     TASK_STATES.check(state, after, facts, of=f"The task {task_id}")
     stored = await request_transition(
-        database, KIND, task_id, row["version"], after, by=by, reason=said, details=details, late=True,
-        deadline=deadline,
+        database, KIND, task_id, row["version"], after, by=by, reason=said, details=details,
+        late=state is not TaskState.OPEN, deadline=deadline,
     )  # fmt: skip
     if stored is None:
         # Somebody was faster, or its time ended just now: look again, which says what happened.
@@ -141,6 +142,23 @@ async def answer_task(
             database, kinds, task_id, action, fields=fields, rationale=rationale, by=by, deadline=deadline
         )
     return await read_task(database, kinds, task_id, deadline=deadline)
+
+
+def possible_actions(kind: TaskKind[Any, Any], task: Task[Any], now: datetime) -> dict[str, TaskAction]:
+    """Return the actions with which a task can be answered now, by name; an answer without effect yet leaves none."""
+    state = _state_at(task, now)
+    given = kind.actions.get(str(task.answer["action"])) if task.answer is not None else None
+    if given is not None and (
+        task.state is not TaskState.INVESTIGATING or given.reviews is not TaskState.INVESTIGATING
+    ):
+        return {}
+    found = {}
+    for name, action in kind.actions.items():
+        facts = TaskFacts(by_person=True, extends=action.extends, extended=task.extended)
+        with suppress(TransitionRefused):
+            TASK_STATES.check(state, _after(task, state, action), facts)
+            found[name] = action
+    return found
 
 
 async def tasks_alike(database: Database, kinds: Kinds, task_id: str, action: str, *, deadline: Deadline) -> list[str]:
@@ -167,17 +185,20 @@ async def delegate_task(
     Raises:
         BadInput: there is no such task, or *to* is not on the roster for its kind.
         PermissionDenied: the person does not answer such tasks.
-        TransitionRefused: the task is not open any more.
+        TransitionRefused: the task is not open any more, or *to* has it, is away, or has as many tasks as the person's
+            capacity.
     """
     row = await _row(database, task_id, deadline)
     task, kind = _task(row, kinds), row["task_kind"]
-    await _check_reviewer(database, kind, by, deadline)
+    await check_reviewer(database, kind, by, deadline)
     roster = {one.person: one for one in await read_roster(database, deadline=deadline)}
     if to not in roster or not answers(roster[to], kind):
         raise BadInput(
             "to", f"{to!r:.200} answers no tasks of the kind {kind}.", mend="`imem tasks roster` lists who does."
         )
     TASK_STATES.check(task.state, TaskState.OPEN, TaskFacts(delegates=True), of=f"The task {task_id}")
+    held = [held_task(one) for one in await database.named("tasks_held", deadline=deadline)]
+    check_room(roster[to], held, task_id, row["now"])
     said = _rationale(reason, required=True, field="reason")
     stored = await request_transition(
         database, KIND, task_id, row["version"], TaskState.OPEN, by=by, reason=said, details={"to": to},
@@ -225,8 +246,13 @@ async def set_reviewer(
 # Checks
 
 
-async def _check_reviewer(database: Database, kind: str, by: Actor, deadline: Deadline) -> None:
-    """Refuse who is neither an admin nor a reviewer of such tasks; the gateway has checked the role."""
+async def check_reviewer(database: Database, kind: str, by: Actor, deadline: Deadline) -> None:
+    """
+    Refuse who is neither an admin nor a reviewer of such tasks; the gateway has checked the role.
+
+    Raises:
+        PermissionDenied: the person is not on the roster for tasks of the kind.
+    """
     if by.role is Role.HUMAN_ADMIN:
         return
     roster = {one.person: one for one in await read_roster(database, deadline=deadline)}
@@ -254,13 +280,15 @@ def _after(task: Task[Any], state: TaskState, action: TaskAction) -> TaskState:
     return action.reviews if state in PROVISIONAL else TaskState.ANSWERED
 
 
-def _checked(action: TaskAction, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(action: TaskAction, package: BaseModel, fields: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return action.fields.model_validate(fields).model_dump(mode="json")
+        stated = action.fields.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "fields"
         raise BadInput(f"fields.{where}", f"{first['msg'][:1].lower()}{first['msg'][1:]}.") from error
+    action.check(package, stated)
+    return stated.model_dump(mode="json")
 
 
 def _rationale(text: str | None, *, required: bool, field: str = "rationale") -> str | None:

@@ -37,6 +37,8 @@ class TaskAction:
         only_default: whether it answers a default alone, and not an open task.
         extends: whether it answers nothing and gives the task more time, once.
         rationale: whether a rationale is required; it always is for an override.
+        check: takes what the reviewer sees and the fields, and raises :class:`~imem.journal.errors.BadInput` where they
+            do not fit each other.
     """
 
     name: str
@@ -46,6 +48,7 @@ class TaskAction:
     only_default: bool = False
     extends: bool = False
     rationale: bool = False
+    check: Callable[[Any, Any], None] = lambda _package, _fields: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ class Answer:
     Attributes:
         action: the name of the action.
         fields: its fields, checked.
-        by: the person.
+        by, role: the person, and the role.
         rationale: why.
         at: when it was given.
     """
@@ -64,6 +67,7 @@ class Answer:
     action: str
     fields: Fields
     by: str
+    role: str
     rationale: str | None
     at: datetime
 

@@ -17,11 +17,11 @@ from pydantic import BaseModel, ValidationError
 
 from imem.alerts.store import NewAlert, Severity
 from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, LifecycleRuntime, TransitionRequest, move
-from imem.journal.errors import TransitionRefused
+from imem.journal.errors import BadInput, TransitionRefused
 from imem.journal.events.ids import new_id
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import json, rows
-from imem.review.admission import Admission, HeldTask, Reviewer, admit
+from imem.review.admission import Admission, HeldTask, Reviewer, admit, check_room
 from imem.review.kinds import Answer, Fields, Task, TaskAction, TaskKind
 from imem.review.states import PROVISIONAL, TASK_STATES, TaskFacts, TaskState, Why
 
@@ -63,6 +63,11 @@ def task_of(row: LifecycleRow, stored: Row, kind: TaskKind[Any, P]) -> Task[P]:
         answer=answer,
         minutes=minutes,
     )
+
+
+def held_task(row: Row) -> HeldTask:
+    """Return an open task that a reviewer has, from a row of ``tasks_held``."""
+    return HeldTask(task_id=row["key"], **{name: row[name] for name in ("kind", "reviewer", "rank", "opened_at")})
 
 
 # Opening
@@ -115,7 +120,7 @@ async def _admission(
 ) -> tuple[Admission, LifecycleRow | None]:
     """Admit a task; return the row of the task that it displaces, locked: one that is being answered is passed over."""
     roster = [Reviewer(**row) for row in await rows(conn, "roster")]
-    held = [HeldTask(task_id=row.pop("key"), **row) for row in await rows(conn, "tasks_held")]
+    held = [held_task(row) for row in await rows(conn, "tasks_held")]
     there = [one for one in held if one.kind == kind.name]
     while True:
         place = admit(kind.name, rank, roster, held, may_displace=kind.displaces(rank) and bool(there), now=now)
@@ -193,7 +198,7 @@ async def _answered(
         due_at = row.due_at + kind.extension if row.due_at is not None else None
         await move(conn, TASK_STATES, row, TaskState.OPEN, facts, due_at=due_at, data={**row.data, "extended": True})
         return Effects()
-    fields = _fields(action, details.get("fields", {}))
+    fields = _fields(action, (await _task(runtime, conn, row)).package, details.get("fields", {}))
     wanted = TaskState.ANSWERED if row.state == TaskState.OPEN else action.reviews
     answer = {"action": action.name, "fields": details.get("fields", {}), "by": asked.actor, "at": asked.at.isoformat()}
     data = {**row.data, "answer": {**answer, "rationale": asked.reason}}
@@ -203,25 +208,34 @@ async def _answered(
         action=action.name,
         fields=fields,
         by=asked.actor,
+        role=asked.role,
         rationale=asked.reason,
         at=asked.at,
     )
     return Effects(over=[row.matter]) + await kind.apply(runtime, conn, task, given, now)
 
 
-def _fields(action: TaskAction, stated: object) -> Fields:
+def _fields(action: TaskAction, package: BaseModel, stated: object) -> Fields:
     try:
-        return action.fields.model_validate(stated)
-    except ValidationError as error:
+        fields = action.fields.model_validate(stated)
+        action.check(package, fields)
+    except (ValidationError, BadInput) as error:
         raise TransitionRefused(f"The fields of the answer {action.name} are wrong.") from error
+    return fields
 
 
 async def _delegated(
     runtime: ReviewRuntime, conn: Connection, row: LifecycleRow, asked: TransitionRequest, now: datetime
 ) -> Effects:
-    """Hand a task over, and tell its new reviewer."""
+    """Hand a task over, and tell its new reviewer; who was given other tasks meanwhile has no room any more."""
     if not isinstance(asked.details["to"], str):
         raise TransitionRefused("The request names nobody.")
+    await rows(conn, "review_lock")
+    roster = {one.person: one for one in (Reviewer(**found) for found in await rows(conn, "roster"))}
+    if asked.details["to"] not in roster:
+        raise TransitionRefused(f"{asked.details['to']!r:.200} is not on the roster.")
+    held = [held_task(one) for one in await rows(conn, "tasks_held")]
+    check_room(roster[asked.details["to"]], held, row.key, now)
     step = {"from": row.data.get("reviewer"), "by": asked.actor, "at": now.isoformat(), "reason": asked.reason}
     data = {**row.data, "reviewer": asked.details["to"], "trail": [*row.data.get("trail", ()), step]}
     facts = TaskFacts(delegates=True)

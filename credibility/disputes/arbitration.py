@@ -8,37 +8,40 @@ given; answers as of an earlier moment do not change.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count, groupby
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
+import orjson
 
 from imem.alerts.store import NewAlert, Severity
-from imem.credibility.disputes.findings import WRITER, resolution_of
-from imem.credibility.disputes.levels import HUMAN_CONFIDENCE, Verdict, fallback
-from imem.credibility.disputes.priorities import TAGS
+from imem.credibility.disputes.answers import (
+    ChosenSide,
+    DocumentPair,
+    OwnValues,
+    SeenDocument,
+    SeenItem,
+    check_rules,
+    groups_of_answer,
+    own_point,
+)
+from imem.credibility.disputes.findings import WRITER
 from imem.jobs.due import make_due
 from imem.jobs.lifecycle import Effects
 from imem.journal.actors import Action, Actor
+from imem.journal.audit import context_of
 from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.rows import rows
 from imem.journal.settings import Role
-from imem.kg.kinds.enums import (
-    ContradictionPriority,
-    ContradictionSide,
-    ContradictionStatus,
-    OutcomeProvenance,
-    ResolutionLevelData,
-)
-from imem.kg.kinds.metrics import metric_of
+from imem.kg.kinds.data_points import DataPoint
+from imem.kg.kinds.enums import ContradictionPriority
 from imem.kg.kinds.trust import DataContradiction
 from imem.kg.load_format.entries import entry_of
-from imem.kg.load_format.lines import groups_of
-from imem.review.kinds import Answer, Fields, Task, TaskAction, TaskKind
+from imem.kg.load_format.lines import groups_of, record_of
+from imem.review.kinds import Answer, Task, TaskAction, TaskKind
 from imem.review.states import ANSWERABLE, TaskState
 from imem.review.tasks import ReviewRuntime, amend_task, open_task, withdraw_task
 
@@ -52,82 +55,18 @@ ITEMS: Final = 100
 """Values of one task at most."""
 
 OVERRIDDEN_ALERT: Final = "VALUE_OVERRIDDEN"
-"""Kind of the alert about an analysis that rests on a value which a person overrode."""
+"""Kind of the alert that an analysis is to be run again: it rests on a value that a person overrode."""
 
 KIND: Final = "contradiction"
 
 ANSWER_WITHIN: Final = timedelta(hours=6)
 """How long a task waits for an answer before the fallback applies (credibility-and-contradictions, section 9)."""
 
-HUMAN: Final = "human_arbitration"
-CONFIRMED: Final = "human_confirmation"
-MARKED_UNCERTAIN: Final = "human_uncertainty"
+KEEPING: Final = frozenset({"confirm", "investigate"})
+"""Actions after which the value that counted before still counts."""
 
 RANKS: Final = {priority: rank for rank, priority in enumerate(ContradictionPriority)}
 """Rank of a task by the priority of its most important item; 0 is CRITICAL."""
-
-Resolution = DataContradiction.Resolution
-
-
-class _Seen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SeenDocument(_Seen):
-    """A document, as the reviewer sees it; *score* is its source's when the task was opened."""
-
-    source: str
-    document: str | None
-    filed_at: datetime | None
-    score: float
-
-
-class SeenItem(_Seen):
-    """
-    A value in which the two documents differ.
-
-    Attributes:
-        contradiction_id: of the contradiction.
-        point_a, point_b: the data points, where they are recorded.
-        data_point: the metric with its period and unit.
-        value_a, value_b: as the first and the second document state it.
-        differ_by: as a share of the larger one.
-        priority: of the contradiction.
-        valuation_impact: how far the difference moves the valuation, as a fraction of it, if that is known.
-        fallback_value: what counts if nobody answers; None: no value does.
-        fallback_side: the document that states it.
-        fallback_confidence: how sure that is.
-        differential: the difference of the sources' scores.
-    """
-
-    contradiction_id: str
-    point_a: str | None
-    point_b: str | None
-    metric: str
-    data_point: str
-    value_a: float
-    value_b: float
-    differ_by: float
-    priority: ContradictionPriority
-    valuation_impact: float | None = None
-    fallback_value: float | None
-    fallback_side: ContradictionSide | None
-    fallback_confidence: float
-    differential: float
-
-
-class DocumentPair(_Seen):
-    """What the reviewer of a contradiction sees."""
-
-    subject_id: str
-    documents: tuple[SeenDocument, SeenDocument]
-    items: tuple[SeenItem, ...]
-
-
-class ChosenSide(Fields):
-    """The document whose values count: the first (a) or the second (b)."""
-
-    document: Literal["a", "b"]
 
 
 def _headline(package: DocumentPair) -> str:
@@ -163,95 +102,100 @@ async def _apply(
     standing = {row["key"] for row in await rows(conn, "contradictions_standing", {"keys": keys})}
     items = [item for item in task.package.items if item.contradiction_id in standing]
     at = answer.at if answer is not None else now
-    facts = []
+    lines, lost = [], set[str]()
     for item in items:
-        groups = dict(_groups(item, task.state, answer))
-        line = groups_of(DataContradiction, item.contradiction_id, groups, known_at=at, writer=WRITER)
-        facts.append((ACTOR, Action.APPEND_CREDIBILITY, entry_of(line)))
+        groups = dict(groups_of_answer(item, task.package.items, task.state, answer))
+        lines.append(groups_of(DataContradiction, item.contradiction_id, groups, known_at=at, writer=WRITER))
+        if answer is not None and answer.action not in KEEPING:
+            lost |= item.points_without(groups["resolution"].final_value)
+    if answer is not None and isinstance(answer.fields, OwnValues):
+        own = answer.fields.by_item(task.package.items)
+        points = await _own_points(conn, task.task_id, {item: own.get(item.contradiction_id) for item in items}, answer)
+        lines += [record_of(point, known_at=at, writer=WRITER) for point in points]
+    if answer is not None and isinstance(answer.fields, ChosenSide) and answer.fields.always:
+        await _make_rules(conn, task, answer, now)
+    facts = [(ACTOR, Action.APPEND_CREDIBILITY, entry_of(line)) for line in lines]
     # A point that arrives just now may have withdrawn an item: its cell is compared once more.
-    points = {key for item in items for key in (item.point_a, item.point_b) if key is not None}
-    await make_due(conn, QUEUE, "DataPoint", points)
-    return Effects(facts=facts, alerts=[alert async for alert in _reruns(conn, task, items, answer)])
+    compared = {key for item in items for key in (item.point_a, item.point_b) if key is not None}
+    await make_due(conn, QUEUE, "DataPoint", compared)
+    return Effects(facts=facts, alerts=await _reruns(conn, task, lost))
 
 
-async def _reruns(
-    conn: Connection, task: Task[DocumentPair], items: Sequence[SeenItem], answer: Answer | None
-) -> AsyncIterator[NewAlert]:
-    """Yield an alert for each analysis that rests on a value which a person has just overridden."""
-    side = getattr(answer.fields, "document", None) if answer is not None else None
-    other = {"a": "point_b", "b": "point_a"}.get(side or "")
-    lost = [key for item in items if other is not None and (key := getattr(item, other)) is not None]
-    for row in await rows(conn, "analyses_using_points", {"points": lost}) if lost else []:
-        reason = f"A person decided that another value counts than the one that it rests on: {row['points']} values."
-        yield NewAlert(
-            alert_id=id_of("value overridden", task.task_id, row["analysis_id"]), kind=OVERRIDDEN_ALERT,
-            severity=Severity.HIGH, subject=task.package.subject_id, analysis_id=row["analysis_id"],
-            payload={"task_id": task.task_id, "reason": reason},
-        )  # fmt: skip
+async def _own_points(
+    conn: Connection, task_id: str, values: Mapping[SeenItem, float | None], answer: Answer
+) -> list[DataPoint]:
+    """Return the data points of the values that a person states, each of the cell of its item."""
+    found = await rows(conn, "points_recorded", {"keys": [item.point_b for item in values if item.point_b is not None]})
+    cores = {row["key"]: orjson.loads(row["core"]) for row in found}
+    points = [
+        own_point(cores[item.point_b], value, answer, task_id)
+        for item, value in values.items()
+        if value is not None and item.point_b in cores
+    ]
+    # Two items of one cell are one value.
+    return list({point.id: point for point in points}.values())
 
 
-def _groups(item: SeenItem, state: TaskState, answer: Answer | None) -> Iterator[tuple[str, Any]]:
-    """Yield the resolution of an item, and its outcome where a person said which value is right."""
-    if answer is None:
-        yield "resolution", fallback_of(item)
-        return
-    reviewed = state is not TaskState.ANSWERED
-    if answer.action == "choose":
-        side = ContradictionSide(getattr(answer.fields, "document", ""))
-        yield "resolution", _decided(item, answer, HUMAN, side, reviewed=reviewed)
-        yield "outcome", _confirmed(side)
-    elif answer.action == "investigate":
-        update = {"status": ContradictionStatus.INVESTIGATING, "reviewed_at_gate3": reviewed, "decided_by": answer.by}
-        yield "resolution", fallback_of(item).model_copy(update=update)
-    elif answer.action == "uncertain" or item.fallback_side is None:
-        yield "resolution", _uncertain(item, answer, reviewed=reviewed)
-    else:
-        confirmed = _decided(item, answer, CONFIRMED, item.fallback_side, reviewed=reviewed)
-        yield "resolution", confirmed.model_copy(update={"resolution_level": ResolutionLevelData.FALLBACK})
-        yield "outcome", _confirmed(item.fallback_side)
+async def _make_rules(conn: Connection, task: Task[DocumentPair], answer: Answer, now: datetime) -> None:
+    """
+    Make a rule of each metric and difference of a task, with audit rows, in the transaction of *conn*.
+
+    One in force that prefers the other source is revoked by it; one that says the same stays.
+    """
+    check_rules(task.package, answer.fields)
+    sources = tuple(document.source for document in task.package.documents)
+    side = answer.fields.document if isinstance(answer.fields, ChosenSide) else "a"
+    kinds = {(item.metric, item.difference) for item in task.package.items if item.difference is not None}
+    for metric, difference in sorted(kinds):
+        a, b = sorted(sources)
+        about = {"metric": metric, "source_a": a, "source_b": b, "difference": difference.value}
+        rule = {
+            "rule_id": str(id_of("standing rule", task.task_id, metric, difference.value)),
+            "preferred": sources["ab".index(side)],
+            "task_id": task.task_id,
+            "reason": answer.rationale,
+        }
+        who = {"person": answer.by, "role": answer.role, "context": context_of(None, **about, **rule)}
+        await rows(conn, "make_rule", {**about, **rule, **who, "now": now})
 
 
-def fallback_of(item: SeenItem) -> Resolution:
-    """Return the resolution of level 4: the fallback counts, provisionally."""
-    verdict = fallback(item.fallback_side, item.fallback_confidence, item.differential)
-    return resolution_of(item.value_a, item.value_b, verdict, item.priority)
-
-
-def _decided(
-    item: SeenItem, answer: Answer, method: str, side: ContradictionSide | None, *, reviewed: bool
-) -> Resolution:
-    verdict = Verdict(
-        ResolutionLevelData.HUMAN, method, side, HUMAN_CONFIDENCE, item.differential, ContradictionStatus.RESOLVED
-    )
-    decided = resolution_of(item.value_a, item.value_b, verdict, item.priority)
-    return decided.model_copy(update={"reviewed_at_gate3": reviewed, "decided_by": answer.by})
-
-
-def _uncertain(item: SeenItem, answer: Answer, *, reviewed: bool) -> Resolution:
-    """Return the resolution of a person who holds neither value: the more cautious one counts, as uncertain."""
-    decided = _decided(item, answer, MARKED_UNCERTAIN, None, reviewed=reviewed)
-    uncertain = {"status": ContradictionStatus.UNCERTAIN, "confidence": 0.50, "final_value": cautious_value(item)}
-    return decided.model_copy(update=uncertain)
-
-
-def _confirmed(side: ContradictionSide) -> DataContradiction.Outcome:
-    """Return the outcome that a person names: the value of *side* is right."""
-    return DataContradiction.Outcome(outcome_label=side, outcome_provenance=OutcomeProvenance.HUMAN_LABEL)
-
-
-def cautious_value(item: SeenItem) -> float | None:
-    """Return the more cautious of two values; None where the metric declares no cautious end."""
-    metric = metric_of(TAGS.get(item.metric, item.metric))
-    if metric is None or metric.cautious is None:
-        return None
-    return (min if metric.cautious == "low" else max)(item.value_a, item.value_b)
+async def _reruns(conn: Connection, task: Task[DocumentPair], lost: Collection[str]) -> list[NewAlert]:
+    """Return an alert for each analysis that rests on a point whose value no longer counts: it is to be run again."""
+    found = await rows(conn, "analyses_using_points", {"points": sorted(lost)}) if lost else []
+    return [
+        NewAlert(
+            alert_id=id_of("value overridden", task.task_id, row["analysis_id"]),
+            kind=OVERRIDDEN_ALERT,
+            severity=Severity.HIGH,
+            subject=task.package.subject_id,
+            analysis_id=row["analysis_id"],
+            payload={
+                "task_id": task.task_id,
+                "reason": f"Run it again: by a person's answer, {row['points']} of its values no longer count.",
+            },
+        )
+        for row in found
+    ]
 
 
 CONTRADICTION: Final[TaskKind[Any, DocumentPair]] = TaskKind(
     name=KIND,
     package=DocumentPair,
     actions=TaskKind.of(
-        TaskAction(name="choose", does="The values of document a or b count, for good.", fields=ChosenSide),
+        TaskAction(
+            name="choose",
+            does="The values of document a or b count, for good; with always=true those of its source for later "
+            "contradictions of the kind, too.",
+            fields=ChosenSide,
+            check=lambda package, fields: check_rules(package, fields) if fields.always else None,
+        ),
+        TaskAction(
+            name="value",
+            does="Neither is right: the stated value counts, for good. Of several items name each by its number, as "
+            "1=…, and the document that counts of all others.",
+            fields=OwnValues,
+            check=lambda package, fields: fields.by_item(package.items) and None,
+        ),
         TaskAction(
             name="confirm",
             does="What counts provisionally counts for good.",

@@ -55,6 +55,7 @@ class Point:
         known_at: since when it could be known.
         unit: of the value.
         decimals: places to which it is rounded; None if unknown.
+        decided_by: the person who states it as an answer to a review task; None where a document states it.
     """
 
     key: str
@@ -65,6 +66,7 @@ class Point:
     known_at: datetime
     unit: str
     decimals: int | None = None
+    decided_by: str | None = None
 
     @property
     def place(self) -> tuple[Any, ...]:

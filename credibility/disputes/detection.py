@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import orjson
 
-from imem.credibility.disputes.arbitration import ACTOR, QUEUE, Question, SeenDocument, SeenItem, ask, withdraw
+from imem.credibility.disputes.answers import SeenDocument, SeenItem
+from imem.credibility.disputes.arbitration import ACTOR, QUEUE, Question, ask, withdraw
 from imem.credibility.disputes.cells import spread
 from imem.credibility.disputes.findings import (
     OpenQuestion,
@@ -25,7 +26,9 @@ from imem.credibility.disputes.findings import (
 )
 from imem.credibility.disputes.histories import Cell, PointHistory, epochs_of, histories_of, outcomes_of
 from imem.credibility.disputes.priorities import priority_of
+from imem.credibility.disputes.rules import rules_of
 from imem.credibility.disputes.sources import SourceOutcome
+from imem.credibility.disputes.values import Judge
 from imem.jobs.due import finish_due, halving, next_due, set_due_aside
 from imem.jobs.lifecycle import Effects, finish
 from imem.jobs.pipeline import Report
@@ -98,6 +101,8 @@ async def _batch(runtime: ReviewRuntime, size: int, *, guard: bool) -> Counter[s
     async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
         await rows(conn, "disputes_lock")
         due = await next_due(conn, QUEUE, KINDS, size)
+        if not due:
+            return Counter()
         by_kind = {kind: sorted({one.key for one in due if one.kind == kind}) for kind in KINDS}
         cells = await _cells(conn, by_kind["DataPoint"])
         reports = await rows(conn, "contradictions_reported", {"keys": by_kind["DataContradiction"]})
@@ -108,11 +113,14 @@ async def _batch(runtime: ReviewRuntime, size: int, *, guard: bool) -> Counter[s
         sources = {one.versions[0][1].source for histories in cells.values() for one in histories}
         outcomes = await _outcomes(conn, sources | {name for one, _ in named for name in (one.source_a, one.source_b)})
         recorded = await _recorded(conn, cells)
+        metrics = sorted({cell.metric for cell in cells})
+        made = await rows(conn, "standing_rules", {"metrics": metrics, "made_until": END_OF_TIME})
         found: list[RecordLine | OpenQuestion] = []
         for histories in cells.values():
             keys = {one.versions[0][1].id for one in histories}
             own = {key: one for key, one in recorded.items() if one.model.point_b in keys}
-            found += lines_of_cell(histories, own, outcomes, guard=guard)
+            rules = rules_of(made, histories[0].cell.metric)
+            found += lines_of_cell(histories, own, outcomes, guard=guard, rules=rules)
         found += [line_of_report(one, at, sources_at(outcomes, at), guard=guard) for one, at in named]
         questions = [one for one in found if isinstance(one, OpenQuestion)]
         lines = [one for one in found if not isinstance(one, OpenQuestion)]
@@ -139,11 +147,18 @@ def _asked(question: OpenQuestion, outcomes: Sequence[SourceOutcome]) -> Questio
     model, verdict, sources = question.model, question.verdict, sources_at(outcomes, question.since)
     pair = question.pair
     values = {ContradictionSide.A: model.value_a, ContradictionSide.B: model.value_b, None: None}
-    filed = (pair.a.filed_at, pair.b.filed_at) if pair is not None else (None, None)
+    priority = priority_of(question.metric, model.valuation_impact)
+    judge = Judge(sources, priority, guard=True)
+    points = (pair.a, pair.b) if pair is not None else (None, None)
     stated = ((model.source_a, model.document_a), (model.source_b, model.document_b))
     one, other = (
-        SeenDocument(source=source, document=document, filed_at=at, score=sources(source).score)
-        for (source, document), at in zip(stated, filed, strict=True)
+        SeenDocument(
+            source=source,
+            document=document,
+            filed_at=None if point is None else point.filed_at,
+            score=(sources(source) if point is None else judge.source_of(point)).score,
+        )
+        for (source, document), point in zip(stated, points, strict=True)
     )
     item = SeenItem(
         contradiction_id=model.id,
@@ -154,12 +169,13 @@ def _asked(question: OpenQuestion, outcomes: Sequence[SourceOutcome]) -> Questio
         value_a=model.value_a,
         value_b=model.value_b,
         differ_by=spread(model.value_a, model.value_b),
-        priority=priority_of(question.metric, model.valuation_impact),
+        priority=priority,
         valuation_impact=model.valuation_impact,
         fallback_value=values[verdict.winner],
         fallback_side=verdict.winner,
         fallback_confidence=verdict.confidence,
         differential=verdict.differential,
+        difference=None if pair is None else pair.difference,
     )
     return Question(model.subject_id, model.analysis_id, (one, other), item)
 

@@ -62,11 +62,11 @@ def explanation_of(standing: Standing, points: Iterable[Point], judge: Judge) ->
     agreeing = (one for one in points if not differ(one.value, candidate.value, one.unit))
     stated = tuple(sorted(agreeing, key=lambda one: one.place))
     reasons = tuple(_reason(candidate, rival, judge) for rival in standing.rivals)
-    return Explanation(judge.source(candidate.source).score, stated, reasons)
+    return Explanation(judge.source_of(candidate).score, stated, reasons)
 
 
 def _reason(candidate: Point, rival: Rival, judge: Judge) -> RivalReason:
-    score, apart = judge.source(rival.point.source).score, spread(candidate.value, rival.point.value)
+    score, apart = judge.source_of(rival.point).score, spread(candidate.value, rival.point.value)
     if rival.verdict is None:
         return RivalReason(score, apart)
     decision = judge.decision(candidate, rival.point)

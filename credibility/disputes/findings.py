@@ -18,6 +18,7 @@ from imem.credibility.disputes.cells import Pair, Point, differ
 from imem.credibility.disputes.histories import Cell, PointHistory, epochs_of, gone_since, points_at, stood_since
 from imem.credibility.disputes.levels import Claim, Verdict, settle, unsettled
 from imem.credibility.disputes.priorities import priority_of
+from imem.credibility.disputes.rules import NO_RULES, StandingRule
 from imem.credibility.disputes.sources import Source, SourceOutcome, source_at
 from imem.credibility.disputes.values import Judge
 from imem.journal.postgres.connection import Row
@@ -86,7 +87,7 @@ class RecordedContradiction:
         resolution = self.model.resolution
         if resolution is None or resolution.status is ContradictionStatus.WITHDRAWN:
             return False
-        return resolution.reviewed_at_gate3 or resolution.resolution_level is ResolutionLevelData.HUMAN
+        return resolution.reviewed_at_gate3 or resolution.decided_by is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +112,14 @@ class OpenQuestion:
     recorded: bool = False
 
     def line(self, status: ContradictionStatus | None = None) -> RecordLine:
-        """Return it as a line; *status* is stated in place of that of the fallback."""
+        """
+        Return it as a line.
+
+        With *status* it waits for a person, at level 3; what it says otherwise is the fallback, which counts meanwhile.
+        """
         resolution = self.model.resolution
         if status is not None and resolution is not None:
-            resolution = resolution.model_copy(update={"status": status})
+            resolution = resolution.model_copy(update={"status": status, "resolution_level": ResolutionLevelData.HUMAN})
         if self.recorded and resolution is not None:
             return _group(self.model.id, "resolution", resolution, self.since)
         return record_of(self.model.model_copy(update={"resolution": resolution}), known_at=self.since, writer=WRITER)
@@ -148,6 +153,7 @@ def lines_of_cell(
     outcomes: Sequence[SourceOutcome],
     *,
     guard: bool,
+    rules: Sequence[StandingRule] = NO_RULES,
 ) -> Iterator[RecordLine | OpenQuestion]:
     """
     Yield what is to be recorded of a cell; nothing if all of it is recorded.
@@ -158,14 +164,17 @@ def lines_of_cell(
         recorded: the contradictions of its points that were recorded, by id.
         outcomes: of the sources of its points.
         guard: whether what looks like a slip goes to a person.
+        rules: standing rules of its metric.
     """
     cell, epochs = histories[0].cell, epochs_of(histories)
     priority, points = priority_of(cell.metric), points_at(histories, END_OF_TIME)
     pairs = {key: pair for key, pair in epochs[-1].pairs.items() if pair.contradicts}
     for key, pair in pairs.items():
         since, known = stood_since(epochs, key), recorded.get(key)
-        verdict = Judge(sources_at(outcomes, since), priority, guard).verdict(pair.a, pair.b)
+        verdict = Judge(sources_at(outcomes, since), priority, guard, rules=rules).verdict(pair.a, pair.b)
         resolution = resolution_of(pair.a.value, pair.b.value, verdict, priority)
+        if verdict.level is ResolutionLevelData.HUMAN:
+            resolution = resolution.model_copy(update={"decided_by": pair.b.decided_by})
         if known is None or known.asks_anew(verdict):
             new = _core(cell, pair, since).model_copy(update={"resolution": resolution})
             if verdict.level is ResolutionLevelData.FALLBACK:

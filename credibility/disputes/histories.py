@@ -46,9 +46,11 @@ class PointHistory:
 
     Attributes:
         versions: since when each could be known, and what it said; the first is the point as it was recorded.
+        decided_by: the person who states it as an answer; None where a document states it.
     """
 
     versions: tuple[tuple[datetime, DataPoint], ...]
+    decided_by: str | None = None
 
     @property
     def cell(self) -> Cell:
@@ -63,21 +65,25 @@ class PointHistory:
             return None
         point, since = known[-1], self.versions[0][0]
         return Point(
-            point.id, point.value, point.source, point.document, point.filed_at, since, point.unit, point.decimals
-        )
+            point.id, point.value, point.source, point.document, point.filed_at, since, point.unit, point.decimals,
+            self.decided_by,
+        )  # fmt: skip
 
 
 def histories_of(rows: Iterable[Row]) -> dict[Cell, list[PointHistory]]:
     """Return the histories in rows of ``data_points`` by their cells."""
     versions: dict[str, list[tuple[datetime, DataPoint]]] = defaultdict(list)
+    people: dict[str, str] = {}
     for row in rows:
         key = row["key"]
         if row["corrected"] or not versions[key]:
             point = DataPoint.model_validate(orjson.loads(row["core"]))
             versions[key].append((row["known_at"].astimezone(UTC), point))
+        if row["decided_by"] is not None:
+            people[key] = row["decided_by"]
     cells: dict[Cell, list[PointHistory]] = defaultdict(list)
-    for found in versions.values():
-        history = PointHistory(tuple(found))
+    for key, found in versions.items():
+        history = PointHistory(tuple(found), people.get(key))
         cells[history.cell].append(history)
     return dict(cells)
 

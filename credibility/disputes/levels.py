@@ -20,6 +20,11 @@ CREDIBILITY: Final = "credibility_auto_resolved"
 PROVISIONAL: Final = "provisional_credibility_weighted"
 UNCERTAIN: Final = "provisional_uncertainty"
 
+OWN_VALUE: Final = "human_value"
+"""Method of a value that a person states, where neither document is right."""
+
+STANDING_RULE: Final = "standing_rule"
+
 HUMAN_CONFIDENCE: Final = 0.90
 """Confidence in what a person decides."""
 

@@ -13,6 +13,8 @@ from imem.credibility.disputes.findings import sources_at
 from imem.credibility.disputes.histories import Cell, histories_of, outcomes_of, points_at
 from imem.credibility.disputes.levels import Verdict
 from imem.credibility.disputes.priorities import priority_of
+from imem.credibility.disputes.rules import rules_of
+from imem.credibility.disputes.sources import PERSON, SOURCE_TYPES
 from imem.credibility.disputes.values import Judge, Rival, Standing, decisions_of, standing_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
@@ -100,6 +102,7 @@ def _stated(point: Point | None) -> dict[str, Any]:
         "document": point.document,
         "filed_at": point.filed_at.isoformat(),
         "known_at": point.known_at.isoformat(),
+        **({} if point.decided_by is None else {"decided_by": point.decided_by}),
     }
 
 
@@ -156,10 +159,64 @@ async def value_at(
     outcomes = outcomes_of(await database.named("source_outcomes", given, deadline=deadline))
     of = {"subject_id": subject, "points": [point.key for point in cells[cell]], **at.limits}
     said = await database.named("contradictions_decided", of, deadline=deadline)
-    judge = Judge(sources_at(outcomes, at.at), priority_of(metric), guard, decisions_of(said))
+    made = {"metrics": [metric], "made_until": min(at.known_until, at.recorded_until)}
+    rules = rules_of(await database.named("standing_rules", made, deadline=deadline), metric)
+    judge = Judge(sources_at(outcomes, at.at), priority_of(metric), guard, decisions_of(said), rules)
     standing = standing_of(cells[cell], judge)
     explanation = None if standing is None else explanation_of(standing, cells[cell], judge)
     return MetricValue(cell, at.at, standing, explanation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRecord:
+    """
+    A source of data that took part in contradictions, as of a moment.
+
+    Attributes:
+        name: of the source.
+        type: of which type it is.
+        score: how far it is trusted, 0 to 1.
+        weight: how far its type is; the score is the weight until there are fifteen outcomes.
+        contradictions: with another source; withdrawn ones do not count.
+        outcomes: contradictions of which a person or a later filing said which value was right.
+        correct: outcomes in which its own was.
+    """
+
+    name: str
+    type: str
+    score: float
+    weight: float
+    contradictions: int
+    outcomes: int
+    correct: int
+
+
+async def sources_known_at(database: Database, at: AsOf, *, deadline: Deadline) -> list[SourceRecord]:
+    """
+    Return the sources that took part in contradictions by *at*, the highest score first.
+
+    The values of people are none: they are no source that could be right or wrong again.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: it could not be read in time; retryable.
+    """
+    found = await database.named("sources_at_odds", at.limits, deadline=deadline)
+    counts = {row["source"]: row["contradictions"] for row in found if not row["source"].startswith(f"{PERSON}:")}
+    wanted = {"sources": sorted(counts), **at.limits}
+    source = sources_at(outcomes_of(await database.named("source_outcomes", wanted, deadline=deadline)), at.at)
+    records = [
+        SourceRecord(
+            name=one.name,
+            type=one.type,
+            score=one.score,
+            weight=SOURCE_TYPES[one.type].weight,
+            contradictions=counts[one.name],
+            outcomes=one.outcomes,
+            correct=one.correct,
+        )
+        for one in map(source, counts)
+    ]
+    return sorted(records, key=lambda one: (-one.score, one.name))
 
 
 async def differences_at(

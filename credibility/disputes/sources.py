@@ -23,6 +23,9 @@ YEAR: Final = timedelta(days=365.25)
 
 UNKNOWN: Final = "unknown"
 
+PERSON: Final = "person"
+"""Type of the source of a value that a person states as an answer, and the first word of its name; no name gives it."""
+
 
 class SourceType(NamedTuple):
     """
@@ -83,16 +86,20 @@ class Source:
         name: of the source.
         type: name of its type.
         score: 0 to 1.
+        outcomes: contradictions with a known outcome.
+        correct: those in which its value was right.
     """
 
     name: str
     type: str
     score: float
+    outcomes: int = 0
+    correct: int = 0
 
     @property
     def primary(self) -> bool:
         """Whether it is a primary source."""
-        return SOURCE_TYPES[self.type].primary
+        return self.type in SOURCE_TYPES and SOURCE_TYPES[self.type].primary
 
 
 def type_of(name: str) -> str:
@@ -115,7 +122,7 @@ def source_at(name: str, outcomes: Iterable[SourceOutcome], at: datetime) -> Sou
         return Source(name, kind, SOURCE_TYPES[kind].weight)
     correct = sum(outcome.correct for outcome in known)
     age = at - max(outcome.known_at for outcome in known)
-    return Source(name, kind, score_of(SOURCE_TYPES[kind].weight, correct, len(known), age))
+    return Source(name, kind, score_of(SOURCE_TYPES[kind].weight, correct, len(known), age), len(known), correct)
 
 
 def score_of(weight: float, correct: int, outcomes: int, age: timedelta) -> float:

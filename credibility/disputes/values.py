@@ -2,20 +2,30 @@
 Which value of a cell counts, how sure that is, and what stands against it.
 
 The latest document of each source counts for it. Between sources the levels decide; the value that a source replaced is
-a rival too, since the source was at odds with itself.
+a rival too, since the source was at odds with itself. A value that a person states is a point of its own, which stands
+against everything that could be known when it was stated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
 from imem.credibility.disputes.cells import CONTRADICTIONS, Point, difference_of
-from imem.credibility.disputes.levels import Claim, Verdict, settle, unsettled
-from imem.credibility.disputes.sources import Source
+from imem.credibility.disputes.levels import (
+    HUMAN_CONFIDENCE,
+    OWN_VALUE,
+    STANDING_RULE,
+    Claim,
+    Verdict,
+    settle,
+    unsettled,
+)
+from imem.credibility.disputes.rules import NO_RULES, StandingRule, covers
+from imem.credibility.disputes.sources import PERSON, Source
 from imem.journal.postgres.connection import Row
 from imem.kg.kinds.enums import (
     ContradictionPriority,
@@ -97,12 +107,20 @@ class Judge(NamedTuple):
         priority: of the cell's metric.
         guard: whether what looks like a slip goes to a person.
         decided: what people decided, by the two values with their sources.
+        rules: the standing rules of the cell's metric.
     """
 
     source: Callable[[str], Source]
     priority: ContradictionPriority
     guard: bool
     decided: Mapping[Said, Decision] = MappingProxyType({})
+    rules: Sequence[StandingRule] = NO_RULES
+
+    def source_of(self, point: Point) -> Source:
+        """Return the source of a point; a person's own value has the confidence of a person's answer as its score."""
+        if point.decided_by is not None:
+            return Source(point.source, PERSON, HUMAN_CONFIDENCE)
+        return self.source(point.source)
 
     def verdict(self, a: Point, b: Point) -> Verdict:
         """Return how the contradiction of two points is resolved; *b* became known later."""
@@ -111,6 +129,15 @@ class Judge(NamedTuple):
             sides = {a.value: ContradictionSide.A, b.value: ContradictionSide.B}
             return said.verdict._replace(winner=sides.get(said.value) if said.value is not None else None)
         one, other = self.claims(a, b)
+        differential = abs(one.source.score - other.source.score)
+        if b.decided_by is not None:
+            # Who states a value of their own holds it against everything that could be known by then.
+            return _by_person(ResolutionLevelData.HUMAN, OWN_VALUE, ContradictionSide.B, differential)
+        difference = difference_of(a, b)
+        rule = next((rule for rule in self.rules if covers(rule, a, b, difference)), None)
+        if rule is not None:
+            side = ContradictionSide.A if a.source == rule.preferred else ContradictionSide.B
+            return _by_person(ResolutionLevelData.EVIDENCE, STANDING_RULE, side, differential)
         return settle(one, other, self.priority, guard=self.guard) or unsettled(one, other)
 
     def decision(self, a: Point, b: Point) -> Decision | None:
@@ -119,8 +146,12 @@ class Judge(NamedTuple):
 
     def claims(self, a: Point, b: Point) -> tuple[Claim, Claim]:
         """Return what two points state, with the scores of their sources."""
-        one, other = (Claim(point.value, self.source(point.source), point.filed_at) for point in (a, b))
+        one, other = (Claim(point.value, self.source_of(point), point.filed_at) for point in (a, b))
         return one, other
+
+
+def _by_person(level: ResolutionLevelData, method: str, side: ContradictionSide, differential: float) -> Verdict:
+    return Verdict(level, method, side, HUMAN_CONFIDENCE, differential, ContradictionStatus.RESOLVED)
 
 
 def decisions_of(rows: Iterable[Row]) -> dict[Said, Decision]:
@@ -141,19 +172,23 @@ def standing_of(points: Iterable[Point], judge: Judge) -> Standing | None:
     ordered = sorted(points, key=lambda one: (one.filed_at, one.place))
     if not ordered:
         return None
-    live = sorted({point.source: point for point in ordered}.values(), key=lambda one: one.place)
+    latest = sorted({point.source: point for point in ordered}.values(), key=lambda one: one.place)
+    # What a person states stands against all that was known by then: only later documents stand against it.
+    own = max((one for one in ordered if one.decided_by is not None), key=lambda one: one.place, default=None)
+    live = [one for one in latest if own is None or one.place >= own.place]
     champion = live[0]
     for challenger in live[1:]:
         champion = _better(champion, challenger, judge)
     replaced = [one for one in ordered if one.source == champion.source and one.value != champion.value][-1:]
-    against = [_judged(champion, one, judge) for one in (*live, *replaced) if one.value != champion.value]
+    opposed = (*(latest if champion is own else live), *replaced)
+    against = [_judged(champion, one, judge) for one in opposed if one.value != champion.value]
     named = {champion.value, *(rival.point.value for rival in against)}
     former = {one.value: one for one in ordered if one.value not in named}
     rivals = [*against, *(Rival(one, difference_of(one, champion), None) for one in former.values())]
     rivals.sort(key=lambda rival: rival.point.place, reverse=True)
     disputed = [rival for rival in against if rival.verdict is not None]
     if not disputed:
-        scores = [judge.source(one.source).score for one in live if one.value == champion.value]
+        scores = [judge.source_of(one).score for one in live if one.value == champion.value]
         return Standing(champion, max(scores), ContradictionStatus.RESOLVED, None, tuple(rivals), champion)
     deciding = min((rival.verdict for rival in disputed if rival.verdict is not None), key=lambda one: one.confidence)
     if not all(_favours(champion, rival) for rival in disputed):
@@ -170,7 +205,7 @@ def _favours(champion: Point, rival: Rival) -> bool:
 def _better(a: Point, b: Point, judge: Judge) -> Point:
     """Return which of two latest statements counts; *b* became known later. Of two that are equally good it is *b*."""
     if difference_of(a, b) not in CONTRADICTIONS:
-        return a if judge.source(a.source).score > judge.source(b.source).score else b
+        return a if judge.source_of(a).score > judge.source_of(b).score else b
     return a if judge.verdict(a, b).winner is ContradictionSide.A else b
 
 

@@ -40,13 +40,13 @@ RETURN s.source_name AS source, won, decided, CASE WHEN decided > 0 THEN toFloat
 LIMIT $given.limit
 
 // contradictions_arbitrated //
-// Contradictions that a person decided.
+// Contradictions that a person decided; those that still wait for one are of the same level.
 // parameters: since (datetime, of the contradiction), limit (int)
 // columns: contradiction (map)
 // order: timestamp descending, then id
 // as_of: no
 MATCH (c:DataContradiction {resolution_level: '3_human'})
-WHERE c.timestamp >= $given.since
+WHERE c.timestamp >= $given.since AND c.status <> 'queued'
 RETURN properties(c) AS contradiction
 ORDER BY c.timestamp DESC, c.id
 LIMIT $given.limit

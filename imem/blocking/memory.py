@@ -118,6 +118,8 @@ class SyncMemory(Twin[Memory]):
     task = blocking(Memory.task)
     answer = blocking(Memory.answer)
     delegate = blocking(Memory.delegate)
+    standing_rules = blocking(Memory.standing_rules)
+    revoke_rule = blocking(Memory.revoke_rule)
     roster = blocking(Memory.roster)
     set_reviewer = blocking(Memory.set_reviewer)
 
@@ -208,5 +210,6 @@ class SyncMemory(Twin[Memory]):
     regime = blocking(Memory.regime)
     value = blocking(Memory.value)
     differences = blocking(Memory.differences)
+    sources = blocking(Memory.sources)
     warm = blocking(Memory.warm)
     query = blocking(Memory.query)

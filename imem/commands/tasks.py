@@ -14,8 +14,9 @@ from imem.terminal import command
 from imem.terminal.command import Json, print_answer, until, wrong_usage
 
 if TYPE_CHECKING:
+    from imem.credibility.disputes.rules import StandingRule
     from imem.review.admission import Reviewer
-    from imem.review.kinds import Task, TaskKind
+    from imem.review.kinds import Task, TaskAction, TaskKind
     from imem.services.parts.review_api import ReviewApi
 
 T = TypeVar("T")
@@ -28,6 +29,8 @@ group = typer.Typer(help="Questions that wait for people.")
 app.add_typer(group, name="tasks")
 roster_group = typer.Typer(help="Who answers tasks.")
 group.add_typer(roster_group, name="roster")
+rules_group = typer.Typer(help="Answers that count for all later contradictions of a kind.")
+group.add_typer(rules_group, name="rules")
 
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="Its id, as `imem tasks` shows it.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why.")]
@@ -45,7 +48,7 @@ def tasks(
     analysis: Analysis = None,
     as_json: Json = False,
 ) -> None:
-    """List the tasks that can be answered, the most urgent first, with what happens if nobody answers."""
+    """List the tasks that can be answered: open ones first, then defaults to be reviewed; the most urgent first."""
     if context.invoked_subcommand is None:
         list_(kind=kind, reviewer=reviewer, analysis=analysis, as_json=as_json)
 
@@ -75,6 +78,10 @@ def answer(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A field of the answer; repeat.")
     ] = None,
     rationale: Annotated[str | None, typer.Option("--rationale", help="Why; required to override a default.")] = None,
+    always: Annotated[
+        bool,
+        typer.Option("--always", help="Let the answer count for later contradictions of the kind: `imem tasks rules`."),
+    ] = False,
     all_alike: Annotated[
         bool, typer.Option("--all-alike", help="Answer every other task that is like it in the same way.")
     ] = False,
@@ -82,7 +89,7 @@ def answer(
 ) -> None:
     """Answer a task; the same answer again changes nothing. Exit code 1: it cannot be answered so any more."""
     with wrong_usage():
-        fields = dict(_pair(text) for text in field or ())
+        fields = dict(_pair(text) for text in field or ()) | ({"always": True} if always else {})
     found = _run(
         lambda api: api.answer(
             task, action, fields=fields, rationale=rationale, all_alike=all_alike, deadline_ms=ASK_MS
@@ -103,6 +110,27 @@ def delegate(
     """Hand an open task over to another reviewer; its time goes on."""
     found = _run(lambda api: api.delegate(task, to, reason=reason, deadline_ms=ASK_MS))
     print_answer(_document(found), lambda: [f"{shown(task)} goes to {shown(to)}."], as_json=as_json)
+
+
+@rules_group.callback(invoke_without_command=True)
+def rules(context: typer.Context, *, as_json: Json = False) -> None:
+    """List what people answered for all later contradictions of a kind: rules in force first."""
+    if context.invoked_subcommand is not None:
+        return
+    found = _run(lambda api: api.standing_rules(deadline_ms=ASK_MS))
+    print_answer(found, lambda: list(_rules(found)), as_json=as_json)
+
+
+@rules_group.command()
+def revoke(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="Its id, as `imem tasks rules` shows it.")],
+    *,
+    reason: Reason,
+    as_json: Json = False,
+) -> None:
+    """Revoke a rule from now on; what it has settled stays settled."""
+    found = _run(lambda api: api.revoke_rule(rule, reason=reason, deadline_ms=ASK_MS))
+    print_answer(found, lambda: [f"The rule {shown(rule)} is revoked."], as_json=as_json)
 
 
 @roster_group.callback(invoke_without_command=True)
@@ -159,6 +187,13 @@ def _kind(task: Task[Any]) -> TaskKind[Any, Any]:
     return TASK_KINDS[task.kind]
 
 
+def _actions(task: Task[Any]) -> Mapping[str, TaskAction]:
+    """Return how the task can be answered now."""
+    from imem.review.inbox import possible_actions  # noqa: PLC0415 - as above
+
+    return possible_actions(_kind(task), task, datetime.now(UTC))
+
+
 def _document(task: Task[Any]) -> dict[str, Any]:
     kind = _kind(task)
     given = {name: getattr(task, name) for name in task.__slots__ if name != "package"}
@@ -166,7 +201,7 @@ def _document(task: Task[Any]) -> dict[str, Any]:
         "package": task.package.model_dump(mode="json"),
         "headline": kind.headline(task.package),
         "if_nobody_answers": kind.default(task.package),
-        "actions": {name: action.does for name, action in kind.actions.items()},
+        "actions": {name: action.does for name, action in _actions(task).items()},
         "estimated_minutes": kind.minutes,
     }
 
@@ -197,21 +232,19 @@ def _listed(found: Sequence[Task[Any]]) -> Iterator[str]:
 
 
 def _whole(task: Task[Any]) -> Iterator[str]:
-    from imem.review.states import ANSWERABLE  # noqa: PLC0415 - as above
-
     kind = _kind(task)
     yield shown(_left(task))
     yield ""
     yield shown(kind.headline(task.package))
     yield from _table(task.package.model_dump(mode="json"))
     yield ""
-    if task.state not in ANSWERABLE and task.answer is None:
-        return
     if task.answer is not None:
         yield f"Answered by {shown(str(task.answer['by']))}: {shown(str(task.answer['action']))}."
+    actions = _actions(task)
+    if not actions:
         return
     yield f"About {kind.minutes:.0f} minutes. Answer with `imem tasks answer {shown(task.task_id)} ACTION`:"
-    for name, action in kind.actions.items():
+    for name, action in actions.items():
         fields = " ".join(f"--set {field}=…" for field in action.fields.model_fields)
         yield f"  {name} {fields}".rstrip() + f"  {action.does}"
 
@@ -233,10 +266,26 @@ def _table(package: Mapping[str, Any], indent: str = "  ") -> Iterator[str]:
 
 def _columns(records: Sequence[Mapping[str, Any]], indent: str) -> Iterator[str]:
     names = list(dict.fromkeys(name for record in records for name in record))
+    if len(records) > 1:
+        # An answer names an item by its number.
+        yield (indent + " " * 18 + "".join(f"{number:<30}" for number in range(1, len(records) + 1))).rstrip()
     for name in names:
         cells = [shown(str(record.get(name) if record.get(name) is not None else "–")) for record in records]
         if any(cell != "–" for cell in cells):
             yield indent + f"{name.replace('_', ' '):<18}" + "".join(f"{cell[:28]:<30}" for cell in cells).rstrip()
+
+
+def _rules(found: Sequence[StandingRule]) -> Iterator[str]:
+    if not found:
+        yield "There is no rule: `imem tasks answer TASK choose --set document=a --always` makes one."
+    for rule in found:
+        sources = " and ".join(rule.sources)
+        yield shown(f"{rule.rule_id}  {rule.metric}: of {sources}, {rule.preferred} counts ({rule.difference})")
+        why = "" if rule.reason is None else f": {rule.reason}"
+        yield shown(f"  made by {rule.made_by}, {rule.made_at:%Y-%m-%d %H:%M} UTC{why}")
+        if rule.revoked_at is not None:
+            ended = f"{rule.revoked_at:%Y-%m-%d %H:%M} UTC: {rule.revoke_reason}"
+            yield shown(f"  revoked by {rule.revoked_by}, {ended}")
 
 
 def _roster(found: Sequence[Reviewer]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from imem.journal.events.canonical import canonical_json
 from imem.journal.events.ids import id_of
-from imem.kg.kinds.base import Kind, Tag
+from imem.kg.kinds.base import Group, Kind, Tag
 from imem.kg.kinds.fields import (
     Key,
     Moment,
@@ -40,6 +40,12 @@ class DataPoint(Kind, occurred="filed_at", fixed=IDENTITY, tags=(Tag("subject", 
     Points with the same subject, metric, period, unit and basis can be compared; others never contradict each other.
     """
 
+    class Answer(Group, governed="credibility"):
+        """The answer to a review task by which a person states the value."""
+
+        decided_by: Key = Field(description="The person.")
+        task_id: Key = Field(description="The review task.")
+
     subject_id: SubjectId
     metric: Key = Field(description="What is measured, such as revenue.")
     period_start: Moment | None = Field(None, description="When the period begins; absent for a value at an instant.")
@@ -56,6 +62,7 @@ class DataPoint(Kind, occurred="filed_at", fixed=IDENTITY, tags=(Tag("subject", 
     id: Key = Field(
         default_factory=data_point_id, description="Follows from the other fields but the value; leave out."
     )
+    answer: Answer | None = None
 
     @model_validator(mode="after")
     def _own_id(self) -> Self:

@@ -11,8 +11,10 @@ JOIN event AS e ON e.position = h.position
 
 -- data_points --
 -- All data points of subjects, metrics and ends of periods (three lists of one length) as of a moment, with each of their
--- corrections, the point as recorded first. Parameters: subject_ids, metrics, period_ends, known_until, recorded_until.
-SELECT h.key, y.grp = 'correction' AS corrected, y.known_at, (e.payload -> 'core')::text AS core
+-- corrections, the point as recorded first, and the person who stated it, if one did. Parameters: subject_ids, metrics, period_ends,
+-- known_until, recorded_until.
+SELECT h.key, y.grp = 'correction' AS corrected, y.known_at, (e.payload -> 'core')::text AS core,
+    e.payload #>> '{groups,answer,decided_by}' AS decided_by
 FROM unnest(%(subject_ids)s::text[], %(metrics)s::text[], %(period_ends)s::text[]) AS w (subject_id, metric, period_end)
 JOIN event AS s ON s.kind = 'record.DataPoint' AND s.payload -> 'core' ->> 'subject_id' = w.subject_id
     AND s.payload -> 'core' ->> 'metric' = w.metric AND s.payload -> 'core' ->> 'period_end' = w.period_end
@@ -33,6 +35,28 @@ JOIN event AS e ON e.position = y.position
 WHERE h.kind = 'DataPoint' AND h.grp = 'core' AND h.subject_id = %(subject_id)s
   AND (%(metric)s::text IS NULL OR h.metric = %(metric)s)
 ORDER BY h.key COLLATE "C", y.grp = 'correction', y.order_key
+
+-- points_recorded --
+-- The given data points as recorded. Parameters: keys.
+SELECT h.key, (e.payload -> 'core')::text AS core
+FROM record_head AS h JOIN event AS e ON e.position = h.position
+WHERE h.kind = 'DataPoint' AND h.grp = 'core' AND h.key = ANY (%(keys)s::text[])
+
+-- standing_rules --
+-- Standing rules that were made by a moment, those revoked since included. Parameters: metrics (NULL: all), made_until.
+SELECT * FROM standing_rule
+WHERE (%(metrics)s::text[] IS NULL OR metric = ANY (%(metrics)s::text[])) AND made_at <= %(made_until)s
+ORDER BY revoked_at IS NOT NULL, made_at DESC, rule_id
+
+-- make_rule --
+-- Makes a standing rule, and revokes one in force that prefers the other source; see make_rule_v1.
+SELECT rule_id FROM make_rule_v1(
+    %(rule_id)s, %(metric)s, %(source_a)s, %(source_b)s, %(difference)s, %(preferred)s, %(task_id)s, %(reason)s, %(person)s, %(role)s,
+    %(now)s::timestamptz, %(context)s::jsonb)
+
+-- revoke_rule --
+-- Revokes a standing rule, with the audit row; no row where there is none in force; see revoke_rule_v1.
+SELECT * FROM revoke_rule_v1(%(rule_id)s, %(actor)s, %(role)s, %(reason)s, %(context)s::jsonb)
 
 -- contradictions_of_points --
 -- The contradictions that an actor found between given data points, each as recorded, with its newest groups and since when they
@@ -93,6 +117,23 @@ WHERE y.kind = 'DataContradiction' AND y.grp = 'outcome'
   AND c.source_a <> c.source_b AND (c.source_a = ANY (%(sources)s::text[]) OR c.source_b = ANY (%(sources)s::text[]))
   AND x.payload -> 'groups' -> 'resolution' ->> 'status' IS DISTINCT FROM 'withdrawn'
 
+-- sources_at_odds --
+-- The sources that took part in contradictions between two sources as of a moment, and in how many; withdrawn ones do not count.
+-- Parameters: known_until, recorded_until.
+SELECT n.source, count(*) AS contradictions
+FROM record_history AS y
+JOIN event AS e ON e.position = y.position
+LEFT JOIN LATERAL (
+    SELECT x.payload -> 'groups' -> 'resolution' ->> 'status' AS status
+    FROM record_history AS z JOIN event AS x ON x.position = z.position
+    WHERE z.kind = y.kind AND z.key = y.key AND z.grp = 'resolution'
+      AND z.known_at <= %(known_until)s AND z.recorded_at <= %(recorded_until)s ORDER BY z.order_key DESC LIMIT 1
+) AS r ON true
+CROSS JOIN LATERAL (VALUES (e.payload -> 'core' ->> 'source_a'), (e.payload -> 'core' ->> 'source_b')) AS n (source)
+WHERE y.kind = 'DataContradiction' AND y.grp = 'core' AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+  AND e.payload -> 'core' ->> 'source_a' <> e.payload -> 'core' ->> 'source_b' AND r.status IS DISTINCT FROM 'withdrawn'
+GROUP BY n.source ORDER BY n.source COLLATE "C"
+
 -- contradictions_standing --
 -- Those of the given contradictions that were not withdrawn. Parameters: keys.
 SELECT h.key FROM record_head AS h JOIN event AS e ON e.position = h.position
@@ -124,10 +165,17 @@ WHERE c.point_b = ANY (%(points)s::text[]) AND r.decided_by IS NOT NULL AND r.st
 ORDER BY n.key
 
 -- analyses_using_points --
--- Analyses that rest on any of the given data points, and on how many. Parameters: points.
+-- Analyses that rest on what the given data points state, and on how many: another document of the source may state the same value of the
+-- same cell. Parameters: points.
 SELECT e.payload ->> 'from_key' AS analysis_id, count(DISTINCT e.payload ->> 'to_key') AS points
 FROM event AS e
-WHERE e.kind = 'link.USES_VALUE' AND e.payload ->> 'to_key' = ANY (%(points)s::text[])
+WHERE e.kind = 'link.USES_VALUE' AND e.payload ->> 'to_key' IN (
+    SELECT s.key FROM record_head AS h
+    JOIN event AS p ON p.position = h.position
+    JOIN record_head AS s ON s.subject_id = h.subject_id AND s.metric = h.metric AND s.kind = h.kind AND s.grp = 'core'
+    JOIN event AS q ON q.position = s.position
+    WHERE h.kind = 'DataPoint' AND h.grp = 'core' AND h.key = ANY (%(points)s::text[])
+      AND (q.payload -> 'core') - '{id,document,filed_at,decimals}'::text[] = (p.payload -> 'core') - '{id,document,filed_at,decimals}'::text[])
 GROUP BY 1 ORDER BY 1
 
 -- tasks_about --

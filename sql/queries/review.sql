@@ -61,14 +61,14 @@ SELECT * FROM lifecycle
 WHERE kind = 'task' AND state = ANY (%(states)s::text[]) AND about = %(analysis_id)s AND request IS NULL ORDER BY key FOR UPDATE
 
 -- tasks_listed --
--- Tasks in some states, of one kind, reviewer or analysis where given: the most urgent first, then those due first.
+-- Tasks in some states, of one kind, reviewer or analysis where given: open ones first, the most urgent of each first, then those due first.
 SELECT l.*, t.kind AS task_kind, t.rank, t.analysis_id, t.subject_ids, t.likeness, t.package, t.shown_at, imem_now() AS now
 FROM lifecycle AS l JOIN review_task AS t ON t.task_id = l.key
 WHERE l.kind = 'task' AND l.state = ANY (%(states)s::text[])
   AND (%(of_kind)s::text IS NULL OR t.kind = %(of_kind)s)
   AND (%(reviewer)s::text IS NULL OR l.data ->> 'reviewer' = %(reviewer)s)
   AND (%(analysis_id)s::text IS NULL OR l.about = %(analysis_id)s)
-ORDER BY t.rank, l.due_at NULLS LAST, l.opened_at, l.key LIMIT %(limit)s
+ORDER BY l.state <> 'open', t.rank, l.due_at NULLS LAST, l.opened_at, l.key LIMIT %(limit)s
 
 -- task_shown --
 -- One task whole.

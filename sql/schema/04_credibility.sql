@@ -207,7 +207,8 @@ CREATE TRIGGER credibility_guard BEFORE INSERT ON record_history
     FOR EACH ROW WHEN (
         NEW.kind IN ('AgentCredibility', 'SourceCredibility')
         OR NEW.kind IN ('Analysis', 'Decision') AND NEW.grp = 'outcome'
-        OR NEW.kind = 'DataContradiction' AND NEW.grp = 'resolution')
+        OR NEW.kind = 'DataContradiction' AND NEW.grp = 'resolution'
+        OR NEW.kind = 'DataPoint' AND NEW.grp = 'answer')
     EXECUTE FUNCTION imem_credibility_guard();
 
 -- The graph is written from the events themselves, whatever the heads beside them say.
@@ -229,6 +230,7 @@ CREATE TRIGGER credibility_guard BEFORE INSERT ON event
             'RESOLVED_BY_SOURCE')
         OR split_part(NEW.kind, '.', 2) IN ('Analysis', 'Decision') AND NEW.payload #> '{groups,outcome}' IS NOT NULL
         OR split_part(NEW.kind, '.', 2) = 'DataContradiction' AND NEW.payload #> '{groups,resolution}' IS NOT NULL
+        OR split_part(NEW.kind, '.', 2) = 'DataPoint' AND NEW.payload #> '{groups,answer}' IS NOT NULL
         -- What the graph derives.
         OR split_part(NEW.kind, '.', 2) = 'Agent' AND NEW.payload #> '{groups,counters}' IS NOT NULL)
     EXECUTE FUNCTION imem_credibility_event_guard();

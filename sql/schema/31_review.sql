@@ -61,3 +61,70 @@ AS $$
     -- Notes when a person first saw a task: the minutes until the answer are measured from then.
     UPDATE review_task SET shown_at = imem_now() WHERE task_id = p_task_id AND shown_at IS NULL
 $$;
+
+-- Standing rules
+
+CREATE TABLE standing_rule (
+    rule_id       text PRIMARY KEY CHECK (length(rule_id) BETWEEN 1 AND 200),
+    metric        text NOT NULL,
+    source_a      text NOT NULL,
+    source_b      text NOT NULL CHECK (source_a <> source_b),
+    difference    text NOT NULL,
+    preferred     text NOT NULL CHECK (preferred IN (source_a, source_b)),
+    task_id       text NOT NULL REFERENCES review_task,
+    reason        text,
+    made_by       text NOT NULL,
+    made_at       timestamptz NOT NULL,
+    revoked_by    text,
+    revoked_at    timestamptz CHECK (revoked_at >= made_at),
+    revoke_reason text
+);
+CREATE UNIQUE INDEX standing_rule_in_force ON standing_rule (metric, source_a, source_b, difference) WHERE revoked_at IS NULL;
+COMMENT ON TABLE standing_rule IS 'What a person answered for all later contradictions of a metric, two sources and a difference. Never deleted.';
+COMMENT ON COLUMN standing_rule.preferred IS 'The source whose value counts.';
+
+CREATE FUNCTION make_rule_v1(
+    p_rule_id text, p_metric text, p_source_a text, p_source_b text, p_difference text, p_preferred text, p_task_id text, p_reason text,
+    p_person text, p_role text, p_now timestamptz, p_context jsonb
+) RETURNS SETOF standing_rule
+LANGUAGE plpgsql SET search_path = public, pg_temp
+AS $$
+-- Makes a standing rule, with the audit row; one in force that prefers the other source is revoked, one that says the same stays. Only
+-- pipelines may: it writes with the rights of who calls it.
+DECLARE
+    v_row standing_rule;
+BEGIN
+    SELECT * INTO v_row FROM standing_rule AS r
+    WHERE r.metric = p_metric AND r.source_a = p_source_a AND r.source_b = p_source_b AND r.difference = p_difference
+      AND r.revoked_at IS NULL FOR UPDATE;
+    IF v_row.preferred = p_preferred THEN
+        RETURN;
+    ELSIF FOUND THEN
+        UPDATE standing_rule AS r SET revoked_at = greatest(p_now, r.made_at), revoked_by = p_person, revoke_reason = 'Another rule was made.'
+        WHERE r.rule_id = v_row.rule_id;
+        PERFORM imem_audit_v1(p_person, p_role, 'reviews', v_row.rule_id, 'revoke_rule', true, 'Another rule was made.', p_context, 'done');
+    END IF;
+    INSERT INTO standing_rule (rule_id, metric, source_a, source_b, difference, preferred, task_id, reason, made_by, made_at)
+    VALUES (p_rule_id, p_metric, p_source_a, p_source_b, p_difference, p_preferred, p_task_id, p_reason, p_person, p_now)
+    RETURNING * INTO v_row;
+    PERFORM imem_audit_v1(p_person, p_role, 'reviews', p_rule_id, 'make_rule', true, p_reason, p_context, 'done');
+    RETURN NEXT v_row;
+END
+$$;
+
+CREATE FUNCTION revoke_rule_v1(p_rule_id text, p_actor text, p_role text, p_reason text, p_context jsonb) RETURNS SETOF standing_rule
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+-- Revokes a standing rule from now on, with the audit row; no row where none of that id is in force.
+DECLARE
+    v_row standing_rule;
+BEGIN
+    UPDATE standing_rule SET revoked_at = greatest(imem_now(), made_at), revoked_by = p_actor, revoke_reason = p_reason
+    WHERE rule_id = p_rule_id AND revoked_at IS NULL RETURNING * INTO v_row;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM imem_audit_v1(p_actor, p_role, 'reviews', p_rule_id, 'revoke_rule', true, p_reason, p_context, 'done');
+    RETURN NEXT v_row;
+END
+$$;

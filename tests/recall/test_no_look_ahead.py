@@ -216,7 +216,7 @@ async def test_every_read_that_takes_a_moment_is_asked() -> None:
     # Readings of regimes are no facts about a subject: tests/credibility/regimes asks for them as of days.
     own |= {"regime"}
     # Data points are neither; tests/credibility/disputes asks for their values as of days.
-    own |= {"value", "differences"}
+    own |= {"value", "differences", "sources"}
     single = {"brief", "similar", "track_record", "debate", "text", "query", "panel", "weights"}
     single |= {"credibility", "explain", "auto_resolve"}
     assert takes == single | {"history", "debates", "contradictions", "patterns", "lessons", "track_records", *own}

@@ -51,10 +51,9 @@ class Office:
     async def rows(self, query: str, *parameters: Any) -> list[Row]:
         return await self.database.rows(query, parameters, deadline=soon())
 
-    async def reviewer(self, person: str, **entry: Any) -> None:
-        await inbox.set_reviewer(
-            self.application, KINDS, Reviewer(person=person, **entry), by=ADMIN, deadline=soon()
-        )  # fmt: skip
+    async def reviewer(self, person: str, *, removed: bool = False, **entry: Any) -> None:
+        reviewer = Reviewer(person=person, **entry)
+        await inbox.set_reviewer(self.application, KINDS, reviewer, removed=removed, by=ADMIN, deadline=soon())
 
     async def open(
         self, task_id: str, rank: int = 1, metric: str = "revenue", of: TaskKind[Any, Figures] = FIGURE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,8 +15,10 @@ from imem.journal.settings import Role
 from imem.review import inbox
 from imem.review.states import TaskState, Why
 from imem.review.tasks import close_windows, withdraw_task
-from tests.review.conftest import EVE, Office, soon
-from tests.review.figures import ENDLESS, KINDS
+from tests.review.conftest import ADMIN, EVE, Office, soon
+from tests.review.figures import ENDLESS, FIGURE, KINDS
+from tests.servers import asked
+from tests.strategies import LONGER
 
 
 async def test_a_task_waits_for_its_answer_and_has_it_applied(office: Office) -> None:
@@ -118,11 +121,28 @@ async def test_a_default_is_confirmed_overridden_or_looked_into(office: Office) 
     await office.advance()
     states = [(await office.task(name)).state for name in ("a", "b", "c")]
     assert states == [TaskState.CONFIRMED, TaskState.OVERRIDDEN, TaskState.INVESTIGATING]
+    assert [await possible(office, name) for name in ("a", "b", "c")] == [set(), set(), {"choose", "confirm"}]
     await office.answer("c", "confirm")
+    assert await possible(office, "c") == set(), "it was answered"
     await office.advance()
     assert (await office.task("c")).state is TaskState.CONFIRMED
     with pytest.raises(TransitionRefused, match="was answered by ann: confirm"):
         await office.answer("c", rationale="Not so.")
+
+
+async def possible(office: Office, name: str) -> set[str]:
+    return set(inbox.possible_actions(FIGURE, await office.task(name), datetime.now(UTC)))
+
+
+async def test_what_can_be_done_with_a_task_follows_from_its_state(office: Office) -> None:
+    await office.open("defaulted")
+    await office.reviewer("eve")
+    await office.open("open")
+    assert await possible(office, "open") == {"choose", "more_time"}
+    await office.answer("open", "more_time")
+    await office.advance()
+    assert await possible(office, "open") == {"choose"}, "more time is given once"
+    assert await possible(office, "defaulted") == {"choose", "confirm", "investigate"}
 
 
 async def test_a_gate_closes_windows(office: Office) -> None:
@@ -169,6 +189,32 @@ async def test_a_task_is_handed_over_with_its_trail(office: Office) -> None:
     task = await office.task("t")
     assert (task.reviewer, task.due_at, task.state) == ("bob", before.due_at, TaskState.OPEN)
     assert [(step["from"], step["by"], step["reason"]) for step in task.trail] == [("eve", "eve", "Yours.")]
+
+
+async def test_a_task_goes_to_nobody_without_room_for_it(office: Office) -> None:
+    """Nor to who is away, or has it; what was handed over meanwhile counts when the request has its effect."""
+
+    async def delegate(name: str, to: str) -> None:
+        await inbox.delegate_task(office.application, KINDS, name, to, reason="Yours.", by=EVE, deadline=soon())
+
+    await office.reviewer("eve", capacity=9)
+    for name in ("t-1", "t-2", "t-3"):
+        await office.open(name)
+    with pytest.raises(TransitionRefused, match="who has it"):
+        await delegate("t-1", "eve")
+    await office.reviewer("bob", capacity=1, away_until=datetime.now(UTC) + timedelta(days=7))
+    with pytest.raises(TransitionRefused, match="away until"):
+        await delegate("t-1", "bob")
+    await office.reviewer("bob", capacity=1)
+    await delegate("t-1", "bob")
+    await delegate("t-2", "bob")
+    report = await office.advance()
+    assert (report.refused, sorted([(await office.task(name)).reviewer or "" for name in ("t-1", "t-2")])) == (
+        1,
+        ["bob", "eve"],
+    )
+    with pytest.raises(TransitionRefused, match="has 1 of 1 tasks"):
+        await delegate("t-3", "bob")
 
 
 async def test_who_is_not_on_the_roster_answers_nothing(office: Office) -> None:
@@ -239,6 +285,11 @@ async def test_the_inbox_lists_the_most_urgent_first(office: Office) -> None:
         await office.open(name, rank)
     listed = await inbox.list_tasks(office.application, KINDS, deadline=soon())
     assert [task.task_id for task in listed] == ["critical", "high", "high-2", "low"]
+    await office.reviewer("eve", capacity=9, removed=True)
+    await office.open("default", 0)
+    first = await inbox.list_tasks(office.application, KINDS, limit=4, deadline=soon())
+    assert [task.task_id for task in first] == ["critical", "high", "high-2", "low"], "a default is no open task"
+    assert len(await inbox.list_tasks(office.application, KINDS, deadline=soon())) == 5
     assert await inbox.list_tasks(office.application, KINDS, reviewer="bob", deadline=soon()) == []
     with pytest.raises(BadInput, match="kind"):
         await inbox.list_tasks(office.application, KINDS, kind="nothing", deadline=soon())
@@ -264,6 +315,50 @@ async def test_answers_race_the_end_of_the_time_with_one_outcome_each(office: Of
     assert sorted(applied, key=lambda one: one[0]) != []
     for name in names:
         assert [row[1] for row in applied if row[0] == name] == ["default", "choose"]
+
+
+RACES = 25 if LONGER else 2
+"""Rounds of forty tasks: a thousand in the long form."""
+
+
+@pytest.mark.spec("GT-13")
+@pytest.mark.longer
+@pytest.mark.parametrize("number", range(RACES))
+async def test_two_answers_and_the_end_of_the_time_leave_one_outcome(office: Office, number: int) -> None:
+    """The times end while both are given: one answer counts, or the default; with its effect, once, and audited."""
+    await office.reviewer("eve", capacity=100)
+    names = [f"t-{number}-{task}" for task in range(40)]
+    for name in names:
+        await office.open(name)
+    asked(office.admin_url, "UPDATE lifecycle SET due_at = imem_now() + random() * interval '1 second'")
+    accepted: dict[str, list[float]] = {name: [] for name in names}
+
+    async def say(name: str, value: float, by: Actor) -> None:
+        with suppress(TransitionRefused, BadInput):
+            await office.answer(name, fields={"value": value}, by=by)
+            accepted[name].append(value)
+
+    async def advances() -> None:
+        while await office.rows("SELECT FROM lifecycle WHERE state = 'open'"):
+            await office.advance()
+
+    said = [say(name, value, by) for name in names for value, by in ((9.53, ADMIN), (95.3, EVE))]
+    await asyncio.gather(*said, advances(), advances())
+    applied = await office.applied()
+    audited = await office.rows(
+        "SELECT request_context ->> 'key' AS key FROM memory_access_audit"
+        " WHERE request_context ->> 'kind' = 'task' AND request_context ->> 'before' = 'open' AND outcome = 'done'"
+    )
+    for name in names:
+        [(_, action, detail)] = [row for row in applied if row[0] == name]
+        task = await office.task(name)
+        if task.state is TaskState.DEFAULTED:
+            assert (action, accepted[name], task.answer) == ("default", [], None)
+        else:
+            assert task.state is TaskState.ANSWERED
+            assert (action, detail) == ("choose", f"{{'value': {accepted[name][0]}}}")
+            assert len(accepted[name]) == 1
+        assert sum(row["key"] == name for row in audited) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,19 @@
-"""``imem value`` and ``imem contradictions``: which value of a metric counts, and what contradicts each other."""
+"""``imem value``, ``imem contradictions`` and ``imem sources``: which value counts, what differs, and who was right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from imem.commands.memory.ask import AsOf, Limit, OnClock, Subject, checked_options, run_question
 from imem.commands.memory.sections import section_text
-from imem.journal.errors import BadInput
+from imem.journal.errors import BadInput, shown
 from imem.terminal.command import Json, parse_period, print_answer, print_section, wrong_usage
+
+if TYPE_CHECKING:
+    from imem.credibility.disputes.reading import SourceRecord
 
 app = typer.Typer()
 
@@ -90,3 +93,20 @@ def _differences(rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     from imem.recall.rendering.metric_values import difference_lines  # noqa: PLC0415 - as above
 
     return list(difference_lines(rows)) or ["No documents differ."]
+
+
+@app.command()
+def sources(*, as_of: AsOf = None, clock: OnClock = "known", as_json: Json = False) -> None:
+    """List the sources of data that contradicted another: score, contradictions, and how often they were right."""
+    options = checked_options(as_of, clock)
+    answer = run_question(lambda memory: memory.sources(**options))
+    print_answer(list(answer), lambda: _sources(answer), as_json=as_json)
+
+
+def _sources(answer: Sequence[SourceRecord]) -> Iterator[str]:
+    for one in answer:
+        record = f"{one.correct} of {one.outcomes} outcomes right" if one.outcomes else "no outcome yet"
+        found = f"{one.contradictions} contradiction{'' if one.contradictions == 1 else 's'}"
+        yield f"{shown(one.name)}  {one.score:.4f}  {found}, {record} (type {shown(one.type)}, weight {one.weight:.2f})"
+    if not answer:
+        yield "No source has contradicted another."

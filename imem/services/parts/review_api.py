@@ -11,6 +11,7 @@ from imem.journal.arguments import checks_arguments
 from imem.services.parts.actor_api import ActorApi
 
 if TYPE_CHECKING:
+    from imem.credibility.disputes.rules import StandingRule
     from imem.review.admission import Reviewer
     from imem.review.kinds import Task
 
@@ -37,7 +38,9 @@ class ReviewApi(ActorApi):
         deadline_ms: float | None = None,
     ) -> list[Task[Any]]:
         """
-        Return the tasks that can be answered, the most urgent first, then those due first.
+        Return the tasks that can be answered: open ones first, then defaults that nobody has reviewed.
+
+        Of each the most urgent come first, then those due first.
 
         Args:
             kind, reviewer, analysis_id: of these alone.
@@ -128,7 +131,8 @@ class ReviewApi(ActorApi):
 
         Raises:
             BadInput: there is no such task, or *to* is not on the roster for its kind.
-            TransitionRefused: the task is not open any more.
+            TransitionRefused: the task is not open any more, or *to* is away or has as many tasks as the capacity
+                allows.
         """
         from imem.review import inbox  # noqa: PLC0415 - as above
         from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
@@ -142,6 +146,42 @@ class ReviewApi(ActorApi):
             ),
             due,
         )
+
+    async def standing_rules(self, *, deadline_ms: float | None = None) -> list[StandingRule]:
+        """
+        Return what people answered for all later contradictions of a kind: rules in force first, the newest first.
+
+        ``answer(task_id, "choose", fields={"document": "a", "always": True})`` makes a rule.
+        """
+        from imem.credibility.disputes.rules import read_rules  # noqa: PLC0415 - as above
+
+        due = await self._due(deadline_ms)
+        return await self._allowed(
+            Resource(ResourceType.REVIEWS, "rules"),
+            Action.READ,
+            lambda: read_rules(self._stores.database, deadline=due),
+            due,
+        )
+
+    async def revoke_rule(self, rule_id: str, *, reason: str, deadline_ms: float | None = None) -> StandingRule:
+        """
+        Revoke a standing rule from now on, and return it; what it has settled stays settled.
+
+        Raises:
+            BadInput: no rule of that id is in force, or *reason* is empty.
+        """
+        from imem.credibility.disputes.arbitration import KIND  # noqa: PLC0415 - as above
+        from imem.credibility.disputes.rules import revoke_rule  # noqa: PLC0415 - as above
+        from imem.review import inbox  # noqa: PLC0415 - as above
+
+        due = self._write_due(deadline_ms, ANSWER_MS)
+
+        async def revoke() -> StandingRule:
+            database, by = self._stores.database, self._actor
+            await inbox.check_reviewer(database, KIND, by, due)
+            return await revoke_rule(database, rule_id, reason, by=by, deadline=due)
+
+        return await self._allowed(Resource(ResourceType.REVIEWS, rule_id), Action.ANSWER, revoke, due)
 
     async def roster(self, *, deadline_ms: float | None = None) -> list[Reviewer]:
         """Return the reviewers, by name."""

@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from imem.credibility.disputes.reading import MetricValue, Period, difference_row, differences_at, value_at
+from imem.credibility.disputes.reading import (
+    MetricValue,
+    Period,
+    SourceRecord,
+    difference_row,
+    differences_at,
+    sources_known_at,
+    value_at,
+)
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.errors import BadInput
@@ -107,3 +115,21 @@ class ValuesApi(RecordWriter):
             return [difference_row(cell, pair) for pairs in found for cell, pair in pairs]
 
         return await self._allowed(Resource(ResourceType.GRAPH, f"values of {subject}"), Action.READ, read, due)
+
+    async def sources(
+        self, *, as_of: datetime | None = None, clock: str = "known", deadline_ms: float | None = None
+    ) -> Sequence[SourceRecord]:
+        """
+        Return the sources of data that took part in contradictions: score, outcomes, and how many of them were right.
+
+        The highest score comes first. What became known later changes no earlier score.
+        """
+        asked, on = parse_as_of(as_of, clock)
+        due = await self._due(deadline_ms)
+
+        async def read() -> Sequence[SourceRecord]:
+            database = self._stores.database
+            at = (await fetch_read_horizon(database, on, deadline=due)).resolve(asked, on)
+            return await sources_known_at(database, at, deadline=due)
+
+        return await self._allowed(Resource(ResourceType.GRAPH, "sources of data"), Action.READ, read, due)

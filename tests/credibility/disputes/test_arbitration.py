@@ -56,9 +56,11 @@ async def answer(world: World, task: Task[Any], action: str = "choose", **more: 
     await advance(world)
 
 
-async def value(world: World, metric: str = "revenue", at: datetime | None = None) -> MetricValue:
+async def value(
+    world: World, metric: str = "revenue", at: datetime | None = None, subject: str = "company:MU"
+) -> MetricValue:
     moment = at or datetime.now(UTC) + timedelta(days=1)
-    question = ("company:MU", metric, END)
+    question = (subject, metric, END)
     return await value_at(world.database, AsOf(moment), question, unit=None, basis=None, guard=True, deadline=ENOUGH)
 
 
@@ -235,16 +237,47 @@ async def test_each_review_of_a_fallback_has_its_effect(
         assert (counts.value, counts.provisional, counts.confidence) == (100.0, False, 0.90)
 
 
-async def test_an_override_names_the_analyses_that_rest_on_the_other_value(world: World) -> None:
-    core = {"id": "a-7", "kind": "equity", "subject_id": "company:MU", "date": "2020-01-10T00:00:00Z"}
-    await world.say(filed(), slip(), {"record": "Analysis", "core": core})
+def analysis(key: str) -> dict[str, Any]:
+    core = {"id": key, "kind": "equity", "subject_id": "company:MU", "date": "2020-01-10T00:00:00Z"}
+    return {"record": "Analysis", "core": core}
+
+
+def uses(key: str, point: str) -> dict[str, Any]:
+    return {"link": "USES_VALUE", "from": {"Analysis": key}, "to": {"DataPoint": point}}
+
+
+@pytest.mark.spec("GT-6")
+@pytest.mark.parametrize(
+    ("action", "fields", "asked"),
+    [
+        ("choose", {"document": "a"}, {"on-b"}),
+        ("choose", {"document": "b"}, {"on-a", "on-a-again"}),
+        ("uncertain", {}, {"on-b"}),
+        ("confirm", {}, set()),
+        ("investigate", {}, set()),
+    ],
+)
+async def test_an_answer_asks_to_run_again_what_rests_on_the_other_value(
+    world: World, action: str, fields: dict[str, str], asked: set[str]
+) -> None:
+    """100 of Reuters counts provisionally, twice stated; marked as uncertain, the lower revenue counts."""
+    await world.say(
+        point(100.0, 0, "Reuters", metric="revenue", document="a"),
+        point(100.0, 1, "Reuters", metric="revenue", document="a-again"),
+        point(120.0, 3, NEWS, metric="revenue", document="b"),
+        *map(analysis, ("on-a", "on-a-again", "on-b")),
+    )
     await find(world)
     [task] = await tasks(world)
     [item] = task.package.items
-    await world.say({"link": "USES_VALUE", "from": {"Analysis": "a-7"}, "to": {"DataPoint": item.point_b}})
-    await answer(world, task, fields={"document": "a"}, rationale="The filing.")
-    told = await world.rows("SELECT kind, analysis_id FROM workflow.alert WHERE kind = 'VALUE_OVERRIDDEN'")
-    assert told == [{"kind": "VALUE_OVERRIDDEN", "analysis_id": "a-7"}]
+    used = await value(world)
+    assert used.point is not None
+    assert used.point.key != item.point_a, "the newest document that states the value"
+    await world.say(uses("on-a", item.point_a), uses("on-a-again", used.point.key), uses("on-b", item.point_b))
+    await answer(world, task, action, fields=fields, rationale="Seen.")
+    alerts = await world.rows("SELECT analysis_id, payload FROM workflow.alert WHERE kind = 'VALUE_OVERRIDDEN'")
+    assert {one["analysis_id"] for one in alerts} == asked
+    assert all(one["payload"]["reason"].startswith("Run it again") for one in alerts)
 
 
 async def test_an_answer_leaves_what_was_withdrawn_meanwhile(world: World) -> None:

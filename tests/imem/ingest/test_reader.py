@@ -55,6 +55,7 @@ WRITES: dict[str, Call] = {
     "answer_gate": lambda m: m.answer_gate("a", 1, "validate", reason="Right."),
     "answer": lambda m: m.answer("t", "confirm"),
     "delegate": lambda m: m.delegate("t", "eve", reason="A reason."),
+    "revoke_rule": lambda m: m.revoke_rule("r", reason="A reason."),
     "set_reviewer": lambda m: m.set_reviewer("eve"),
     "pause": lambda m: m.pause("a", "A reason."),
     "resume": lambda m: m.resume("a"),
@@ -82,7 +83,7 @@ OPEN = frozenset({
     "auto_resolve", "brief", "contradictions", "credibility", "debate", "debates", "explain",
     "find_precedents", "history", "lessons",
     "panel", "patterns", "query", "regime", "search", "similar", "signal_histories", "signals", "text", "track_record",
-    "track_records", "view", "warm", "weights", "read_snapshot", "gate_report", "value", "differences",
+    "track_records", "view", "warm", "weights", "read_snapshot", "gate_report", "value", "differences", "sources",
 })  # fmt: skip
 """Methods that only read."""
 
@@ -100,6 +101,7 @@ OF_MEMBERS = frozenset(
         "tasks",
         "task",
         "roster",
+        "standing_rules",
     }
 )
 """Methods about analyses under way; none is open to the role, as the table of authorization says."""

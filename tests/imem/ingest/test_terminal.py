@@ -95,6 +95,7 @@ TELLING = {
     "sync dead": [],
     "regime": [],
     "value": [SUBJECT, EVIL, KNOWN],
+    "sources": [],
     "load": [],  # of a file with hostile lines and a hostile name, see below
 }
 """Commands that print what is stored, with arguments by which they print it."""
@@ -135,6 +136,8 @@ ECHOING = {
     "tasks show": [EVIL],
     "tasks answer": [EVIL, EVIL, "--set", f"{EVIL}={EVIL}"],
     "tasks delegate": [EVIL, EVIL, "--reason", EVIL],
+    "tasks rules": [EVIL],
+    "tasks rules revoke": [EVIL, "--reason", EVIL],
     "tasks roster": [EVIL],
     "tasks roster set": [EVIL, "--kind", EVIL],
     "pause": [EVIL, "--reason", EVIL],

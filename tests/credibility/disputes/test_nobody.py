@@ -1,0 +1,71 @@
+"""Many contradictions while nobody answers: all of them end, and nothing waits."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from imem.credibility.disputes.reading import value_at
+from imem.kg.asof import AsOf
+from imem.review.states import TaskState
+from tests.strategies import LONGER
+
+from ..conftest import World  # noqa: TID252 - a folder of its own
+from .test_arbitration import END, ENOUGH, advance, reviewer
+from .test_detection import find, point
+from .test_reviewed import OVER
+
+CONTRADICTIONS = 10_000 if LONGER else 200
+
+PAIRS = (
+    ("SEC_EDGAR", "Bloomberg", 1.05),  # evidence settles it
+    ("Bloomberg", "Reuters", 1.05),  # nothing does
+    ("Reuters", "News", 1.2),  # one counts provisionally
+    ("SEC_EDGAR", "News", 10.0),  # a slip; one counts provisionally
+)
+"""Two sources, and the quotient of their values."""
+
+ENDS = {("resolved", "1_evidence"): 1, ("uncertain", "4_fallback"): 1, ("provisional", "4_fallback"): 2}
+"""How many of four end in which state, at which level."""
+
+
+@pytest.mark.spec("DC-8")
+@pytest.mark.longer
+@pytest.mark.parametrize("people", [0, 1])
+async def test_all_contradictions_end_while_nobody_answers(world: World, people: int) -> None:
+    """With an empty roster at once; with a reviewer who answers nothing, when the time is over."""
+    if people:
+        await reviewer(world)
+    for start in range(0, CONTRADICTIONS, 500):
+        points = []
+        for number in range(start, min(start + 500, CONTRADICTIONS)):
+            one, other, times = PAIRS[number % len(PAIRS)]
+            cell = {"subject_id": f"company:C{number}", "metric": "revenue"}
+            points += [point(100.0, 0, one, **cell), point(100.0 * times, 3, other, **cell)]
+        await world.say(*points)
+    await find(world)
+    if people:
+        world.owner(f"{OVER} AND state = 'open'")
+    while await world.rows("SELECT FROM lifecycle WHERE kind = 'task' AND state = 'open'"):
+        await advance(world)
+    await find(world)
+
+    stored = await world.rows(
+        "SELECT e.payload #>> '{groups,resolution,status}' AS status,"
+        " e.payload #>> '{groups,resolution,resolution_level}' AS level, count(*) AS n"
+        " FROM record_head AS h JOIN event AS e ON e.position = h.position"
+        " WHERE h.kind = 'DataContradiction' AND h.grp = 'resolution' GROUP BY 1, 2"
+    )
+    share = CONTRADICTIONS // len(PAIRS)
+    assert {(row["status"], row["level"]): row["n"] for row in stored} == {end: n * share for end, n in ENDS.items()}
+    states = await world.rows("SELECT state, count(*) AS n FROM lifecycle WHERE kind = 'task' GROUP BY state")
+    assert {row["state"]: row["n"] for row in states} == {TaskState.DEFAULTED: 3 * share}
+    assert await world.rows("SELECT FROM due_row WHERE queue = 'disputes'") == []
+    counted = []
+    for number in range(len(PAIRS)):
+        question = (f"company:C{number}", "revenue", END)
+        at = AsOf(datetime.now(UTC))
+        counts = await value_at(world.database, at, question, unit=None, basis=None, guard=True, deadline=ENOUGH)
+        counted.append((counts.value, counts.provisional))
+    assert counted == [(100.0, False), (None, True), (100.0, True), (100.0, True)]

@@ -235,6 +235,8 @@ def _rule(resolution: Mapping[str, Any]) -> str:
     """Return by what a contradiction is resolved: the person who decided it, or the level."""
     if (person := resolution.get("decided_by")) is not None:
         return f"{label(person)} decided"
+    if resolution.get("status") == ContradictionStatus.QUEUED:
+        return "a fallback"
     level = resolution.get("resolution_level")
     return RULES.get(level, "") if level is not None else ""
 

@@ -27,7 +27,8 @@ ORDER BY h.key COLLATE "C", y.grp = 'correction', y.order_key
 -- data_points_of_subject --
 -- All data points of a subject, of one metric unless that is NULL; the rest as in data_points. Parameters: subject_id, metric, known_until,
 -- recorded_until.
-SELECT h.key, y.grp = 'correction' AS corrected, y.known_at, (e.payload -> 'core')::text AS core
+SELECT h.key, y.grp = 'correction' AS corrected, y.known_at, (e.payload -> 'core')::text AS core,
+    e.payload #>> '{groups,answer,decided_by}' AS decided_by
 FROM record_head AS h
 JOIN record_history AS y ON y.kind = h.kind AND y.key = h.key AND y.grp IN ('core', 'correction')
     AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s

@@ -54,6 +54,9 @@ WRITERS: Final = {
     # A person's, each with its audit row.
     "open_gate_v1": {"lifecycle"},
     "request_transition_v1": {"lifecycle"},
+    # Of the sides of a debate, likewise; what follows from them the pipeline decides.
+    "open_debate_v1": {"lifecycle"},
+    "act_in_debate_v1": {"lifecycle"},
     "set_reviewer_v1": {"reviewer"},
     "show_task_v1": {"review_task"},
 }

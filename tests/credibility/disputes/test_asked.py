@@ -42,7 +42,7 @@ async def test_who_decides_is_told_until_it_is_decided(world: World) -> None:
 
     first, second, asked = await shown(world)
     for line in (first, second):
-        assert "no value counts until a person decides (level 4, a fallback, 50% sure)" in line
+        assert "no value counts until a person decides (a fallback, 50% sure)" in line
         assert '"SEC_EDGAR" in "10-K"' in line
         assert '"Bloomberg" in "note"' in line
     assert asked.startswith(f'"eve" decides until {moment(task.due_at)} about "')

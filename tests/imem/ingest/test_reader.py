@@ -55,6 +55,13 @@ WRITES: dict[str, Call] = {
     "answer_gate": lambda m: m.answer_gate("a", 1, "validate", reason="Right."),
     "answer": lambda m: m.answer("t", "confirm"),
     "delegate": lambda m: m.delegate("t", "eve", reason="A reason."),
+    "challenge": lambda m: m.challenge("f", "A reason."),
+    "acknowledge": lambda m: m.acknowledge("d"),
+    "respond": lambda m: m.respond("d", "A text."),
+    "accept": lambda m: m.accept("d"),
+    "stand": lambda m: m.stand("d"),
+    "withdraw": lambda m: m.withdraw("d"),
+    "judge": lambda m: m.judge("d", "eve", "A reason."),
     "revoke_rule": lambda m: m.revoke_rule("r", reason="A reason."),
     "set_reviewer": lambda m: m.set_reviewer("eve"),
     "pause": lambda m: m.pause("a", "A reason."),
@@ -80,10 +87,11 @@ FOUND_FIRST = frozenset({"force_sync", "memories.supersede", "memories.retire", 
 """Of what is not there, these say so before they ask for a right."""
 
 OPEN = frozenset({
-    "auto_resolve", "brief", "contradictions", "credibility", "debate", "debates", "explain",
+    "auto_resolve", "brief", "contradictions", "credibility", "debate", "debates", "debate_progress", "explain",
     "find_precedents", "history", "lessons",
     "panel", "patterns", "query", "regime", "search", "similar", "signal_histories", "signals", "text", "track_record",
     "track_records", "view", "warm", "weights", "read_snapshot", "gate_report", "value", "differences", "sources",
+    "running_debates",
 })  # fmt: skip
 """Methods that only read."""
 

@@ -383,7 +383,7 @@ async def _apply(
     if answer is None:
         return await _apply_default(conn, debate, task, now)
     by = DebateAct(
-        act=Act.JUDGE, by=answer.by, role=Role.REVIEWER.value, at=answer.at, number=0, text=answer.rationale or ""
+        act=Act.JUDGE, by=answer.by, role=answer.role, at=answer.at, number=0, text=answer.rationale or ""
     )
     late = debate.state is DebateState.PROVISIONAL
     if answer.action == "redebate":

@@ -382,9 +382,7 @@ async def _apply(
         return await _close_window(conn, debate, now)
     if answer is None:
         return await _apply_default(conn, debate, task, now)
-    by = DebateAct(
-        act=Act.JUDGE, by=answer.by, role=answer.role, at=answer.at, number=0, text=answer.rationale or ""
-    )
+    by = DebateAct(act=Act.JUDGE, by=answer.by, role=answer.role, at=answer.at, number=0, text=answer.rationale or "")
     late = debate.state is DebateState.PROVISIONAL
     if answer.action == "redebate":
         return await _again(conn, debate, by, now)

@@ -71,7 +71,7 @@ async def test_records_come_back(world: World, shared: Journal, data: st.DataObj
         core["target_at"] = "2026-01-01T00:00:00Z"
     if kind == "Finding" and core.get("metric") is not None:
         core["target_at"] = "2199-01-01T00:00:00Z"
-    if "period_start" in core and kind != "DataPoint":
+    if {"period_start", "target_at"} <= core.keys():
         core["period_start"] = "2000-01-01T00:00:00Z"
     lines: list[Line] = [{"record": kind, "known_at": KNOWN, "core": core}]
     key = orjson.loads(entry_of(parse_line(orjson.dumps(lines[0]), writer=info.governed)).payload)["key"]

@@ -123,6 +123,18 @@ class SyncMemory(Twin[Memory]):
     roster = blocking(Memory.roster)
     set_reviewer = blocking(Memory.set_reviewer)
 
+    # Debates
+
+    challenge = blocking(Memory.challenge)
+    acknowledge = blocking(Memory.acknowledge)
+    respond = blocking(Memory.respond)
+    accept = blocking(Memory.accept)
+    stand = blocking(Memory.stand)
+    withdraw = blocking(Memory.withdraw)
+    judge = blocking(Memory.judge)
+    debate_progress = blocking(Memory.debate_progress)
+    running_debates = blocking(Memory.running_debates)
+
     # Synchronisation
 
     push = blocking(Memory.push)

@@ -100,6 +100,18 @@ class RunningDebate:
         return None if stored is None else datetime.fromisoformat(stored)
 
     @property
+    def snapshot_id(self) -> str | None:
+        """Return the snapshot that the sides argue from; None before it was taken."""
+        found: str | None = (self.row.data.get("snapshot") or {}).get("id")
+        return found
+
+    @property
+    def unreachable(self) -> str | None:
+        """Return why there will be no snapshot: a side cannot be synchronised, and a person is to decide."""
+        found: str | None = (self.row.data.get("snapshot") or {}).get("unreachable")
+        return found
+
+    @property
     def metric(self) -> str | None:
         """Return what the positions are values of."""
         found: str | None = self.row.data.get("metric")
@@ -187,12 +199,12 @@ async def _level1(conn: Connection, debate: RunningDebate, now: datetime) -> Run
     standing = {one.by for one in debate.acts if one.act is Act.STAND}
     both = {debate.sides.challenger, debate.sides.challenged} <= standing
     late = debate.until is not None and now >= debate.until
-    if not (late or both):
+    lost = debate.unreachable
+    if not (late or both or lost):
         return debate
-    reason = "Both sides stand." if both else f"The time of {debate.state} is over."
-    return await _moved(
-        conn, debate, DebateState.LEVEL2, DebateFacts(late=late, both_stand=both), until=None, reason=reason
-    )
+    reason = lost or ("Both sides stand." if both else f"The time of {debate.state} is over.")
+    facts = DebateFacts(late=late, both_stand=both, unreachable=lost is not None)
+    return await _moved(conn, debate, DebateState.LEVEL2, facts, until=None, reason=reason)
 
 
 async def _moved(
@@ -236,7 +248,7 @@ async def _level2(runtime: DebatesRuntime, conn: Connection, debate: RunningDeba
         )  # fmt: skip
         return await _decided(conn, closed, str(judgment.winner), now)
     compared = await _compared(runtime, debate, now)
-    if compared.verdict.winner is not None:
+    if compared.verdict.winner is not None and debate.unreachable is None:
         sides = debate.sides
         winner = {"a": sides.challenger, "b": sides.challenged}[compared.verdict.winner]
         closed = await _moved(
@@ -247,7 +259,7 @@ async def _level2(runtime: DebatesRuntime, conn: Connection, debate: RunningDeba
         return compared.facts(debate) + await _decided(conn, closed, winner, now)
     judged = debate.sides.judge is not None and data["priority"] != DebatePriority.CRITICAL_PATH
     entered, limit = debate.row.entered_at, timedelta(seconds=data["judge_s"])
-    if judged and now < entered + limit:
+    if judged and debate.unreachable is None and now < entered + limit:
         if data.get("until") is not None:
             return await _rest(conn, debate)
         [waiting] = await rows(conn, "debate_wait", {"debate_id": debate.row.key, "until": entered + limit})
@@ -471,6 +483,7 @@ def _recorded(debate: RunningDebate) -> Effects:
         override_window_closed=None if closed is None else datetime.fromisoformat(closed),
         defaulted_at=None if data.get("defaulted_at") is None else datetime.fromisoformat(data["defaulted_at"]),
         level_deadline=debate.until,
+        snapshot_id=debate.snapshot_id,
         version=debate.row.version,
     )
     return _facts(groups_of(Debate, debate.row.key, {"state": values}))

@@ -72,6 +72,8 @@ class DebateProgress(BaseModel):
         provisional: whether what counts may still be overridden.
         counts: the side whose position counts; None while nothing does, or where the value is uncertain.
         task_id: of the review task, from level 3 on.
+        snapshot_id: of the evidence that the sides argue from; None in the first seconds, and where a side could not be
+            synchronised.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -91,6 +93,7 @@ class DebateProgress(BaseModel):
     provisional: bool = False
     counts: str | None = None
     task_id: str | None = None
+    snapshot_id: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -125,6 +128,7 @@ def progress_of(debate: RunningDebate) -> DebateProgress:
         provisional=asked,
         counts=data.get("winner") or data.get("counting"),
         task_id=task_id_of(debate.row.key) if asked else None,
+        snapshot_id=debate.snapshot_id,
     )
 
 

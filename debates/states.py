@@ -148,6 +148,7 @@ class DebateFacts:
         act: what ends or moves the debate; None: the time, the rule or a reviewer does.
         late: whether the time of the state is over.
         both_stand: whether both sides have nothing more to say.
+        unreachable: whether a side could not be synchronised for the snapshot.
         decided: whether records or a person decide.
         default: whether the default applies.
     """
@@ -155,6 +156,7 @@ class DebateFacts:
     act: Act | None = None
     late: bool = False
     both_stand: bool = False
+    unreachable: bool = False
     decided: bool = False
     default: bool = False
 
@@ -167,7 +169,9 @@ def _by(*acts: Act) -> Any:
 
 
 def _go_on(facts: DebateFacts) -> str | None:
-    return None if facts.late or facts.both_stand else "Its time is not over, and not both sides stand."
+    if facts.late or facts.both_stand or facts.unreachable:
+        return None
+    return "Its time is not over, and not both sides stand."
 
 
 def _decided(facts: DebateFacts) -> str | None:
@@ -186,7 +190,7 @@ DEBATE_STATES: Final[StateMachine[DebateState, DebateFacts]] = StateMachine(
     Transition("acknowledge", _S.INITIATED, _S.LEVEL1, _by(_A.ACKNOWLEDGE, _A.RESPOND), "the challenged side answers"),
     Transition("agree", _S.INITIATED, _S.CLOSED, _by(_A.ACCEPT), "a side accepts the other's position"),
     Transition("agree", _S.LEVEL1, _S.CLOSED, _by(_A.ACCEPT), "a side accepts the other's position"),
-    Transition("escalate", _S.INITIATED, _S.LEVEL2, _go_on, "nobody acknowledged in time, or both sides stand"),
+    Transition("escalate", _S.INITIATED, _S.LEVEL2, _go_on, "nobody acknowledged in time, or both stand"),
     Transition("escalate", _S.LEVEL1, _S.LEVEL2, _go_on, "its time is over, or both sides stand"),
     Transition("decide", _S.LEVEL2, _S.CLOSED, _decided, "records or the judge decide"),
     Transition("ask", _S.LEVEL2, _S.LEVEL3, lambda _: None, "a reviewer has room"),

@@ -64,6 +64,14 @@ async def members_of(database: Database, analysis_id: str, *, deadline: Deadline
     return [SyncMember(**row) for row in rows]
 
 
+async def members_of_owners(
+    database: Database, analysis_id: str | None, owners: Collection[str], *, deadline: Deadline
+) -> list[SyncMember]:
+    """Return the instances of an analysis that *owners* own, by id."""
+    given = {"analysis_id": analysis_id, "owners": sorted(owners)}
+    return [SyncMember(**row) for row in await database.named("members_of_owners", given, deadline=deadline)]
+
+
 def owners_of(found: Sequence[SyncMember]) -> list[str]:
     """Return the owners of *found*, each once, sorted."""
     return sorted({one.owner for one in found})

@@ -10,6 +10,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.notifications.wakeups import APPLIER_INTERVAL_S
 from imem.journal.settings import Settings
 from imem.sync.gates import GateSync
+from imem.sync.snapshots import Snapshots
 from imem.sync.synchronizer import Synchronizer
 
 FLUSH_EVERY_S: Final = 5.0
@@ -21,6 +22,7 @@ class SyncRuntime(Runtime, Protocol):
 
     gate_sync: GateSync
     synchronizer: Synchronizer
+    snapshots: Snapshots
 
 
 async def _attend(runtime: SyncRuntime, until: Deadline) -> Report:
@@ -29,6 +31,10 @@ async def _attend(runtime: SyncRuntime, until: Deadline) -> Report:
 
 async def _flush(runtime: SyncRuntime, until: Deadline) -> Report:
     return {"items": await runtime.synchronizer.flush_all(deadline=until)}
+
+
+async def _take(runtime: SyncRuntime, until: Deadline) -> Report:
+    return {"snapshots": await runtime.snapshots.take_due(deadline=until)}
 
 
 def _flush_cadence(settings: Settings) -> Every:
@@ -40,3 +46,6 @@ def _flush_cadence(settings: Settings) -> Every:
 SYNC_GATES: Final = Pipeline("sync.gates", _attend, Every(60.0), budget_ms=50_000, without_broker=True)
 
 FLUSH: Final = Pipeline("sync.flush", _flush, _flush_cadence, budget_ms=20_000, without_broker=True)
+
+# Sides may argue at once; what they argue from is fixed seconds later.
+TAKE_SNAPSHOTS: Final = Pipeline("sync.snapshots", _take, Every(5.0), budget_ms=20_000, without_broker=True)

@@ -4,10 +4,14 @@ Snapshots of debates: one fixed set of records for all participants, whatever th
 The writes of all participants are locked; their published items are flushed under the lock; the snapshot is read in one
 repeatable-read transaction and stored; the locks are released. The journal is authoritative: without the graph, only
 the degraded flag changes. A crash leaves locks that expire in seconds, and either the whole snapshot or none; the
-debate's row says which, and the next call continues from there.
+debate's lifecycle row says which, and the next call continues from there. A pipeline takes the snapshots of debates
+that have none (:meth:`Snapshots.take_due`).
 
-The row is permanent: it cannot be updated or deleted. A copy in Valkey makes reading fast. Both are compared with their
-hash on every read.
+The sides of a debate are actors: what their agent instances in its analysis have published is flushed; a side without
+an instance has nothing to flush.
+
+The snapshot is permanent: it cannot be updated or deleted. A copy in Valkey makes reading fast. Both are compared with
+their hash on every read.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from imem.cache.client import Client
 from imem.cache.scripts import script
 from imem.checkpoints.model import LONGEST_ID, checked_text, checked_uuid
 from imem.journal.actors import Actor
+from imem.journal.audit import context_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import (
     BadInput,
@@ -44,8 +49,9 @@ from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, json, rows
 from imem.journal.retry import ATTEMPTS, retry
+from imem.kg.kinds.enums import DebateState
 from imem.sync.locks import LOCK_TTL, HeldLocks, WriteLocks, check
-from imem.sync.members import SyncMember, members, owners_of
+from imem.sync.members import SyncMember, members, members_of_owners, owners_of
 from imem.sync.snapshot_contents import KINDS, ExcludedParticipant, FrozenSnapshot, freeze
 from imem.sync.synchronizer import FORCE_MS, Synchronizer, SyncResult, SyncState
 
@@ -55,7 +61,10 @@ DEFER_BY: Final = timedelta(minutes=5)
 """How long a debate is deferred whose challenger or challenged cannot be synchronised."""
 
 MOST_DEFERRALS: Final = 3
-"""After so many deferrals a debate is escalated to level 3, to humans."""
+"""After so many deferrals a debate goes to level 3, to people."""
+
+AT_A_TIME: Final = 50
+"""Debates of which one round takes the snapshot, at most."""
 
 COPY_TTL: Final = timedelta(hours=1)
 """Lifetime of the copy in Valkey after its last read."""
@@ -69,14 +78,19 @@ CONFIRM_MS: Final = 500.0
 VISIBLE_MS: Final = 500.0
 """Timeout of waiting for the graph under the locks, in milliseconds: it decides only the degraded flag."""
 
+LONGEST_REASON: Final = 500
+"""Stored characters of why a side cannot be reached."""
+
 RETRY_MS: Final = 1_000.0
 """Timeout of the second attempt to flush a side, in milliseconds."""
 
 MOST_ROWS: Final = 20_000
 """Values of records in one snapshot, at most."""
 
-_ARGUED: Final = frozenset({"initiated", "syncing", "level1", "level2"})
-"""States in which agents argue and may restart from a new snapshot; later, humans are shown what has changed."""
+_ARGUED: Final = frozenset({DebateState.INITIATED, DebateState.LEVEL1, DebateState.LEVEL2})
+"""States in which agents argue and may restart from a new snapshot; later, people are shown what has changed."""
+
+_ENDED: Final = frozenset({DebateState.CLOSED, DebateState.WITHDRAWN, DebateState.SUPERSEDED})
 
 MOST_RESTARTS: Final = 1
 """How often a debate may restart with a new snapshot after its first became stale."""
@@ -208,26 +222,21 @@ class Snapshots:
             LeaseLost: the locks expired first; nothing was stored. Repeating the call is safe.
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: repeating the call is safe.
         """
+        by = by if by is not None else self._sync.actor
         debate = await self._debate(debate_id, Deadline.after_ms(deadline_ms))
         standing = _existing_result(debate)
         if standing is not None:
             return standing
         debate = {**debate, "topic": topic if topic is not None else debate["topic"]}
-        sides = {debate["challenger"], debate["challenged"]}
-        found = await members(
-            self._database,
-            sorted(sides | set(participants)),
-            field="participants",
-            deadline=Deadline.after_ms(deadline_ms),
-        )
-        async with self._locks.held(owners_of(found), deadline=Deadline.after_ms(deadline_ms)) as locked:
+        found, sides, taking_part = await self._members(debate, participants, Deadline.after_ms(deadline_ms))
+        async with self._locks.held(owners_of(taking_part), deadline=Deadline.after_ms(deadline_ms)) as locked:
             flushed = await self._flush(found, sides, by, locked, deadline_ms)
             failed = {one: result for one, result in flushed.items() if result.state is SyncState.FAILED}
             if not sides.isdisjoint(failed):
-                return await self._put_off(debate, [failed[one] for one in sorted(sides & failed.keys())])
+                return await self._put_off(debate, [failed[one] for one in sorted(sides & failed.keys())], by)
             excluded = [ExcludedParticipant(one, result.reason or "") for one, result in sorted(failed.items())]
-            await self._sync.visible(found, deadline=Deadline.after_ms(VISIBLE_MS))
-            snapshot_id, frozen = await self._freeze(debate, found, excluded, locked)
+            await self._sync.visible(taking_part, deadline=Deadline.after_ms(VISIBLE_MS))
+            snapshot_id, frozen = await self._freeze(debate, taking_part, excluded, locked, by)
         await self._copy(snapshot_id, frozen.sha256, frozen.body)
         return SnapshotResult(
             debate_id,
@@ -236,15 +245,51 @@ class Snapshots:
             frozen.sha256,
             frozen.degraded,
             tuple(excluded),
-            debate["deferrals"],
+            _deferrals(debate),
         )
+
+    async def take_due(self, *, deadline: Deadline) -> int:
+        """
+        Take the snapshots of open debates that have none, or whose snapshot became stale while agents argue.
+
+        Return how many were taken. One that cannot be taken now is tried again in the next round.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded: the debates could not be read.
+        """
+        asked = {"limit": AT_A_TIME, "argued": sorted(_ARGUED), "restarts": MOST_RESTARTS}
+        taken = 0
+        for row in await self._database.named("debates_without_snapshot", asked, deadline=deadline):
+            if deadline.passed:
+                break
+            try:
+                result = await self.take(row["debate_id"])
+            except ImemError as error:
+                log.warning("snapshot.not_taken", debate_id=row["debate_id"], reason=str(error))
+            else:
+                taken += result.outcome is SnapshotOutcome.TAKEN
+        return taken
 
     async def _debate(self, debate_id: str, deadline: Deadline) -> Row:
         checked_text("debate_id", debate_id, LONGEST_ID)
-        found = await self._database.named("debate_row", {"debate_id": debate_id}, deadline=deadline)
+        found = await self._database.named("debate_snapshot_row", {"debate_id": debate_id}, deadline=deadline)
         if not found:
             raise BadInput("debate_id", f"there is no debate {debate_id!r:.200}.")
         return found[0]
+
+    async def _members(
+        self, debate: Row, participants: Collection[str], deadline: Deadline
+    ) -> tuple[list[SyncMember], set[str], list[SyncMember]]:
+        """Return who is flushed, which of these are of the two sides, and who takes part, by id."""
+        owners = {debate["challenger"], debate["challenged"]}
+        its = await members_of_owners(self._database, debate["analysis_id"], owners, deadline=deadline)
+        more: list[SyncMember] = []
+        if participants:
+            more = await members(self._database, participants, field="participants", deadline=deadline)
+        found = list({one.agent_id: one for one in (*its, *more)}.values())
+        absent = [SyncMember(owner, owner, debate["analysis_id"], "") for owner in owners - set(owners_of(its))]
+        taking_part = sorted([*found, *absent], key=lambda one: one.agent_id)
+        return found, {one.agent_id for one in its}, taking_part
 
     async def _flush(
         self,
@@ -263,35 +308,41 @@ class Snapshots:
             flushed |= await self._sync.flush(again, by=by, epochs=locked.epochs, deadline=due)
         return flushed
 
-    async def _put_off(self, debate: Row, failed: Sequence[SyncResult]) -> SnapshotResult:
-        """Defer the debate, or escalate it to level 3."""
+    async def _put_off(self, debate: Row, failed: Sequence[SyncResult], by: Actor) -> SnapshotResult:
+        """Defer the debate, or give it to people."""
+        debate_id, deferrals = debate["debate_id"], _deferrals(debate)
         reason = "; ".join(f"{one.agent_id}: {one.reason}" for one in failed)
-        asked = {"debate_id": debate["debate_id"], "by": DEFER_BY, "most": MOST_DEFERRALS}
+        before = debate["stored"]
+        last = deferrals >= MOST_DEFERRALS
+        until = debate["now"] + DEFER_BY
+        after = (
+            {"unreachable": reason[:LONGEST_REASON]} if last else {"deferrals": deferrals + 1, "deferred_until": until}
+        )
         due = Deadline.after_ms(FREEZE_MS)
-        put_off = await self._database.commit("debate_deferred", asked, deadline=due)
-        if put_off:
-            row = put_off[0]
-            log.warning("debate.deferred", debate_id=debate["debate_id"], times=row["deferrals"], reason=reason)
-            return SnapshotResult(
-                debate["debate_id"],
-                SnapshotOutcome.DEFERRED,
-                deferrals=row["deferrals"],
-                deferred_until=row["deferred_until"],
-                reason=reason,
-            )
-        now = await self._debate(debate["debate_id"], due)
-        if now["deferred"]:  # A concurrent call deferred it.
-            return _deferred(now)
-        await self._database.commit("debate_escalated", {"debate_id": debate["debate_id"]}, deadline=due)
-        log.warning("debate.escalated", debate_id=debate["debate_id"], reason=reason)
-        return SnapshotResult(debate["debate_id"], SnapshotOutcome.LEVEL3, deferrals=debate["deferrals"], reason=reason)
+        given = _change(debate_id, before, {**(before or {}), **after}, by, reason[:LONGEST_REASON])
+        if not await self._database.commit("debate_snapshot_set", given, deadline=due):
+            # A concurrent call was faster.
+            now = await self._debate(debate_id, due)
+            return _existing_result(now) or _deferred(now)
+        if last:
+            log.warning("debate.escalated", debate_id=debate_id, reason=reason)
+            return SnapshotResult(debate_id, SnapshotOutcome.LEVEL3, deferrals=deferrals, reason=reason)
+        log.warning("debate.deferred", debate_id=debate_id, times=deferrals + 1, reason=reason)
+        return SnapshotResult(
+            debate_id, SnapshotOutcome.DEFERRED, deferrals=deferrals + 1, deferred_until=until, reason=reason
+        )
 
     async def _freeze(
-        self, debate: Row, found: Sequence[SyncMember], excluded: Sequence[ExcludedParticipant], locked: HeldLocks
+        self,
+        debate: Row,
+        found: Sequence[SyncMember],
+        excluded: Sequence[ExcludedParticipant],
+        locked: HeldLocks,
+        by: Actor,
     ) -> tuple[UUID, FrozenSnapshot]:
         due = Deadline.after_ms(FREEZE_MS)
         return await retry(
-            lambda: self._frozen(debate, found, excluded, locked, due),
+            lambda: self._frozen(debate, found, excluded, locked, by=by, due=due),
             deadline=due,
             # Includes serialization failures. Nothing was stored.
             errors=PostgresUnavailable,
@@ -304,6 +355,8 @@ class Snapshots:
         found: Sequence[SyncMember],
         excluded: Sequence[ExcludedParticipant],
         locked: HeldLocks,
+        *,
+        by: Actor,
         due: Deadline,
     ) -> tuple[UUID, FrozenSnapshot]:
         snapshot_id, debate_id = new_id(), debate["debate_id"]
@@ -345,8 +398,9 @@ class Snapshots:
                     "at": moment["at"],
                 },
             )
-            given = {"snapshot_id": snapshot_id, "debate_id": debate_id, "before": debate["snapshot_id"]}
-            if not await execute(conn, "debate_snapshotted", {**given, "degraded": frozen.degraded}):
+            after = {"id": str(snapshot_id), "deferrals": _deferrals(debate)}
+            given = _change(debate_id, debate["stored"], after, by, f"It has the hash {frozen.sha256}.")
+            if not await rows(conn, "debate_snapshot_set", given):
                 raise LeaseLost("Somebody else has taken this debate's snapshot meanwhile, or closed it.")
         return snapshot_id, frozen
 
@@ -425,10 +479,21 @@ class Snapshots:
         return sha256.decode("ascii"), bytes(body)
 
 
+def _deferrals(debate: Row) -> int:
+    return int((debate["stored"] or {}).get("deferrals", 0))
+
+
+def _change(debate_id: str, before: Any, after: Mapping[str, Any], by: Actor, reason: str) -> dict[str, Any]:
+    return {
+        "debate_id": debate_id, "before": None if before is None else json(before), "snapshot": json(after),
+        "actor": by.id, "role": by.role.value, "reason": reason, "context": context_of(by),
+    }  # fmt: skip
+
+
 def _existing_result(debate: Row) -> SnapshotResult | None:
     """Return the result of a debate for which no snapshot is to be taken, or None."""
-    if debate["state"] == "closed":
-        raise TransitionRefused(f"The debate {debate['debate_id']} is closed.", mend="Open another one.")
+    if debate["state"] in _ENDED:
+        raise TransitionRefused(f"The debate {debate['debate_id']} has ended.", mend="Open another one.")
     anew = debate["stale"] is not None and debate["state"] in _ARGUED and debate["snapshots"] <= MOST_RESTARTS
     if debate["snapshot_id"] is not None and not anew:
         return SnapshotResult(
@@ -438,19 +503,23 @@ def _existing_result(debate: Row) -> SnapshotResult | None:
             debate["sha256"],
             debate["degraded"],
             tuple(ExcludedParticipant(**one) for one in debate["excluded"]),
-            debate["deferrals"],
+            _deferrals(debate),
         )
-    if debate["state"].startswith("level3"):
-        return SnapshotResult(debate["debate_id"], SnapshotOutcome.LEVEL3, deferrals=debate["deferrals"])
+    unreachable = (debate["stored"] or {}).get("unreachable")
+    if unreachable is not None:
+        return SnapshotResult(
+            debate["debate_id"], SnapshotOutcome.LEVEL3, deferrals=_deferrals(debate), reason=unreachable
+        )
     return _deferred(debate) if debate["deferred"] else None
 
 
 def _deferred(debate: Row) -> SnapshotResult:
+    until = (debate["stored"] or {}).get("deferred_until")
     return SnapshotResult(
         debate["debate_id"],
         SnapshotOutcome.DEFERRED,
-        deferrals=debate["deferrals"],
-        deferred_until=debate["deferred_until"],
+        deferrals=_deferrals(debate),
+        deferred_until=None if until is None else datetime.fromisoformat(until),
         reason="It is put off.",
     )
 

@@ -129,6 +129,11 @@ class Synchronizer:
         self._gateway = gateway
         self._notices = notices
 
+    @property
+    def actor(self) -> Actor:
+        """The process' own actor."""
+        return self._gateway.actor
+
     async def route(self, position: int, *, deadline: Deadline) -> list[RoutingDecision]:
         """
         Return which agents are notified of the event at *position*, and why; those below the threshold as well.

@@ -48,6 +48,7 @@ from imem.services.stores import pipeline_url, register_metrics, secret
 from imem.services.task_kinds import TASK_KINDS
 from imem.sync.delivery.notices import Notices
 from imem.sync.gates import GateSync
+from imem.sync.snapshots import Snapshots
 from imem.sync.synchronizer import Synchronizer
 from imem.workers.celery_app import AGENTS_QUEUE, QUEUE, make_app
 from imem.workers.pipelines import LIFECYCLES, PIPELINES
@@ -87,6 +88,7 @@ class LoopThread:
         notifiers: the channels of alerts.
         valkeys: the address of each Valkey, by its role.
         synchronizer, gate_sync: synchronisation of agents.
+        snapshots: takes the snapshots of debates.
         embedder: makes vectors of analyses; loaded on first use.
         distiller_of: makes lessons of closed trades, by the model that is configured.
         memory_rules: when memories are merged, decay and are deleted.
@@ -128,6 +130,7 @@ class LoopThread:
         its = Recorder(self.gateway, own_role=False), self.gateway
         self.synchronizer = Synchronizer(self.database, memories, *its, notices=Notices(durable))
         self.gate_sync = GateSync(self.database, self.synchronizer)
+        self.snapshots = Snapshots(self.database, self.synchronizer, durable)
 
     def start(self) -> None:
         """Start the thread."""

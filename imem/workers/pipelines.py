@@ -31,7 +31,7 @@ from imem.recall.memories.pipelines import CONSOLIDATE_MEMORIES, EMBED_MEMORIES,
 from imem.recall.search.pipelines import PROJECT_TEXTS
 from imem.recall.signals.pipelines import PROJECT_SIGNALS, RETAIN_SIGNALS
 from imem.review.tasks import TASKS
-from imem.sync.pipelines import FLUSH, SYNC_GATES
+from imem.sync.pipelines import FLUSH, SYNC_GATES, TAKE_SNAPSHOTS
 
 PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     SETTLE,
@@ -59,6 +59,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     RETIRE,
     SYNC_GATES,
     FLUSH,
+    TAKE_SNAPSHOTS,
     CLEANUP,
     UPKEEP,
 )

@@ -1,7 +1,8 @@
 -- snapshots_overtaken --
 -- Marks the snapshots of open debates as stale, because of a system-critical event.
 INSERT INTO workflow.snapshot_stale (snapshot_id, reason)
-SELECT d.snapshot_id, %(reason)s FROM workflow.debate_state AS d WHERE d.state <> 'closed' AND d.snapshot_id IS NOT NULL
+SELECT (d.data -> 'snapshot' ->> 'id')::uuid, %(reason)s FROM lifecycle AS d
+WHERE d.kind = 'debate' AND d.state NOT IN ('closed', 'withdrawn', 'superseded') AND d.data -> 'snapshot' ->> 'id' IS NOT NULL
 ON CONFLICT (snapshot_id) DO NOTHING
 
 -- lock_writers --
@@ -17,26 +18,35 @@ SELECT imem_unlock_writers_v1(%(actors)s::text[], %(holder)s) AS released
 SELECT actor, lock_epoch FROM agent_cursor
 WHERE actor = ANY (%(actors)s::text[]) AND lock_holder = %(holder)s AND locked_until > imem_now()
 
--- debate_row --
--- A debate, whether it is deferred now, its snapshot, why that is stale, and how many it has had.
-SELECT d.debate_id, d.analysis_id, d.topic, d.challenger, d.challenged, d.state, d.snapshot_id, d.degraded, d.deferrals,
-    d.deferred_until, coalesce(d.deferred_until > imem_now(), false) AS deferred, s.sha256, s.participants, s.excluded, t.reason AS stale,
-    (SELECT count(*) FROM workflow.memory_snapshot AS m WHERE m.debate_id = d.debate_id) AS snapshots
-FROM workflow.debate_state AS d
-LEFT JOIN workflow.memory_snapshot AS s ON s.snapshot_id = d.snapshot_id
-LEFT JOIN workflow.snapshot_stale AS t ON t.snapshot_id = d.snapshot_id
-WHERE d.debate_id = %(debate_id)s
+-- debate_snapshot_row --
+-- A debate, what is stored of its snapshot, whether it waits for a side, why the snapshot is stale, and how many it has had.
+SELECT d.key AS debate_id, d.about AS analysis_id, d.data ->> 'topic' AS topic, d.data ->> 'challenger' AS challenger,
+    d.data ->> 'challenged' AS challenged, d.state, d.data -> 'snapshot' AS stored,
+    coalesce((d.data -> 'snapshot' ->> 'deferred_until')::timestamptz > imem_now(), false) AS deferred,
+    imem_now() AS now, s.snapshot_id, s.sha256, s.degraded, s.excluded, t.reason AS stale,
+    (SELECT count(*) FROM workflow.memory_snapshot AS m WHERE m.debate_id = d.key) AS snapshots
+FROM lifecycle AS d
+LEFT JOIN workflow.memory_snapshot AS s ON s.snapshot_id = (d.data -> 'snapshot' ->> 'id')::uuid
+LEFT JOIN workflow.snapshot_stale AS t ON t.snapshot_id = s.snapshot_id
+WHERE d.kind = 'debate' AND d.key = %(debate_id)s
 
--- debate_deferred --
--- Defers the opening of a debate by five minutes, three times at most. No row after that.
-UPDATE workflow.debate_state SET deferrals = deferrals + 1, deferred_until = imem_now() + %(by)s
-WHERE debate_id = %(debate_id)s AND deferrals < %(most)s AND (deferred_until IS NULL OR deferred_until <= imem_now())
-RETURNING deferrals, deferred_until
+-- debates_without_snapshot --
+-- Open debates that have no snapshot or, while agents argue, a stale one, and do not wait for a side; the oldest first. One of whose
+-- sides cannot be reached gets none. Parameters: argued, the states in which agents argue; restarts, how often one may be taken anew; limit.
+SELECT d.key AS debate_id FROM lifecycle AS d
+WHERE d.kind = 'debate' AND d.state IN ('initiated', 'level1', 'level2', 'level3', 'provisional')
+  AND NOT coalesce(d.data -> 'snapshot' ? 'unreachable', false)
+  AND NOT coalesce((d.data -> 'snapshot' ->> 'deferred_until')::timestamptz > imem_now(), false)
+  AND (d.data -> 'snapshot' ->> 'id' IS NULL
+       OR d.state = ANY (%(argued)s::text[])
+          AND EXISTS (SELECT FROM workflow.snapshot_stale AS t WHERE t.snapshot_id = (d.data -> 'snapshot' ->> 'id')::uuid)
+          AND (SELECT count(*) FROM workflow.memory_snapshot AS m WHERE m.debate_id = d.key) <= %(restarts)s)
+ORDER BY d.opened_at, d.key LIMIT %(limit)s
 
--- debate_escalated --
--- Escalates a debate to humans: one of its sides could not be synchronised.
-UPDATE workflow.debate_state SET state = 'level3_queued', deferred_until = NULL
-WHERE debate_id = %(debate_id)s AND state IN ('initiated', 'syncing', 'level1', 'level2') RETURNING state
+-- debate_snapshot_set --
+-- Stores what became of the snapshot of a debate; see set_debate_snapshot_v1. No row where that was changed meanwhile.
+SELECT key FROM set_debate_snapshot_v1(
+    %(debate_id)s, %(before)s::jsonb, %(snapshot)s::jsonb, %(actor)s, %(role)s, %(reason)s, %(context)s::jsonb)
 
 -- repeatable_read --
 -- Sets the isolation level: all reads of this transaction are of one moment.
@@ -91,17 +101,13 @@ VALUES (
     %(snapshot_id)s, %(debate_id)s, %(participants)s, %(excluded)s::jsonb, %(seqs)s::jsonb, %(manifest)s::jsonb, %(body)s,
     %(sha256)s, %(degraded)s, %(at)s, %(at)s + interval '10 years')
 
--- debate_snapshotted --
--- Sets the snapshot of a debate, unless it was changed concurrently.
-UPDATE workflow.debate_state SET snapshot_id = %(snapshot_id)s, degraded = %(degraded)s, deferred_until = NULL
-WHERE debate_id = %(debate_id)s AND snapshot_id IS NOT DISTINCT FROM %(before)s AND state <> 'closed'
-
 -- snapshot_head --
 -- The row of a snapshot without its body.
 SELECT s.snapshot_id, s.debate_id, s.participants, s.excluded, s.seqs, s.sha256, s.degraded, s.created_at, s.expires_at,
-    t.reason AS stale_reason, d.topic, d.analysis_id, d.state = 'closed' AS closed
+    t.reason AS stale_reason, d.data ->> 'topic' AS topic, d.about AS analysis_id,
+    d.state IN ('closed', 'withdrawn', 'superseded') AS closed
 FROM workflow.memory_snapshot AS s
-JOIN workflow.debate_state AS d ON d.debate_id = s.debate_id
+JOIN lifecycle AS d ON d.kind = 'debate' AND d.key = s.debate_id
 LEFT JOIN workflow.snapshot_stale AS t ON t.snapshot_id = s.snapshot_id
 WHERE s.snapshot_id = %(snapshot_id)s
 

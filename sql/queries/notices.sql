@@ -8,6 +8,11 @@ WHERE agent_id = ANY (%(agent_ids)s::text[]) ORDER BY agent_id
 SELECT agent_id, owner, analysis_id, agent_type FROM workflow.agent_instance
 WHERE analysis_id = %(analysis_id)s ORDER BY agent_id
 
+-- members_of_owners --
+-- The agent instances of an analysis that the given actors own.
+SELECT agent_id, owner, analysis_id, agent_type FROM workflow.agent_instance
+WHERE analysis_id = %(analysis_id)s AND owner = ANY (%(owners)s::text[]) ORDER BY agent_id
+
 -- members_at_work --
 -- The agent instances of running analyses that have begun.
 SELECT i.agent_id, i.owner, i.analysis_id, i.agent_type FROM workflow.agent_instance AS i

@@ -137,28 +137,10 @@ $$;
 CREATE TRIGGER event_added AFTER INSERT ON event REFERENCING NEW TABLE AS added
     FOR EACH STATEMENT EXECUTE FUNCTION imem_event_added();
 
--- Debates and their snapshots
-CREATE TABLE workflow.debate_state (
-    debate_id      text PRIMARY KEY CHECK (length(debate_id) BETWEEN 1 AND 200),
-    analysis_id    text NOT NULL CHECK (length(analysis_id) BETWEEN 1 AND 200),
-    topic          text NOT NULL DEFAULT '',
-    challenger     text NOT NULL,
-    challenged     text NOT NULL CHECK (challenged <> challenger),
-    state          text NOT NULL DEFAULT 'initiated' CHECK (state IN
-        ('initiated', 'syncing', 'level1', 'level2', 'level3_queued', 'level3_review', 'provisional', 'gate_review', 'closed')),
-    opened_at      timestamptz NOT NULL DEFAULT imem_now(),
-    snapshot_id    uuid,
-    degraded       boolean NOT NULL DEFAULT false,
-    deferrals      smallint NOT NULL DEFAULT 0 CHECK (deferrals BETWEEN 0 AND 3),
-    deferred_until timestamptz
-);
-CREATE INDEX debate_open ON workflow.debate_state (analysis_id) WHERE state <> 'closed';
-COMMENT ON TABLE workflow.debate_state IS 'Debates as snapshots read them: the process that runs a debate writes its row. Challenger and challenged are agent instances.';
-COMMENT ON COLUMN workflow.debate_state.degraded IS 'The graph did not hold all that the snapshot does when it was taken.';
-
+-- Snapshots of debates
 CREATE TABLE workflow.memory_snapshot (
     snapshot_id  uuid PRIMARY KEY,
-    debate_id    text NOT NULL REFERENCES workflow.debate_state,
+    debate_id    text NOT NULL CHECK (length(debate_id) BETWEEN 1 AND 200),
     participants text[] NOT NULL,
     excluded     jsonb NOT NULL,
     seqs         jsonb NOT NULL,

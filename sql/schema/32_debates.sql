@@ -46,3 +46,27 @@ BEGIN
     END IF;
 END
 $$;
+
+CREATE FUNCTION set_debate_snapshot_v1(
+    p_debate_id text, p_before jsonb, p_snapshot jsonb, p_actor text, p_role text, p_reason text, p_context jsonb
+) RETURNS SETOF lifecycle
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+-- Stores what became of the snapshot of a debate: its id, a wait for a side, or that a side cannot be reached, which the pipeline looks
+-- at at once. With the audit row. No row where another process stored something meanwhile, or the debate has ended.
+DECLARE
+    v_row lifecycle;
+BEGIN
+    UPDATE lifecycle
+    SET data = jsonb_set(data, '{snapshot}', p_snapshot),
+        due_at = CASE WHEN p_snapshot ? 'unreachable' THEN least(due_at, imem_now()) ELSE due_at END
+    WHERE kind = 'debate' AND key = p_debate_id AND data -> 'snapshot' IS NOT DISTINCT FROM p_before
+      AND state NOT IN ('closed', 'withdrawn', 'superseded')
+    RETURNING * INTO v_row;
+    IF FOUND THEN
+        PERFORM imem_audit_v1(p_actor, p_role, 'workflow', coalesce(v_row.about, p_debate_id), 'snapshot', true, p_reason,
+            p_context || jsonb_build_object('kind', 'debate', 'key', p_debate_id, 'state', v_row.state, 'snapshot', p_snapshot), 'done');
+        RETURN NEXT v_row;
+    END IF;
+END
+$$;

@@ -57,6 +57,7 @@ WRITERS: Final = {
     # Of the sides of a debate, likewise; what follows from them the pipeline decides.
     "open_debate_v1": {"lifecycle"},
     "act_in_debate_v1": {"lifecycle"},
+    "set_debate_snapshot_v1": {"lifecycle"},
     "set_reviewer_v1": {"reviewer"},
     "show_task_v1": {"review_task"},
 }

@@ -158,7 +158,7 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
         "kg.similar", "kg.rebuild_similar", "kg.rebuild_views",
         "alerts.send", "alerts.watch_memory", "alerts.watch_access",
         "checkpoints.manage", "checkpoints.retire", "checkpoints.cleanup",
-        "sync.gates", "sync.flush", "journal.upkeep", "jobs.advance",
+        "sync.gates", "sync.flush", "sync.snapshots", "journal.upkeep", "jobs.advance",
         "recall.embed_memories", "recall.consolidate_memories", "recall.maintain_memories", "recall.project_texts",
         "postmortem.reflect", "postmortem.embed_situations",
         "recall.project_signals", "recall.retain_signals",

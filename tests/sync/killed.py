@@ -49,7 +49,7 @@ POINTS = {
     ),
     "snapshot": (
         "before_lock_writers", "after_lock_writers", "after_append", "before_note_pushed", "before_hasten",
-        "after_repeatable_read", "after_snapshot_records", "after_snapshot_insert", "after_debate_snapshotted",
+        "after_repeatable_read", "after_snapshot_records", "after_snapshot_insert", "after_debate_snapshot_set",
         "before_unlock_writers", "after_unlock_writers", "before_put_memory_snapshot",
     ),
 }  # fmt: skip

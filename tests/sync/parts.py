@@ -16,6 +16,7 @@ from imem.journal.actors import Actor
 from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
+from imem.journal.postgres.rows import json
 from imem.journal.settings import Role
 from imem.sync.delivery.notices import Notices
 from imem.sync.members import SyncMember, members
@@ -94,9 +95,9 @@ def debate(
     *,
     analysis: str | None = None,
 ) -> None:
-    """Write the row of a debate, as whoever runs one does."""
+    """Open a debate, as a challenge does."""
+    data = {"topic": "Margins", "challenger": challenger, "challenged": challenged}
     harness.owner(
-        "INSERT INTO workflow.debate_state (debate_id, analysis_id, topic, challenger, challenged) "
-        "VALUES (%s, %s, 'Margins', %s, %s)",
-        debate_id, analysis or harness.analysis, harness.agent(challenger), harness.agent(challenged),
+        "SELECT open_debate_v1(%s, %s, imem_now() + interval '15 minutes', %s::jsonb, '{}', 'ann', 'agent', '{}')",
+        debate_id, analysis or harness.analysis, json(data),
     )  # fmt: skip

@@ -22,14 +22,15 @@ from imem.sync.delivery.notices import Notices
 from imem.sync.delivery.pusher import PushState
 from imem.sync.delivery.routing import Router
 from imem.sync.gates import GateSync
-from imem.sync.pipelines import FLUSH, SYNC_GATES
+from imem.sync.pipelines import FLUSH, SYNC_GATES, TAKE_SNAPSHOTS
+from imem.sync.snapshots import Snapshots
 from imem.workers.celery_app import make_app
 from imem.workers.pipelines import PIPELINES
 from tests.servers import in_database
 from tests.workers import process
 
 from .conftest import SyncHarness, soon
-from .parts import graph_that_follows, held, member, synchronizer
+from .parts import debate, graph_that_follows, held, member, synchronizer
 from .test_gates import opens
 
 
@@ -121,6 +122,7 @@ class Runtime:
         self.database = harness.database
         self.synchronizer = synchronizer(harness)
         self.gate_sync = GateSync(harness.database, self.synchronizer)
+        self.snapshots = Snapshots(harness.pipelines, self.synchronizer, harness.durable)
         self._loop = asyncio.get_running_loop()
 
     def run(self, work: Callable[[], Awaitable[Any]]) -> Any:
@@ -140,6 +142,22 @@ async def test_a_round_looks_after_gates(harness: SyncHarness) -> None:
             assert await asyncio.to_thread(SYNC_GATES.run) == {"gates": 0}
     finally:
         slot.install(None)
+
+
+async def test_a_round_takes_the_snapshots_of_debates(harness: SyncHarness) -> None:
+    """What both sides have published is flushed; a side that was never begun has nothing to flush."""
+    memory = await held(harness, await harness.begin())
+    await memory.publish(harness.finding("ann", id="f-1"))
+    debate(harness, "d-1", "ann", "zed")
+    try:
+        slot.install(Runtime(harness))
+        assert [await asyncio.to_thread(TAKE_SNAPSHOTS.run) for _ in range(2)] == [{"snapshots": 1}, {"snapshots": 0}]
+    finally:
+        slot.install(None)
+
+    [row] = await harness.rows("SELECT participants, body FROM workflow.memory_snapshot")
+    assert row["participants"] == [harness.agent("ann"), "zed"]
+    assert "Finding/f-1" in row["body"]
 
 
 async def test_what_is_published_is_pushed_in_the_background(harness: SyncHarness) -> None:

@@ -156,7 +156,8 @@ def test_what_must_not_wait_for_the_broker_is_declared() -> None:
     assert {one.name: one.overdue_after_s for one in rounds if not one.calendar} == {
         "alerts.send": 20.0, "alerts.watch_memory": 60.0, "alerts.watch_access": 120.0, "checkpoints.manage": 6.0,
         "jobs.advance": 6.0,
-        "sync.gates": 120.0, "sync.flush": 10.0, "credibility.settle": 30.0, "credibility.detect_regime": 30.0,
+        "sync.gates": 120.0, "sync.flush": 10.0, "sync.snapshots": 10.0,
+        "credibility.settle": 30.0, "credibility.detect_regime": 30.0,
         "credibility.publish_scores": 30.0, "credibility.find_contradictions": 30.0,
     }  # fmt: skip
     # All that the calendar asks for but what is large, and what clears the broker's Valkey.

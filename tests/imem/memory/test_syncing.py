@@ -31,8 +31,8 @@ def finding(harness: MemoryHarness, agent: str = "ann", **named: Any) -> Finding
 
 def a_debate(harness: MemoryHarness, challenger: str, challenged: str) -> None:
     harness.rows(
-        "INSERT INTO workflow.debate_state (debate_id, analysis_id, topic, challenger, challenged) "
-        "VALUES ('d-1', %s, 'Margins', %s, %s)",
+        "SELECT open_debate_v1('d-1', %s, imem_now() + interval '15 minutes', jsonb_build_object('topic', 'Margins',"
+        " 'challenger', %s::text, 'challenged', %s::text), '{}', 'ann', 'agent', '{}')",
         harness.analysis, challenger, challenged,
     )  # fmt: skip
 
@@ -74,7 +74,7 @@ async def test_an_agent_synchronises_itself_alone(harness: MemoryHarness) -> Non
         ann.session(harness.agent_id, **harness.names) as session,
     ):
         await session.memory.publish(finding(harness))
-        a_debate(harness, harness.agent_id, "somebody-else")
+        a_debate(harness, "ann", "somebody-else")
         for denied in (
             eve.push(harness.agent_id),
             eve.pull(harness.agent_id),
@@ -103,7 +103,7 @@ async def test_a_facilitator_opens_a_debate_that_all_read(harness: MemoryHarness
         bob.session(clerk, **other(harness)),
     ):
         await session.memory.publish(finding(harness))
-        a_debate(harness, harness.agent_id, clerk)
+        a_debate(harness, "ann", "bob")
         taken = await fay.snapshot("d-1", deadline_ms=2_000)
         assert taken.snapshot_id is not None
         seen = [await memory.read_snapshot(taken.snapshot_id) for memory in (ann, bob, fay)]
@@ -186,7 +186,7 @@ def test_people_are_shown_snapshots_and_what_is_behind(
         bob.session(clerk, **other(harness)),
     ):
         session.memory.publish(finding(harness))
-        a_debate(harness, harness.agent_id, clerk)
+        a_debate(harness, "ann", "bob")
         taken = fay.snapshot("d-1", deadline_ms=2_000)
         harness.rows(
             "INSERT INTO workflow.gate_opening VALUES (%s, 3, imem_now() + interval '1 hour')", harness.analysis

@@ -99,7 +99,7 @@ CREATE (d)-[:HAS_RESOLUTION {known_at: $t, recorded_at: $t}]->(r:DebateResolutio
 CREATE (c:DataContradiction {id: 'c' + i, subject_id: s.subject_id, data_point: 'eps', timestamp: $t, position: i,
     source_a: 'source' + CASE WHEN i < 100 THEN i / 5 ELSE 20 + (i / 5) % 80 END,
     source_b: 'source' + CASE WHEN i < 100 THEN 100 + i / 5 ELSE 120 + (i / 5) % 80 END, known_at: $t, recorded_at: $t,
-    priority: CASE WHEN i < 100 THEN 'CRITICAL' ELSE 'LOW' END, provisional: true, reviewed_at_gate3: false,
+    priority: CASE WHEN i < 100 THEN 'CRITICAL' ELSE 'LOW' END, status: 'resolved', provisional: true, reviewed_at_gate3: false,
     resolution_level: CASE WHEN i < 100 THEN '3_human' ELSE '1_evidence' END})
 WITH i, r, c MATCH (by:SourceCredibility {source_name: c.source_a}) MATCH (h:Human {id: 'human'})
 CREATE (c)-[:RESOLVED_BY_SOURCE {known_at: $t, recorded_at: $t}]->(by)

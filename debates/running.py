@@ -268,7 +268,7 @@ async def _level2(runtime: DebatesRuntime, conn: Connection, debate: RunningDeba
     package = _case(debate, compared)
     task, more = await open_task(
         runtime, conn, DEBATE, package, task_id=task_id_of(debate.row.key), rank=RANKS[package.priority],
-        analysis_id=debate.row.about, subject_ids=[package.subject_id],
+        analysis_id=debate.row.about, subject_ids=[package.subject_id], due=timedelta(seconds=data["answer_s"]),
     )  # fmt: skip
     if task.state is not TaskState.OPEN:
         return effects + more
@@ -454,7 +454,7 @@ async def _again(conn: Connection, debate: RunningDebate, by: DebateAct, now: da
 
 _KEPT: Final = (
     "challenger", "challenged", "judge", "priority", "metric", "finding_id", "finding_value", "subject_id", "domain",
-    "topic", "wanted", "acknowledge_s", "evidence_s", "judge_s",
+    "topic", "wanted", "acknowledge_s", "evidence_s", "judge_s", "answer_s",
 )  # fmt: skip
 """What the next round of a debate takes over."""
 

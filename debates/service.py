@@ -8,7 +8,7 @@ turn that it records, in one transaction. The pipeline decides within seconds wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any, Final
@@ -132,16 +132,44 @@ def progress_of(debate: RunningDebate) -> DebateProgress:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class DebateLimits:
+    """
+    How long the levels of a debate last, in seconds, as the settings say it: a number, and others by priority.
+
+    Attributes:
+        acknowledge: until a challenge is acknowledged.
+        evidence: from the challenge until level 1 ends.
+        judge: until the judge decides.
+        answer: until a reviewer decides.
+    """
+
+    acknowledge: str = "900"
+    evidence: str = "3600"
+    judge: str = "3600"
+    answer: str = "21600"
+
+    def of(self, priority: DebatePriority) -> dict[str, float]:
+        """Return the limits of a priority, for the row of a debate."""
+        return {f"{name}_s": _seconds(text, priority) for name, text in asdict(self).items()}
+
+
+def _seconds(text: str, priority: DebatePriority) -> float:
+    rest, *named = text.split(",")
+    by_priority = dict(one.split("=") for one in named)
+    return float(by_priority.get(priority.value, rest))
+
+
 class Debates:
     """
     Debates of the application: their acts, and what is read of them.
 
     Args:
         gateway: appends the records.
-        limits: seconds for the acknowledgement, for level 1, and for the judge.
+        limits: how long the levels last.
     """
 
-    def __init__(self, gateway: Gateway, limits: tuple[float, float, float]) -> None:
+    def __init__(self, gateway: Gateway, limits: DebateLimits) -> None:
         self._gateway = gateway
         self._database = gateway.database
         self._limits = limits
@@ -191,13 +219,13 @@ class Debates:
         _check_value(about, value)
         said = topic if topic is not None else core["statement"][:200]
         debate_id = str(id_of("debate", by.id, finding_id))
-        acknowledge_s, evidence_s, judge_s = self._limits
+        limits = self._limits.of(priority)
         moment = (await self._database.named("safe_horizon", deadline=deadline))[0]["now"]
         data = {
             "challenger": by.id, "challenged": challenged, "judge": judge, "priority": priority.value, "metric": about,
             "finding_id": finding_id, "finding_value": core.get("value", core.get("probability")),
             "subject_id": core["subject_id"], "domain": core["domain"], "topic": said, "wanted": list(required),
-            "acknowledge_s": acknowledge_s, "evidence_s": evidence_s, "judge_s": judge_s,
+            **limits,
         }  # fmt: skip
         debate = Debate(
             id=debate_id, subject_id=core["subject_id"], analysis_id=core["analysis_id"], topic=said,
@@ -211,7 +239,7 @@ class Debates:
         )  # fmt: skip
         opened = {
             "debate_id": debate_id, "analysis_id": core["analysis_id"],
-            "until": moment + timedelta(seconds=acknowledge_s), "data": json(data), "act": json(act.stored()),
+            "until": moment + timedelta(seconds=limits["acknowledge_s"]), "data": json(data), "act": json(act.stored()),
             "actor": by.id, "role": by.role.value, "context": context_of(by),
         }  # fmt: skip
         entries = [entry_of(record_of(debate)), entry_of(record_of(_turn(debate_id, core["subject_id"], act, basis)))]

@@ -49,6 +49,10 @@ TEST_VARIABLES = frozenset(
 """Variables of the test suite, which share the prefix and are no settings."""
 
 
+_SECONDS = r"[1-9][0-9]{0,6}"
+_BY_PRIORITY = rf"^{_SECONDS}(,(critical_path|valuation|supporting)={_SECONDS})*$"
+
+
 class Role(StrEnum):
     """Roles of actors: the columns of the authorization table."""
 
@@ -157,14 +161,24 @@ class Settings(BaseSettings):
     auto_resolution_basis: Literal["posterior", "as_designed"] = Field(
         "posterior", description="Which score decides between two agents: the posterior, or the product as designed."
     )
-    debate_acknowledge_s: float = Field(
-        900.0, gt=0, le=86_400, description="Seconds in which a challenge is to be acknowledged; then level 2 follows."
+    debate_acknowledge_s: str = Field(
+        "900",
+        pattern=_BY_PRIORITY,
+        description="Seconds in which a challenge is to be acknowledged; then level 2 follows; it and the next 3 "
+        "may differ by priority: `900,critical_path=300`.",
     )
-    debate_evidence_s: float = Field(
-        3_600.0, gt=0, le=604_800, description="Seconds from the challenge until level 1 of a debate ends."
+    debate_evidence_s: str = Field(
+        "3600", pattern=_BY_PRIORITY, description="Seconds from the challenge until level 1 of a debate ends."
     )
-    debate_judge_s: float = Field(
-        3_600.0, gt=0, le=604_800, description="Seconds in which the judge of a debate decides; then level 3 follows."
+    debate_judge_s: str = Field(
+        "3600",
+        pattern=_BY_PRIORITY,
+        description="Seconds in which the judge of a debate decides; then level 3 follows.",
+    )
+    debate_answer_s: str = Field(
+        "21600",
+        pattern=_BY_PRIORITY,
+        description="Seconds in which a reviewer decides a debate; then the cautious position counts provisionally.",
     )
     precedent_text_weight: float = Field(
         0.5, ge=0, description="What the likeness of its text counts for an earlier debate among the precedents of one."

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -83,13 +83,18 @@ async def open_task(
     rank: int,
     analysis_id: str | None = None,
     subject_ids: Sequence[str] = (),
+    due: timedelta | None = None,
 ) -> tuple[Task[P], Effects]:
     """
     Open a task in the transaction of *conn*, and return it with the effects for the end of the transaction.
 
     A reviewer with room gets it; where nobody is there or the queue is full, its default applies at once, unless it
     displaces a less urgent one, whose default applies then. One that was opened before is returned as it is.
+
+    Args:
+        due: how long it waits for an answer; by default as long as its kind says.
     """
+    due = due if due is not None else kind.due
     [locked] = await rows(conn, "review_lock")
     now: datetime = locked["now"]
     values = {"task_id": task_id, "kind": kind.name, "rank": rank, "analysis_id": analysis_id}
@@ -105,7 +110,7 @@ async def open_task(
     state = TaskState.OPEN if place.why is None else TaskState.DEFAULTED
     TASK_STATES.check(None, state, TaskFacts(why=place.why), of=f"The task {task_id}")
     data = {"kind": kind.name, "rank": rank, "reviewer": place.reviewer, "why": place.why}
-    due_at = now + kind.due if place.why is None and kind.due is not None else None
+    due_at = now + due if place.why is None and due is not None else None
     opened = {"task_id": task_id, "analysis_id": analysis_id, "state": state.value, "due_at": due_at, "now": now}
     [row] = await rows(conn, "task_open", opened | {"data": json(data)})
     placed = LifecycleRow.of(row)

@@ -57,6 +57,12 @@ WRONG = [
 ]
 
 
+@pytest.mark.parametrize("text", ["0", "900,", "900,urgent=3", "critical_path=300", "-5", "900;valuation=3", "1e9"])
+def test_limits_of_debates_that_mean_nothing_are_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="IMEM_DEBATE_ACKNOWLEDGE_S"):
+        Settings.read({"IMEM_DEBATE_ACKNOWLEDGE_S": text})
+
+
 @pytest.mark.parametrize(("name", "value"), WRONG)
 def test_an_address_that_cannot_be_used_is_refused_without_being_shown(name: str, value: str) -> None:
     """The setting is named; no part of what may be a password is in the message or in what it came from."""

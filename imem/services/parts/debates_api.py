@@ -256,10 +256,12 @@ class DebatesApi(ActorApi):
     async def _of_debate(
         self, action: Action, which: str | None, do: Callable[[Debates], Awaitable[D]], due: Deadline
     ) -> D:
-        from imem.debates.service import Debates  # noqa: PLC0415 - who takes part in no debate needs none of it
+        from imem.debates.service import DebateLimits, Debates  # noqa: PLC0415 - who takes part in no debate needs none of it
 
         settings = self._stores.settings
-        limits = settings.debate_acknowledge_s, settings.debate_evidence_s, settings.debate_judge_s
+        limits = DebateLimits(
+            settings.debate_acknowledge_s, settings.debate_evidence_s, settings.debate_judge_s, settings.debate_answer_s
+        )
         debates = Debates(self._stores.gateway, limits)
         if action is Action.READ:
             resource = Resource(ResourceType.GRAPH, which)

@@ -14,7 +14,7 @@ import pytest_asyncio
 from imem.checkpoints.pauses.human_gates import GATES_OF_ANALYSES
 from imem.credibility.scores.auto_resolve import Basis
 from imem.debates.running import DEBATES
-from imem.debates.service import DebateProgress, Debates
+from imem.debates.service import DebateLimits, DebateProgress, Debates
 from imem.debates.states import Act
 from imem.jobs.lifecycle import advance_due
 from imem.journal.actors import Actor
@@ -108,7 +108,7 @@ class Forum:
         before = world.pipelines, world.engine, world.database, self.debates
         world.pipelines, world.engine = made[0], Gateway(made[0], world.engine.actor)
         if application:
-            world.database, self.debates = made[1], Debates(Gateway(made[1], BULL), (900.0, 3600.0, 3600.0))
+            world.database, self.debates = made[1], Debates(Gateway(made[1], BULL), DebateLimits())
         try:
             yield
         finally:
@@ -177,4 +177,4 @@ class Forum:
 @pytest_asyncio.fixture
 async def forum(world: World) -> Forum:
     await world.say(claimed("f-bull", "bull"), claimed("e-bull", "bull", 101.0), claimed("e-bear", "bear", 81.0))
-    return Forum(world, Debates(Gateway(world.database, BULL), (900.0, 3600.0, 3600.0)))
+    return Forum(world, Debates(Gateway(world.database, BULL), DebateLimits()))

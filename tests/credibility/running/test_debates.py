@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from imem.checkpoints.pauses import human_gates
+from imem.debates.service import DebateLimits, Debates
 from imem.debates.states import Act
 from imem.journal.actors import Actor
 from imem.journal.errors import BadInput, PermissionDenied, TransitionRefused, UnknownDebate
@@ -80,6 +81,21 @@ async def test_level_1_ends_in_time(forum: Forum) -> None:
     assert (await forum.now(answered)).state is DebateState.LEVEL1
     await forum.later(60 * MINUTE + timedelta(seconds=30))
     assert (await forum.now(answered)).state is DebateState.LEVEL3
+
+
+async def test_limits_differ_by_priority(forum: Forum) -> None:
+    """Those of a debate are what was set when it was opened; a person's as well."""
+    await forum.reviewer(capacity=9)
+    limits = DebateLimits(acknowledge="900,critical_path=60", answer="21600,critical_path=3600")
+    forum.debates = Debates(Gateway(forum.world.database, BULL), limits)
+    urgent = await forum.challenge(priority=DebatePriority.CRITICAL_PATH)
+    other = await forum.challenge("e-bull")
+    await forum.later(2 * MINUTE)
+    assert [(await forum.now(one)).state.value for one in (urgent, other)] == ["level3", "initiated"]
+    await forum.later(59 * MINUTE)
+    assert (await forum.now(urgent)).state is DebateState.LEVEL3
+    await forum.later(63 * MINUTE)
+    assert [(await forum.now(one)).state.value for one in (urgent, other)] == ["provisional", "level3"]
 
 
 async def test_both_sides_stand(forum: Forum) -> None:

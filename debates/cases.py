@@ -23,6 +23,9 @@ ANSWER_WITHIN: Final = timedelta(hours=6)
 MORE_TIME: Final = timedelta(hours=2)
 """How much more time a request for evidence gives, once (postmortem-and-gates, section 5.2)."""
 
+SHOWN_DEPENDANTS: Final = 20
+"""Most analyses that a reviewer is shown of those that rest on a disputed finding."""
+
 RANKS: Final = {priority: rank for rank, priority in enumerate(DebatePriority)}
 """Rank of a task by the priority of its debate; 0 is critical_path."""
 
@@ -73,6 +76,7 @@ class DebateCase(_Seen):
         recommended: the side with the higher score; None where they do not differ, or a side has none.
         default_side: whose position applies if nobody answers; None: the value is uncertain.
         default_reason: why.
+        dependants: analyses that rest on the finding when the task is opened; at most :data:`SHOWN_DEPENDANTS`.
     """
 
     debate_id: str
@@ -90,6 +94,7 @@ class DebateCase(_Seen):
     recommended: Literal["challenger", "challenged"] | None = None
     default_side: Literal["challenger", "challenged"] | None = None
     default_reason: str
+    dependants: tuple[str, ...] = ()
 
     def side(self, name: str | None) -> SeenSide | None:
         """Return a side by its name."""

@@ -19,7 +19,7 @@ from imem.credibility.regimes.runs import CHANGED, SCORES
 from imem.credibility.scores.auto_resolve import Basis
 from imem.credibility.scores.auto_resolve import Verdict as ScoreVerdict
 from imem.credibility.scores.reading import AgentScore, agent_scores
-from imem.debates.cases import RANKS, ChosenSide, DebateCase, SeenScore, SeenSide, debate_kind
+from imem.debates.cases import RANKS, SHOWN_DEPENDANTS, ChosenSide, DebateCase, SeenScore, SeenSide, debate_kind
 from imem.debates.defaults import ConservativeDefault, DefaultReason, StatedPosition, conservative_default
 from imem.debates.impact import Impact, impact
 from imem.debates.levels import Level2Verdict, level2_verdict
@@ -265,18 +265,20 @@ async def _level2(runtime: DebatesRuntime, conn: Connection, debate: RunningDeba
         [waiting] = await rows(conn, "debate_wait", {"debate_id": debate.row.key, "until": entered + limit})
         return compared.facts(debate) + _recorded(RunningDebate(LifecycleRow.of(waiting)))
     effects = compared.facts(debate)
-    package = _case(debate, compared)
+    asked = {"finding_id": data["finding_id"], "analysis_id": debate.row.about, "limit": SHOWN_DEPENDANTS}
+    resting = [row["analysis_id"] for row in await rows(conn, "dependants_of_finding", asked)]
+    package = _case(debate, compared, resting)
     task, more = await open_task(
         runtime, conn, DEBATE, package, task_id=task_id_of(debate.row.key), rank=RANKS[package.priority],
         analysis_id=debate.row.about, subject_ids=[package.subject_id], due=timedelta(seconds=data["answer_s"]),
     )  # fmt: skip
     if task.state is not TaskState.OPEN:
         return effects + more
-    asked = await _moved(
+    waiting_for = await _moved(
         conn, debate, DebateState.LEVEL3, DebateFacts(), level=_L.HUMAN, reason=compared.verdict.reason.value,
         **_counting(package),
     )  # fmt: skip
-    return effects + more + _recorded(asked)
+    return effects + more + _recorded(waiting_for)
 
 
 def task_id_of(debate_id: str) -> str:
@@ -348,7 +350,7 @@ async def _compared(runtime: DebatesRuntime, debate: RunningDebate, now: datetim
 # What a reviewer sees, and what an answer means
 
 
-def _case(debate: RunningDebate, compared: Compared) -> DebateCase:
+def _case(debate: RunningDebate, compared: Compared, resting: Sequence[str]) -> DebateCase:
     data, sides, default = debate.row.data, debate.sides, debate.default()
     verdict, (first, second) = compared.in_force, compared.scores
     recommended: Literal["challenger", "challenged"] | None = None
@@ -371,6 +373,7 @@ def _case(debate: RunningDebate, compared: Compared) -> DebateCase:
         recommended=recommended,
         default_side=None if taken is None else _side_of(sides, taken.agent),
         default_reason=default.reason.value,
+        dependants=tuple(resting),
     )
 
 

@@ -338,6 +338,7 @@ async def test_an_override_asks_for_reruns_above_the_threshold(forum: Forum, val
     debate = await forum.challenge(value=value)
     await forum.later(16 * MINUTE)
     assert (await forum.now(debate)).state is DebateState.PROVISIONAL
+    assert [one.package.dependants for one in await forum.tasks()] == [("a-2",)]
     await forum.answer(side="challenger", rationale="It is so.")
 
     state = await forum.state(debate)

@@ -14,6 +14,9 @@ from typing import Final, Protocol
 from imem.credibility.disputes.arbitration import ACTOR as DISPUTES
 from imem.credibility.disputes.arbitration import QUEUE as DISPUTED
 from imem.credibility.disputes.detection import find_contradictions
+from imem.credibility.forecasts.tracking import ACTOR as FORECASTER
+from imem.credibility.forecasts.tracking import QUEUE as FORECASTS_DUE
+from imem.credibility.forecasts.tracking import track_forecasts
 from imem.credibility.publication import ACTOR as PUBLISHER
 from imem.credibility.publication import publish_scores
 from imem.credibility.reconcile import reconcile
@@ -31,7 +34,7 @@ from imem.jobs.pipeline import Daily, Every, Pipeline, Quarterly, Report
 from imem.journal.deadline import Deadline
 from imem.review.tasks import ReviewRuntime
 
-ACTORS: Final = (SETTLER, PUBLISHER, DETECTOR, REVIEWER, DISPUTES)
+ACTORS: Final = (SETTLER, PUBLISHER, DETECTOR, REVIEWER, DISPUTES, FORECASTER)
 """The actors that these pipelines record as."""
 
 KEPT: Final = 100
@@ -143,6 +146,23 @@ PUBLISH_SCORES: Final = Pipeline(
     reports=KEPT,
     # The end of a pin and what was decided about a bias name neither agent nor domain: the record does.
     due=tuple(DueRule(SCORES, kind, f"{verb}.{kind}", "$key") for kind in SAID for verb in ("record", "correct")),
+)
+
+# Outcomes of checkpoints name the decision that they review.
+TRACK_FORECASTS: Final[Pipeline[CredibilityRuntime]] = Pipeline(
+    "credibility.track_forecasts",
+    lambda runtime, until: track_forecasts(runtime, until=until),
+    Every(15.0),
+    budget_ms=45_000,
+    without_broker=True,
+    due=tuple(
+        DueRule(FORECASTS_DUE, "Decision", f"{verb}.{kind}", path)
+        for kind, path in (
+            ("Decision", "$key ? (exists($.core.forecast))"),
+            ("Outcome", "$.core.decision_id ? (exists($.core.checkpoint))"),
+        )
+        for verb in ("record", "correct")
+    ),
 )
 
 # A contradiction that the pipeline finds itself is recorded with its resolution, and makes nothing due.

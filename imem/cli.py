@@ -30,7 +30,18 @@ from imem.commands import (
     tasks,
     work,
 )
-from imem.commands.memory import ask, memories, panels, reflections, scores, sections, signals, trades, values
+from imem.commands.memory import (
+    ask,
+    forecasts,
+    memories,
+    panels,
+    reflections,
+    scores,
+    sections,
+    signals,
+    trades,
+    values,
+)
 from imem.journal.errors import ImemError, SettingsError
 from imem.terminal import output
 from imem.terminal.version import version_of_this
@@ -58,6 +69,7 @@ app.add_typer(reflections.app)
 app.add_typer(signals.app)
 app.add_typer(panels.app)
 app.add_typer(values.app)
+app.add_typer(forecasts.app)
 app.add_typer(demo.app)
 app.add_typer(graph.app)
 app.add_typer(work.app)

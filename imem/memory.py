@@ -50,6 +50,7 @@ from imem.services.arguments import parameters as checked
 from imem.services.connections import Part
 from imem.services.delegation import delegated_actor
 from imem.services.parts.debates_api import DebatesApi
+from imem.services.parts.forecasts_api import ForecastsApi
 from imem.services.parts.memories_api import MemoriesApi
 from imem.services.parts.pause_api import PauseApi
 from imem.services.parts.regime_api import RegimeApi
@@ -104,6 +105,7 @@ class Memory(
     SignalsApi,
     ScoresApi,
     DebatesApi,
+    ForecastsApi,
     TradingApi,
     RegimeApi,
     PauseApi,

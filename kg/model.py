@@ -45,6 +45,7 @@ from imem.kg.kinds.enums import (
     ValidationType,
 )
 from imem.kg.kinds.fields import JsonObject
+from imem.kg.kinds.forecasts import Forecast, ForecastPoint
 from imem.kg.kinds.learning import FailureAnalysis, HumanInsight, Lesson, PostMortem, SuccessValidation
 from imem.kg.kinds.patterns import ArchiveDirectory, DataFile, Pattern, PatternValidation, ShadowAnalysis
 from imem.kg.kinds.subjects import Agent, Company, Domain, Human, Market
@@ -94,6 +95,8 @@ __all__ = [
     "FailureAnalysis",
     "Finding",
     "Group",
+    "Forecast",
+    "ForecastPoint",
     "GrowthStage",
     "Human",
     "HumanInsight",

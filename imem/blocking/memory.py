@@ -135,6 +135,11 @@ class SyncMemory(Twin[Memory]):
     debate_progress = blocking(Memory.debate_progress)
     running_debates = blocking(Memory.running_debates)
 
+    # Forecasts of decisions
+
+    forecasts = blocking(Memory.forecasts)
+    forecast_report = blocking(Memory.forecast_report)
+
     # Synchronisation
 
     push = blocking(Memory.push)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from imem.checkpoints.pauses.human_gates import GATES_OF_ANALYSES
 from imem.checkpoints.pauses.pipelines import MANAGE, RETIRE
 from imem.checkpoints.pipelines import CLEANUP
+from imem.credibility.forecasts.tracking import FORECASTS
 from imem.credibility.pipelines import (
     DETECT_REGIME,
     FIND_CONTRADICTIONS,
@@ -15,6 +16,7 @@ from imem.credibility.pipelines import (
     RECONCILE,
     REVIEW,
     SETTLE,
+    TRACK_FORECASTS,
 )
 from imem.debates.running import DEBATES
 from imem.jobs.alert_pipelines import SEND_ALERTS, WATCH_ACCESS, WATCH_MEMORY
@@ -40,6 +42,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     PUBLISH_SCORES,
     REVIEW,
     FIND_CONTRADICTIONS,
+    TRACK_FORECASTS,
     SIMILAR,
     REBUILD_SIMILAR,
     REBUILD_VIEWS,
@@ -67,5 +70,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
 DUE_RULES: Final[tuple[DueRule, ...]] = (*RULES, *(rule for pipeline in PIPELINES for rule in pipeline.due))
 """Which events make which rows due, for the pipelines and the applier; migrations store them in Postgres."""
 
-LIFECYCLES: Final[Mapping[str, Lifecycle[Any]]] = {one.kind: one for one in (GATES_OF_ANALYSES, TASKS, DEBATES)}
+LIFECYCLES: Final[Mapping[str, Lifecycle[Any]]] = {
+    one.kind: one for one in (GATES_OF_ANALYSES, TASKS, DEBATES, FORECASTS)
+}
 """Kinds of lifecycle rows, by name."""

@@ -5,6 +5,7 @@ from typing import Final, Self
 
 from pydantic import Field, model_validator
 
+from imem.journal.errors import BadInput
 from imem.kg.kinds.base import Group, Kind, Tag
 from imem.kg.kinds.enums import DecisionOutcome, Direction, Recommendation, Regime, Stance
 from imem.kg.kinds.fields import (
@@ -25,6 +26,7 @@ from imem.kg.kinds.fields import (
     Text,
     refuse,
 )
+from imem.kg.kinds.forecasts import Forecast
 from imem.kg.kinds.metrics import ASKS, Metric, metric_of
 
 _CLAIM: Final = ("domain", "metric", "target_at", "vintage")
@@ -100,7 +102,9 @@ class Finding(Kind, owner="agent", fixed=_CLAIM, tags=(Tag("subject", "subject_i
         return self
 
 
-class Decision(Kind, owner="agents_involved", occurred="decided_at", tags=(Tag("subject", "subject_id"),)):
+class Decision(
+    Kind, owner="agents_involved", occurred="decided_at", fixed=("forecast",), tags=(Tag("subject", "subject_id"),)
+):
     """A decision, to act or not to act."""
 
     class Outcome(Group, governed="credibility"):
@@ -118,9 +122,19 @@ class Decision(Kind, owner="agents_involved", occurred="decided_at", tags=(Tag("
     stance: Stance | None = Field(
         None, description="What it expects: decides with the outcome of the finding cited first how it turned out."
     )
+    forecast: Json | None = Field(None, description="What it expects at its checkpoints; see Forecast.")
     confidence: Prob | None = None
     size_usd: Number | None = Field(None, description="Size of the position, in USD.")
     outcome: Outcome | None = None
+
+    @model_validator(mode="after")
+    def _expects(self) -> Self:
+        if self.forecast is not None:
+            try:
+                Forecast.of(self.forecast)
+            except BadInput as error:
+                raise refuse(f"forecast.{error.field}", error.reason) from error
+        return self
 
 
 class Outcome(Kind, occurred="target_at", fixed=_CLAIM, settles=True, tags=(Tag("subject", "subject_id"),)):

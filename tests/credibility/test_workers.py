@@ -154,7 +154,7 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
     assert {entry["task"] for entry in schedule.values()} == {pipeline.name for pipeline in PIPELINES}
     assert {
         "credibility.settle", "credibility.reconcile", "credibility.detect_regime", "credibility.publish_scores",
-        "credibility.review", "credibility.find_contradictions",
+        "credibility.review", "credibility.find_contradictions", "credibility.track_forecasts",
         "kg.similar", "kg.rebuild_similar", "kg.rebuild_views",
         "alerts.send", "alerts.watch_memory", "alerts.watch_access",
         "checkpoints.manage", "checkpoints.retire", "checkpoints.cleanup",

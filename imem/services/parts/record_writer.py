@@ -15,7 +15,8 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.journal.events.entry import Receipt
 from imem.journal.events.tiers import AWAITED
-from imem.kg.kinds.fields import shown
+from imem.kg.kinds.fields import parse_json_object, shown
+from imem.kg.kinds.forecasts import Forecast
 from imem.kg.load_format.lines import Line, correction_of, groups_of, link_of, record_of
 from imem.kg.model import (
     Agent,
@@ -105,6 +106,7 @@ class RecordWriter(ActorApi):
         decision: Decision,
         *,
         cites: Sequence[str] = (),
+        forecast: Forecast | None = None,
         body: LongText | None = None,
         **options: Unpack[WriteOptions],
     ) -> Receipt:
@@ -115,8 +117,13 @@ class RecordWriter(ActorApi):
 
         Args:
             cites: ids of findings, the most important one first; each has to be recorded, unless *known_at* is given.
+            forecast: what the decision expects at its checkpoints, to be compared with outcomes; never corrected.
             body: why, at most 64 kB of UTF-8.
         """
+        if forecast is not None:
+            if decision.forecast is not None:
+                raise BadInput("forecast", "is stated twice: with the decision, and beside it.")
+            decision = decision.model_copy(update={"forecast": parse_json_object(forecast.stored())})
         links: list[Callable[..., Line]] = []
         for place, finding in enumerate(cites):
             if finding in cites[:place]:

@@ -91,7 +91,7 @@ OPEN = frozenset({
     "find_precedents", "history", "lessons",
     "panel", "patterns", "query", "regime", "search", "similar", "signal_histories", "signals", "text", "track_record",
     "track_records", "view", "warm", "weights", "read_snapshot", "gate_report", "value", "differences", "sources",
-    "running_debates",
+    "running_debates", "forecasts", "forecast_report",
 })  # fmt: skip
 """Methods that only read."""
 

@@ -96,6 +96,7 @@ TELLING = {
     "regime": [],
     "value": [SUBJECT, EVIL, KNOWN],
     "sources": [],
+    "forecasts": [],
     "load": [],  # of a file with hostile lines and a hostile name, see below
 }
 """Commands that print what is stored, with arguments by which they print it."""

@@ -1,0 +1,287 @@
+"""
+Forecasts of decisions: scheduled with the decision, and measured when an outcome is recorded.
+
+A forecast at a checkpoint is one lifecycle row; what it says follows from the decision and from the outcomes of its
+checkpoints alone, so that a step may be repeated. A decision or an outcome that is recorded or corrected makes the
+decision due; a batch of decisions is one transaction under a lock: a crash writes all of it or nothing. Without an
+outcome a forecast is looked at once a day, and after :data:`ALERT_AFTER` an alert says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from imem.alerts.store import NewAlert, Severity
+from imem.credibility.forecasts.measures import Measurement, measure
+from imem.credibility.forecasts.sessions import checkpoint_at
+from imem.credibility.forecasts.states import FORECAST_STATES, ForecastFacts, ForecastState
+from imem.jobs.due import finish_due, halving, next_due, set_due_aside
+from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, LifecycleRuntime, finish, move
+from imem.jobs.pipeline import Report
+from imem.journal.actors import Action, Actor
+from imem.journal.deadline import Deadline
+from imem.journal.events.entry import Tier
+from imem.journal.events.ids import id_of
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import json, rows
+from imem.journal.settings import Role
+from imem.kg.kinds.forecasts import Forecast, ForecastPoint
+from imem.kg.kinds.metrics import metric_of
+from imem.kg.kinds.work import Decision, Outcome
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import groups_of
+
+ACTOR: Final = Actor("forecasts", Role.LEARNING_ENGINE)
+"""The actor that records how outcomes compare with forecasts."""
+
+QUEUE: Final = "forecasts"
+"""The queue of its due rows: decisions, whose forecasts or outcomes changed."""
+
+WRITER: Final = "postmortem"
+"""The subsystem that owns the governed groups written here."""
+
+KIND: Final = "forecast"
+"""Kind of the lifecycle rows."""
+
+RETRY_AFTER: Final = timedelta(days=1)
+"""After how long a forecast without an outcome is looked at again."""
+
+ALERT_AFTER: Final = timedelta(days=7)
+"""After how long without an outcome an alert says so."""
+
+MISSING_ALERT: Final = "OUTCOME_MISSING"
+"""Kind of the alert about a checkpoint whose outcome is not recorded."""
+
+BATCH: Final = 200
+"""Decisions of one transaction."""
+
+BATCH_MS: Final = 60_000
+"""How long one transaction may take, in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedForecast:
+    """
+    A forecast at a checkpoint, beside its outcome.
+
+    Attributes:
+        decision_id, subject_id: of the decision.
+        metric: what is forecast.
+        point: the checkpoint, and what is expected then.
+        target_at: when the checkpoint is over.
+        outcome_id, vintage: the outcome that counts; None without one.
+        measured: how it compares; None without an outcome.
+    """
+
+    decision_id: str
+    subject_id: str
+    metric: str
+    point: ForecastPoint
+    target_at: datetime
+    outcome_id: str | None = None
+    vintage: int | None = None
+    measured: Measurement | None = None
+
+    @property
+    def key(self) -> str:
+        """Return the key of its row."""
+        return f"{self.decision_id}/{self.point.days}"
+
+    def stored(self) -> dict[str, Any]:
+        """Return it as JSON types, for its row."""
+        found = self.measured
+        values: dict[str, Any] = {
+            "subject_id": self.subject_id, "metric": self.metric, **self.point.model_dump(exclude_none=True),
+            "target_at": self.target_at.isoformat(),
+        }  # fmt: skip
+        if found is not None:
+            values |= {
+                "outcome_id": self.outcome_id, "vintage": self.vintage, "actual": found.actual,
+                "deviation": None if found.deviation is None else str(found.deviation),
+                "accuracy": found.accuracy, "verdict": found.verdict.value,
+            }  # fmt: skip
+        return values
+
+
+def tracked(decision: Decision, known_at: datetime, outcomes: Mapping[tuple[int, str], Row]) -> list[TrackedForecast]:
+    """
+    Return the forecasts of *decision* beside what happened.
+
+    A forecast that became known only when its checkpoint was over is left out: it could be made with hindsight.
+
+    Args:
+        known_at: when the decision became known.
+        outcomes: (checkpoint, metric) → the outcome that counts, a row of ``outcomes_of_decisions``.
+    """
+    if decision.forecast is None:
+        return []
+    forecast = Forecast.of(decision.forecast)
+    metric = metric_of(forecast.metric)
+    found = []
+    for point in forecast.points:
+        row, target_at = outcomes.get((point.days, forecast.metric)), checkpoint_at(decision.decided_at, point.days)
+        if known_at >= target_at:
+            continue
+        found.append(
+            TrackedForecast(
+                decision_id=decision.id,
+                subject_id=decision.subject_id,
+                metric=forecast.metric,
+                point=point,
+                target_at=target_at,
+                outcome_id=None if row is None else row["outcome_id"],
+                vintage=None if row is None else row["vintage"],
+                # A metric that is registered no more measures nothing.
+                measured=None if row is None or metric is None else measure(point, metric, row["actual"]),
+            )
+        )
+    return found
+
+
+async def track_forecasts(runtime: LifecycleRuntime, *, until: Deadline, batch: int = BATCH) -> Report:
+    """
+    Compare the forecasts of due decisions with their outcomes until none is left or *until* has passed.
+
+    Returns:
+        Decisions looked at, and forecasts that were scheduled or measured; empty if nothing was due.
+
+    Raises:
+        PostgresUnavailable: committed batches stay; the rest is still due.
+    """
+    total: dict[str, Any] = {}
+    while not until.passed:
+        done = await halving(lambda size: _batch(runtime, size), batch, lambda error: _alone(runtime.database, error))
+        if not done:
+            return total
+        for name, count in done.items():
+            total[name] = total.get(name, 0) + count
+    return {**total, "more": True}
+
+
+async def _alone(database: Database, error: Exception) -> dict[str, int]:
+    async with database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
+        await rows(conn, "forecasts_lock")
+        due = await next_due(conn, QUEUE, ("Decision",), 1)
+        await set_due_aside(conn, QUEUE, due, error)
+    return {"stuck": len(due)}
+
+
+async def _batch(runtime: LifecycleRuntime, size: int) -> dict[str, int]:
+    async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
+        await rows(conn, "forecasts_lock")
+        due = await next_due(conn, QUEUE, ("Decision",), size)
+        if not due:
+            return {}
+        [clock] = await rows(conn, "forecasts_now")
+        keys = sorted({one.key for one in due})
+        known = [LifecycleRow.of(row) for row in await rows(conn, "forecast_rows", {"decisions": keys})]
+        changed, effects = await _compare(conn, keys, {row.key: row for row in known}, clock["now"], new=True)
+        await finish_due(conn, QUEUE, due)
+        await finish(conn, effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
+    if effects.facts:
+        await runtime.gateway.publish_wakeup(tuple(Tier))
+    return {"decisions": len(keys), "changed": changed}
+
+
+async def _compare(
+    conn: Connection, decisions: Sequence[str], known: Mapping[str, LifecycleRow], now: datetime, *, new: bool
+) -> tuple[int, Effects]:
+    """
+    Bring the *known* rows of the forecasts of *decisions* up to date; return how many changed, and the effects.
+
+    Args:
+        new: whether forecasts without a row get one.
+    """
+    given = {"decisions": list(decisions)}
+    stated = [
+        (Decision.model_validate(row["core"]), row["known_at"])
+        for row in await rows(conn, "decisions_with_forecasts", given)
+    ]
+    outcomes: dict[str, dict[tuple[int, str], Row]] = {}
+    for found in await rows(conn, "outcomes_of_decisions", given):
+        outcomes.setdefault(found["decision_id"], {})[found["checkpoint"], found["metric"]] = found
+    changed, effects = 0, Effects()
+    for decision, known_at in stated:
+        for one in tracked(decision, known_at, outcomes.get(decision.id, {})):
+            row = known.get(one.key)
+            if row is None:
+                if not new:
+                    continue
+                row = await _schedule(conn, one)
+            more = await _advance(conn, row, one, now)
+            changed += more is not None or one.key not in known
+            effects += more or Effects()
+    return changed, effects
+
+
+async def _schedule(conn: Connection, one: TrackedForecast) -> LifecycleRow:
+    facts = ForecastFacts(late=False, outcome=False)
+    FORECAST_STATES.check(None, ForecastState.SCHEDULED, facts, of=f"The forecast {one.key}")
+    unmeasured = {name: value for name, value in one.stored().items() if name not in _MEASURED}
+    opened = {"key": one.key, "decision_id": one.decision_id, "due_at": one.target_at, "data": json(unmeasured)}
+    [row] = await rows(conn, "forecast_schedule", opened)
+    return LifecycleRow.of(row)
+
+
+_MEASURED: Final = frozenset({"outcome_id", "vintage", "actual", "deviation", "accuracy", "verdict"})
+
+
+async def _advance(conn: Connection, row: LifecycleRow, one: TrackedForecast, now: datetime) -> Effects | None:
+    """Bring one row up to date; None where it is."""
+    facts = ForecastFacts(late=now >= one.target_at, outcome=one.measured is not None)
+    before, after = ForecastState(row.state), facts.state
+    data = one.stored()
+    if before is after and dict(row.data) == data and after is not ForecastState.AWAITING_DATA:
+        return None
+    due_at = {
+        ForecastState.SCHEDULED: one.target_at,
+        ForecastState.AWAITING_DATA: now + RETRY_AFTER,
+        ForecastState.MEASURED: None,
+    }[after]
+    if before is after and after is not ForecastState.MEASURED:
+        await rows(conn, "forecast_wait", {"key": row.key, "due_at": due_at, "data": json(data)})
+    else:
+        await move(conn, FORECAST_STATES, row, after, facts, due_at=due_at, data=data, reason=_reason(one))
+    if after is ForecastState.MEASURED:
+        return Effects(facts=[_assessed(one)], over=[row.matter])
+    if after is ForecastState.AWAITING_DATA and now - one.target_at >= ALERT_AFTER:
+        return Effects(alerts=[_missing(row, one)])
+    return Effects(over=[row.matter] if after is ForecastState.SCHEDULED else [])
+
+
+def _reason(one: TrackedForecast) -> str | None:
+    if one.measured is None:
+        return None
+    return f"The outcome {one.outcome_id} says {one.measured.actual}, and {one.point.predicted} was forecast."
+
+
+def _assessed(one: TrackedForecast) -> Any:
+    assert one.measured is not None  # noqa: S101 - the caller measured it
+    found = one.measured
+    values = Outcome.Assessment(
+        deviation=None if found.deviation is None else float(found.deviation), accuracy=found.accuracy
+    )
+    line = groups_of(Outcome, str(one.outcome_id), {"assessment": values}, writer=WRITER)
+    return ACTOR, Action.APPEND_POSTMORTEM, entry_of(line)
+
+
+def _missing(row: LifecycleRow, one: TrackedForecast) -> NewAlert:
+    reason = f"The decision {one.decision_id} forecast {one.metric} for {one.target_at:%Y-%m-%d}; no outcome says it."
+    return NewAlert(
+        alert_id=id_of("outcome missing", one.key, one.target_at.isoformat()), kind=MISSING_ALERT,
+        severity=Severity.MEDIUM, subject=one.subject_id, about=row.matter, payload={"reason": reason[:2000]},
+    )  # fmt: skip
+
+
+async def _step(_runtime: LifecycleRuntime, conn: Connection, row: LifecycleRow, now: datetime) -> Effects:
+    """Look at a forecast whose checkpoint is over, or that waits for its outcome."""
+    # This row alone: whoever locked more of the decision could wait for a process that waits for this one.
+    _, effects = await _compare(conn, [str(row.about)], {row.key: row}, now, new=False)
+    return effects
+
+
+FORECASTS: Final[Lifecycle[Any]] = Lifecycle(KIND, _step)

@@ -281,4 +281,4 @@ def test_every_actor_of_the_credibility_pipelines_is_declared() -> None:
         value for name in names for value in vars(importlib.import_module(name)).values() if isinstance(value, Actor)
     }
     assert found == set(ACTORS)
-    assert len({actor.id for actor in ACTORS}) == len(ACTORS) == 5
+    assert len({actor.id for actor in ACTORS}) == len(ACTORS) == 6

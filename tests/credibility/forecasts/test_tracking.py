@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -45,7 +46,7 @@ def happened(actual: float, days: int = 30, vintage: int = 0, key: str | None = 
     )  # fmt: skip
 
 
-async def track(world: World, by: timedelta | None = None) -> dict[str, Any]:
+async def track(world: World, by: timedelta | None = None) -> Mapping[str, Any]:
     """Let the pipelines do what is due, with a clock that is ahead if wanted."""
     pipelines = world.pipelines
     if by is not None:

@@ -67,7 +67,7 @@ def _side(side: DebateSide) -> str:
 
 
 def _value(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:g}"
+    return value if isinstance(value, str) else f"{value:.15g}"
 
 
 def _turn(debate: DebateProgress, now: datetime) -> str:
@@ -77,8 +77,10 @@ def _turn(debate: DebateProgress, now: datetime) -> str:
     whose = "waits for a human gate or a person" if debate.state is _S.PROVISIONAL else waits.get(debate.state)
     if debate.turn is not None:
         whose = f"{name(debate.turn)} is to act"
+    if whose is None:
+        return ": goes on within seconds"
     until = "" if debate.until is None else f" until {debate.until:%Y-%m-%d %H:%M} UTC ({_left(debate.until, now)})"
-    return f": {whose or 'goes on within seconds'}{until}"
+    return f": {whose}{until}"
 
 
 def _left(until: datetime, now: datetime) -> str:

@@ -225,10 +225,12 @@ async def _moved(
 
 async def _agree(conn: Connection, debate: RunningDebate, act: DebateAct, now: datetime) -> Effects:
     """Close a debate of which a side accepts the other's position."""
+    winner = debate.sides.other(act.by)
     closed = await _moved(
-        conn, debate, DebateState.CLOSED, DebateFacts(act=act.act), by=act, level=_L.AGENT, method=_M.CONSENSUS
-    )
-    return await _decided(conn, closed, debate.sides.other(act.by), now)
+        conn, debate, DebateState.CLOSED, DebateFacts(act=act.act), by=act, level=_L.AGENT, method=_M.CONSENSUS,
+        winner=winner,
+    )  # fmt: skip
+    return await _decided(conn, closed, winner, now)
 
 
 async def _withdraw(conn: Connection, debate: RunningDebate, act: DebateAct) -> Effects:
@@ -244,7 +246,7 @@ async def _level2(runtime: DebatesRuntime, conn: Connection, debate: RunningDeba
     if judgment is not None:
         closed = await _moved(
             conn, debate, DebateState.CLOSED, DebateFacts(act=judgment.act), by=judgment,
-            level=_L.FACILITATOR, method=_M.JUDGED,
+            level=_L.FACILITATOR, method=_M.JUDGED, winner=judgment.winner,
         )  # fmt: skip
         return await _decided(conn, closed, str(judgment.winner), now)
     compared = await _compared(runtime, debate, now)
@@ -253,7 +255,7 @@ async def _level2(runtime: DebatesRuntime, conn: Connection, debate: RunningDeba
         winner = {"a": sides.challenger, "b": sides.challenged}[compared.verdict.winner]
         closed = await _moved(
             conn, debate, DebateState.CLOSED, DebateFacts(decided=True), level=_L.FACILITATOR,
-            method=_M.CREDIBILITY_WEIGHTED, differential=compared.differential,
+            method=_M.CREDIBILITY_WEIGHTED, differential=compared.differential, winner=winner,
             reason=f"The scores differ by {compared.differential:.2f}.",
         )  # fmt: skip
         return compared.facts(debate) + await _decided(conn, closed, winner, now)
@@ -407,11 +409,13 @@ async def _apply(
         return _recorded(closed)
     level, method = (_L.GATE_REVIEW, _M.OVERRIDE) if late else (_L.HUMAN, _M.HUMAN_BINDING)
     chosen = task.package.side(answer.fields.side) if isinstance(answer.fields, ChosenSide) else None
+    winner = None if chosen is None else chosen.agent
     window = now.isoformat() if late else None
     closed = await _moved(
-        conn, debate, DebateState.CLOSED, facts, by=by, level=level, method=method, counting=None, window_closed=window
-    )
-    return await _decided(conn, closed, None if chosen is None else chosen.agent, now, answer=answer, late=late)
+        conn, debate, DebateState.CLOSED, facts, by=by, level=level, method=method, counting=None, winner=winner,
+        window_closed=window,
+    )  # fmt: skip
+    return await _decided(conn, closed, winner, now, answer=answer, late=late)
 
 
 async def _apply_default(conn: Connection, debate: RunningDebate, task: Task[DebateCase], now: datetime) -> Effects:
@@ -530,7 +534,6 @@ async def _decided(
 ) -> Effects:
     """Record a decision, and what it means for the finding that it goes against."""
     sides, data = debate.sides, debate.row.data
-    debate = RunningDebate(replace(debate.row, data={**data, "winner": winner}))
     effects = _recorded(debate) + _resolution(debate, winner, now)
     if winner != sides.challenger:
         told: Sequence[str] = ()

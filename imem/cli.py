@@ -30,7 +30,7 @@ from imem.commands import (
     tasks,
     work,
 )
-from imem.commands.memory import ask, memories, panels, reflections, scores, sections, signals, trades, values
+from imem.commands.memory import ask, debates, memories, panels, reflections, scores, sections, signals, trades, values
 from imem.journal.errors import ImemError, SettingsError
 from imem.terminal import output
 from imem.terminal.version import version_of_this
@@ -49,6 +49,7 @@ app = typer.Typer(
 app.add_typer(stack.app)
 app.add_typer(data.app)
 app.add_typer(ask.app)
+app.add_typer(debates.app)
 app.add_typer(scores.app)
 app.add_typer(sections.app)
 app.add_typer(memories.app)

@@ -16,8 +16,8 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from imem.debates.defaults import RATING, RATINGS
-from imem.debates.running import RunningDebate, task_id_of
 from imem.debates.states import AT_LEVEL_1, ENDED, ENDING, KEPT_CHARS, Act, DebateAct, check_act
+from imem.debates.stored import RunningDebate, task_id_of
 from imem.jobs.lifecycle import LifecycleRow
 from imem.journal.actors import Actor
 from imem.journal.audit import context_of

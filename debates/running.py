@@ -8,56 +8,36 @@ agent and for the analyses that rest on it. A crash leaves the row as it was; th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, Protocol
 
-from imem.alerts.store import NewAlert, Severity
 from imem.credibility.pipelines import CredibilityRuntime
-from imem.credibility.regimes.runs import CHANGED, SCORES
 from imem.credibility.scores.auto_resolve import Basis
 from imem.credibility.scores.auto_resolve import Verdict as ScoreVerdict
 from imem.credibility.scores.reading import AgentScore, agent_scores
-from imem.debates.cases import RANKS, SHOWN_DEPENDANTS, ChosenSide, DebateCase, SeenScore, SeenSide, debate_kind
-from imem.debates.defaults import ConservativeDefault, DefaultReason, StatedPosition, conservative_default
-from imem.debates.impact import Impact, impact
+from imem.debates.cases import RANKS, SHOWN_DEPENDANTS, ChosenSide, DebateCase, debate_kind
 from imem.debates.levels import Level2Verdict, level2_verdict
+from imem.debates.recording import decided, facts_of, recorded_state, resolution
 from imem.debates.states import AT_LEVEL_1, DEBATE_STATES, Act, DebateAct, DebateFacts, Sides
-from imem.jobs.due import make_due
+from imem.debates.stored import KIND, RunningDebate, task_id_of
 from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, TransitionRequest, move
-from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
-from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.rows import json, rows
-from imem.journal.settings import Role
 from imem.kg.asof import AsOf
 from imem.kg.kinds.enums import (
     DebatePriority,
     DebateState,
-    OverrideReason,
     ResolutionLevelDebate,
     ResolutionMethod,
 )
-from imem.kg.kinds.trust import Debate, DebateResolution, HumanOverride
-from imem.kg.load_format.entries import entry_of
+from imem.kg.kinds.trust import Debate
 from imem.kg.load_format.lines import groups_of, link_of, record_of
 from imem.review.kinds import Answer, Task
 from imem.review.states import TaskState
 from imem.review.tasks import open_task, withdraw_task
-
-KIND: Final = "debate"
-"""Kind of the lifecycle rows."""
-
-FACILITATOR: Final = Actor("debates", Role.DEBATE_FACILITATOR)
-"""The actor that records what becomes of debates."""
-
-OVERRIDDEN_ALERT: Final = "POSITION_OVERRIDDEN"
-"""Kind of the alert about an analysis that rests on a finding which lost a debate."""
-
-DEPENDANTS: Final = 1_000
-"""Most analyses that one decision is told to."""
 
 SCORES_MS: Final = 5_000
 """Budget of reading the scores of both sides, in milliseconds."""
@@ -69,88 +49,6 @@ class DebatesRuntime(CredibilityRuntime, Protocol):
     """A runtime that says which score decides."""
 
     auto_resolution_basis: Basis
-
-
-@dataclass(frozen=True, slots=True)
-class RunningDebate:
-    """The row of a debate, read."""
-
-    row: LifecycleRow
-
-    @property
-    def state(self) -> DebateState:
-        """Return its state."""
-        return DebateState(self.row.state)
-
-    @property
-    def sides(self) -> Sides:
-        """Return who takes part."""
-        data = self.row.data
-        return Sides(challenger=data["challenger"], challenged=data["challenged"], judge=data.get("judge"))
-
-    @property
-    def acts(self) -> list[DebateAct]:
-        """Return the acts, in order."""
-        return [DebateAct.of(one) for one in self.row.data["acts"]]
-
-    @property
-    def until(self) -> datetime | None:
-        """Return when the time of the state is over; None for a state without a limit."""
-        stored = self.row.data.get("until")
-        return None if stored is None else datetime.fromisoformat(stored)
-
-    @property
-    def snapshot_id(self) -> str | None:
-        """Return the snapshot that the sides argue from; None before it was taken."""
-        found: str | None = (self.row.data.get("snapshot") or {}).get("id")
-        return found
-
-    @property
-    def unreachable(self) -> str | None:
-        """Return why there will be no snapshot: a side cannot be synchronised, and a person is to decide."""
-        found: str | None = (self.row.data.get("snapshot") or {}).get("unreachable")
-        return found
-
-    @property
-    def metric(self) -> str | None:
-        """Return what the positions are values of."""
-        found: str | None = self.row.data.get("metric")
-        return found
-
-    def value(self, agent: str) -> float | str | None:
-        """Return the last position that a side stated; that of the disputed finding for the challenged side."""
-        stated = [one.value for one in self.acts if one.by == agent and one.value is not None]
-        if stated:
-            return stated[-1]
-        found: float | str | None = self.row.data.get("finding_value") if agent == self.sides.challenged else None
-        return found
-
-    def seen(self, agent: str, score: AgentScore | None) -> SeenSide:
-        """Return a side as a reviewer sees it."""
-        its = [one for one in self.acts if one.by == agent]
-        texts = [one.text for one in its if one.text and one.act in {Act.CHALLENGE, Act.RESPOND}]
-        found = None
-        if score is not None:
-            mean = score.posterior
-            found = SeenScore(n=score.scope_n, score=mean.mean, lower=mean.lower, upper=mean.upper)
-        return SeenSide(
-            agent=agent,
-            text=texts[-1] if texts else "",
-            value=self.value(agent),
-            evidence=tuple(dict.fromkeys(key for one in its for key in one.evidence)),
-            score=found,
-        )
-
-    def default(self) -> ConservativeDefault:
-        """Return the cautious position: what counts while nobody has decided."""
-        sides = self.sides
-        positions: list[StatedPosition] = []
-        for agent in (sides.challenger, sides.challenged):
-            value = self.value(agent)
-            if value is None:
-                return ConservativeDefault(None, tuple(positions), None, DefaultReason.NOT_COMPARABLE)
-            positions.append(StatedPosition(agent, value))
-        return conservative_default(self.metric, positions)
 
 
 # Steps
@@ -167,7 +65,7 @@ async def _step(runtime: DebatesRuntime, conn: Connection, row: LifecycleRow, no
             return await _agree(conn, debate, end, now)
         debate = await _level1(conn, debate, now)
         if debate.state in AT_LEVEL_1:
-            return _recorded(debate) if debate.row is not row else await _rest(conn, debate)
+            return recorded_state(debate) if debate.row is not row else await _rest(conn, debate)
     if debate.state is DebateState.LEVEL2:
         return await _level2(runtime, conn, debate, now)
     return await _rest(conn, debate)
@@ -225,16 +123,18 @@ async def _moved(
 
 async def _agree(conn: Connection, debate: RunningDebate, act: DebateAct, now: datetime) -> Effects:
     """Close a debate of which a side accepts the other's position."""
+    winner = debate.sides.other(act.by)
     closed = await _moved(
-        conn, debate, DebateState.CLOSED, DebateFacts(act=act.act), by=act, level=_L.AGENT, method=_M.CONSENSUS
-    )
-    return await _decided(conn, closed, debate.sides.other(act.by), now)
+        conn, debate, DebateState.CLOSED, DebateFacts(act=act.act), by=act, level=_L.AGENT, method=_M.CONSENSUS,
+        winner=winner,
+    )  # fmt: skip
+    return await decided(conn, closed, winner, now)
 
 
 async def _withdraw(conn: Connection, debate: RunningDebate, act: DebateAct) -> Effects:
     effects = await withdraw_task(conn, task_id_of(debate.row.key), "The challenge was withdrawn.")
     moved = await _moved(conn, debate, DebateState.WITHDRAWN, DebateFacts(act=act.act), by=act)
-    return effects + _recorded(moved)
+    return effects + recorded_state(moved)
 
 
 async def _level2(runtime: DebatesRuntime, conn: Connection, debate: RunningDebate, now: datetime) -> Effects:
@@ -244,26 +144,26 @@ async def _level2(runtime: DebatesRuntime, conn: Connection, debate: RunningDeba
     if judgment is not None:
         closed = await _moved(
             conn, debate, DebateState.CLOSED, DebateFacts(act=judgment.act), by=judgment,
-            level=_L.FACILITATOR, method=_M.JUDGED,
+            level=_L.FACILITATOR, method=_M.JUDGED, winner=judgment.winner,
         )  # fmt: skip
-        return await _decided(conn, closed, str(judgment.winner), now)
+        return await decided(conn, closed, str(judgment.winner), now)
     compared = await _compared(runtime, debate, now)
     if compared.verdict.winner is not None and debate.unreachable is None:
         sides = debate.sides
         winner = {"a": sides.challenger, "b": sides.challenged}[compared.verdict.winner]
         closed = await _moved(
             conn, debate, DebateState.CLOSED, DebateFacts(decided=True), level=_L.FACILITATOR,
-            method=_M.CREDIBILITY_WEIGHTED, differential=compared.differential,
+            method=_M.CREDIBILITY_WEIGHTED, differential=compared.differential, winner=winner,
             reason=f"The scores differ by {compared.differential:.2f}.",
         )  # fmt: skip
-        return compared.facts(debate) + await _decided(conn, closed, winner, now)
+        return compared.facts(debate) + await decided(conn, closed, winner, now)
     judged = debate.sides.judge is not None and data["priority"] != DebatePriority.CRITICAL_PATH
     entered, limit = debate.row.entered_at, timedelta(seconds=data["judge_s"])
     if judged and debate.unreachable is None and now < entered + limit:
         if data.get("until") is not None:
             return await _rest(conn, debate)
         [waiting] = await rows(conn, "debate_wait", {"debate_id": debate.row.key, "until": entered + limit})
-        return compared.facts(debate) + _recorded(RunningDebate(LifecycleRow.of(waiting)))
+        return compared.facts(debate) + recorded_state(RunningDebate(LifecycleRow.of(waiting)))
     effects = compared.facts(debate)
     asked = {"finding_id": data["finding_id"], "analysis_id": debate.row.about, "limit": SHOWN_DEPENDANTS}
     resting = [row["analysis_id"] for row in await rows(conn, "dependants_of_finding", asked)]
@@ -278,12 +178,7 @@ async def _level2(runtime: DebatesRuntime, conn: Connection, debate: RunningDeba
         conn, debate, DebateState.LEVEL3, DebateFacts(), level=_L.HUMAN, reason=compared.verdict.reason.value,
         **_counting(package),
     )  # fmt: skip
-    return effects + more + _recorded(waiting_for)
-
-
-def task_id_of(debate_id: str) -> str:
-    """Return the id of the review task of a debate."""
-    return str(id_of("debate task", debate_id))
+    return effects + more + recorded_state(waiting_for)
 
 
 # Records of the sides
@@ -325,7 +220,7 @@ class Compared:
                     for name in ("differential", "threshold")
                     if (value := getattr(verdict, name)) is not None
                 }
-        return _facts(groups_of(Debate, debate.row.key, {"records": Debate.Records(**values)}))
+        return facts_of(groups_of(Debate, debate.row.key, {"records": Debate.Records(**values)}))
 
 
 async def _compared(runtime: DebatesRuntime, debate: RunningDebate, now: datetime) -> Compared:
@@ -404,14 +299,16 @@ async def _apply(
     facts = DebateFacts(decided=True)
     if answer.action == "confirm":
         closed = await _moved(conn, debate, DebateState.CLOSED, facts, by=by, window_closed=now.isoformat())
-        return _recorded(closed)
+        return recorded_state(closed)
     level, method = (_L.GATE_REVIEW, _M.OVERRIDE) if late else (_L.HUMAN, _M.HUMAN_BINDING)
     chosen = task.package.side(answer.fields.side) if isinstance(answer.fields, ChosenSide) else None
+    winner = None if chosen is None else chosen.agent
     window = now.isoformat() if late else None
     closed = await _moved(
-        conn, debate, DebateState.CLOSED, facts, by=by, level=level, method=method, counting=None, window_closed=window
-    )
-    return await _decided(conn, closed, None if chosen is None else chosen.agent, now, answer=answer, late=late)
+        conn, debate, DebateState.CLOSED, facts, by=by, level=level, method=method, counting=None, winner=winner,
+        window_closed=window,
+    )  # fmt: skip
+    return await decided(conn, closed, winner, now, answer=answer, late=late)
 
 
 async def _apply_default(conn: Connection, debate: RunningDebate, task: Task[DebateCase], now: datetime) -> Effects:
@@ -420,12 +317,12 @@ async def _apply_default(conn: Connection, debate: RunningDebate, task: Task[Deb
         method=_M.CONSERVATIVE_DEFAULT, defaulted_at=now.isoformat(), reason=None if task.why is None else task.why,
         **_counting(task.package),
     )  # fmt: skip
-    return _recorded(provisional) + _resolution(provisional, provisional.row.data["counting"], now)
+    return recorded_state(provisional) + resolution(provisional, provisional.row.data["counting"], now)
 
 
 async def _close_window(conn: Connection, debate: RunningDebate, now: datetime) -> Effects:
     facts, reason = DebateFacts(decided=True), "A human gate of its analysis was decided."
-    return _recorded(
+    return recorded_state(
         await _moved(conn, debate, DebateState.CLOSED, facts, reason=reason, window_closed=now.isoformat())
     )
 
@@ -452,7 +349,7 @@ async def _again(conn: Connection, debate: RunningDebate, by: DebateAct, now: da
         judge=sides.judge, metric=old.metric,
     )  # fmt: skip
     link = link_of("SUPERSEDES", ("Debate", key), ("Debate", old.row.key))
-    return _recorded(old) + _facts(record_of(core), link)
+    return recorded_state(old) + facts_of(record_of(core), link)
 
 
 _KEPT: Final = (
@@ -460,138 +357,6 @@ _KEPT: Final = (
     "topic", "wanted", "acknowledge_s", "evidence_s", "judge_s", "answer_s",
 )  # fmt: skip
 """What the next round of a debate takes over."""
-
-
-# What is recorded
-
-
-def _facts(*lines: Any) -> Effects:
-    return Effects(facts=[(FACILITATOR, Action.APPEND_DEBATES, entry_of(line)) for line in lines])
-
-
-def _recorded(debate: RunningDebate) -> Effects:
-    """Return the state of the debate as a group of its record."""
-    data, state = debate.row.data, debate.state
-    counting, default = data.get("counting"), data.get("default_reason")
-    position = _position(debate, data.get("winner") or counting)
-    if position is None and default is not None and "winner" not in data:
-        position = f"uncertain: {default}"
-    closed = data.get("window_closed")
-    values = Debate.State(
-        state=state,
-        resolution_level=data.get("level"),
-        resolution_method=data.get("method"),
-        final_position=position,
-        provisional=state in {DebateState.LEVEL3, DebateState.PROVISIONAL},
-        override_window_closed=None if closed is None else datetime.fromisoformat(closed),
-        defaulted_at=None if data.get("defaulted_at") is None else datetime.fromisoformat(data["defaulted_at"]),
-        level_deadline=debate.until,
-        snapshot_id=debate.snapshot_id,
-        version=debate.row.version,
-    )
-    return _facts(groups_of(Debate, debate.row.key, {"state": values}))
-
-
-def _position(debate: RunningDebate, agent: str | None) -> str | None:
-    """Return the position of a side as a text."""
-    if agent is None:
-        return None
-    value, metric = debate.value(agent), debate.metric
-    if value is not None:
-        return f"{metric or 'value'} {value} ({agent})"
-    return f"the position of {agent}"
-
-
-def _resolution_id(debate: RunningDebate) -> str:
-    return f"{debate.row.key}/{debate.row.version}"
-
-
-def _resolution(debate: RunningDebate, winner: str | None, now: datetime) -> Effects:
-    data = debate.row.data
-    taken = DebateResolution(
-        id=_resolution_id(debate),
-        debate_id=debate.row.key,
-        winning_position=_position(debate, winner) or "uncertain",
-        winning_agent=winner,
-        credibility_differential=data.get("differential"),
-        resolution_time_seconds=max(0, round((now - debate.row.opened_at).total_seconds())),
-    )
-    return _facts(record_of(taken))
-
-
-async def _decided(
-    conn: Connection,
-    debate: RunningDebate,
-    winner: str | None,
-    now: datetime,
-    *,
-    answer: Answer | None = None,
-    late: bool = False,
-) -> Effects:
-    """Record a decision, and what it means for the finding that it goes against."""
-    sides, data = debate.sides, debate.row.data
-    debate = RunningDebate(replace(debate.row, data={**data, "winner": winner}))
-    effects = _recorded(debate) + _resolution(debate, winner, now)
-    if winner != sides.challenger:
-        told: Sequence[str] = ()
-        changed = None
-    else:
-        before, after = data.get("finding_value"), debate.value(sides.challenger)
-        known = before is not None and after is not None
-        changed = impact(debate.metric or "", before, after) if known else None  # type: ignore[arg-type]
-        asked = {"finding_id": data["finding_id"], "analysis_id": debate.row.about, "limit": DEPENDANTS}
-        told = [row["analysis_id"] for row in await rows(conn, "dependants_of_finding", asked)]
-        effects += Effects(alerts=list(_reruns(debate, told, changed)))
-        # A lost challenge is a critical trigger: the scores of the side are published anew.
-        await make_due(conn, SCORES, CHANGED, [f"{sides.challenged}/{data['domain']}"])
-    if answer is not None:
-        effects += _reviewed(debate, answer, told, changed, against=winner == sides.challenger, late=late, now=now)
-    return effects
-
-
-def _reruns(debate: RunningDebate, told: Sequence[str], changed: Impact | None) -> Iterator[NewAlert]:
-    """Yield an alert for each analysis that is to be computed again; a small change is noted alone."""
-    if changed is not None and not changed.rerun:
-        return
-    for analysis in told:
-        reason = f"It rests on the finding {debate.row.data['finding_id']}, which lost the debate {debate.row.key}."
-        yield NewAlert(
-            alert_id=id_of("position overridden", _resolution_id(debate), analysis), kind=OVERRIDDEN_ALERT,
-            severity=Severity.HIGH, subject=debate.row.data["subject_id"], analysis_id=analysis,
-            payload={"debate_id": debate.row.key, "reason": reason[:2000]},
-        )  # fmt: skip
-
-
-def _reviewed(
-    debate: RunningDebate,
-    answer: Answer,
-    told: Sequence[str],
-    changed: Impact | None,
-    *,
-    against: bool,
-    late: bool,
-    now: datetime,
-) -> Effects:
-    """Return what a person's decision records in the person's name: the review, and the override of the finding."""
-    person = Actor(answer.by, Role.HUMAN_ADMIN)
-    verb = "rerun" if changed is None or changed.rerun else "noted"
-    review = DebateResolution.Review(
-        human_override=late,
-        override_rationale=answer.rationale,
-        downstream_impact=[f"{verb}: {analysis}" for analysis in told] or None,
-    )
-    line = groups_of(DebateResolution, _resolution_id(debate), {"review": review}, writer="gates")
-    effects = Effects(facts=[(person, Action.APPEND_GATES, entry_of(line))])
-    if not against:
-        return effects
-    data = debate.row.data
-    override = HumanOverride(
-        id=f"debate:{_resolution_id(debate)}", agent=debate.sides.challenged, domain=data["domain"],
-        finding_id=data["finding_id"], reason=OverrideReason.OTHER,
-        rationale=answer.rationale or f"The debate {debate.row.key} was decided for {debate.sides.challenger}.",
-        overridden_at=min(answer.at, now),
-    )  # fmt: skip
-    return effects + Effects(facts=[(person, Action.APPEND, entry_of(record_of(override)))])
 
 
 DEBATES: Final[Lifecycle[Any]] = Lifecycle(KIND, _step)

@@ -16,8 +16,8 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from imem.debates.defaults import RATING, RATINGS
-from imem.debates.running import RunningDebate, task_id_of
-from imem.debates.states import ENDED, KEPT_CHARS, Act, DebateAct, check_act
+from imem.debates.states import AT_LEVEL_1, ENDED, ENDING, KEPT_CHARS, Act, DebateAct, check_act
+from imem.debates.stored import RunningDebate, task_id_of
 from imem.jobs.lifecycle import LifecycleRow
 from imem.journal.actors import Actor
 from imem.journal.audit import context_of
@@ -65,8 +65,10 @@ class DebateProgress(BaseModel):
 
     Attributes:
         debate_id, finding_id, subject_id, topic, priority, metric, judge: of the debate.
+        finding_value: the value of the disputed finding, as it was when it was challenged.
         state: its state; acts have their effect within seconds.
         until: when the time of the state is over; None: it has no limit.
+        turn: whose turn it is: a side's at level 1, the judge's at level 2; None: it waits for none of them.
         challenger, challenged: the sides.
         required: evidence that the challenger asks for.
         provisional: whether what counts may still be overridden.
@@ -85,8 +87,10 @@ class DebateProgress(BaseModel):
     priority: DebatePriority
     metric: str | None
     judge: str | None
+    finding_value: float | str | None = None
     state: DebateState
     until: datetime | None
+    turn: str | None = None
     challenger: DebateSide
     challenged: DebateSide
     required: tuple[str, ...] = ()
@@ -101,8 +105,8 @@ class DebateProgress(BaseModel):
         return self.state in ENDED
 
 
-def progress_of(debate: RunningDebate) -> DebateProgress:
-    """Return where *debate* stands."""
+def progress_of(debate: RunningDebate, task_due: datetime | None = None) -> DebateProgress:
+    """Return where *debate* stands; *task_due*: until when a reviewer has time, at level 3."""
     data, acts = debate.row.data, debate.acts
 
     def side(agent: str) -> DebateSide:
@@ -120,8 +124,10 @@ def progress_of(debate: RunningDebate) -> DebateProgress:
         priority=DebatePriority(data["priority"]),
         metric=debate.metric,
         judge=data.get("judge"),
+        finding_value=data.get("finding_value"),
         state=debate.state,
-        until=debate.until,
+        until=debate.until or task_due,
+        turn=_turn_of(debate),
         challenger=side(debate.sides.challenger),
         challenged=side(debate.sides.challenged),
         required=tuple(data.get("wanted", ())),
@@ -160,6 +166,20 @@ def _seconds(text: str, priority: DebatePriority) -> float:
     return float(by_priority.get(priority.value, rest))
 
 
+def _turn_of(debate: RunningDebate) -> str | None:
+    """Return whose turn it is: the side that the other one spoke to last, unless it stands; the judge at level 2."""
+    sides, acts = debate.sides, debate.acts
+    if any(one.act in ENDING for one in acts):
+        return None
+    if debate.state is DebateState.LEVEL2:
+        return sides.judge if debate.until is not None else None
+    if debate.state not in AT_LEVEL_1:
+        return None
+    standing = {one.by for one in acts if one.act is Act.STAND}
+    spoke = next(one.by for one in reversed(acts) if one.act is not Act.ACKNOWLEDGE)
+    return next((one for one in (sides.other(spoke), spoke) if one not in standing), None)
+
+
 class Debates:
     """
     Debates of the application: their acts, and what is read of them.
@@ -181,7 +201,8 @@ class Debates:
         Raises:
             UnknownDebate: no such debate was opened by a challenge.
         """
-        return progress_of(RunningDebate(LifecycleRow.of(await self._row(debate_id, deadline))))
+        [found] = await self._progress([await self._row(debate_id, deadline)], deadline)
+        return found
 
     async def running(
         self, *, agent: str | None, analysis_id: str | None, limit: int, deadline: Deadline
@@ -190,7 +211,17 @@ class Debates:
         states = [one.value for one in DebateState if one not in ENDED]
         given = {"states": states, "agent": agent, "analysis_id": analysis_id, "limit": limit}
         found = await self._database.named("debates_running", given, deadline=deadline)
-        return [progress_of(RunningDebate(LifecycleRow.of(row))) for row in found]
+        return await self._progress(found, deadline)
+
+    async def _progress(self, found: Sequence[Row], deadline: Deadline) -> list[DebateProgress]:
+        debates = [RunningDebate(LifecycleRow.of(row)) for row in found]
+        # At level 3 the time is that of the reviewer's task.
+        asked = [task_id_of(one.row.key) for one in debates if one.state is DebateState.LEVEL3]
+        due = {}
+        if asked:
+            rows_ = await self._database.named("tasks_due", {"task_ids": asked}, deadline=deadline)
+            due = {row["key"]: row["due_at"] for row in rows_}
+        return [progress_of(one, due.get(task_id_of(one.row.key))) for one in debates]
 
     async def challenge(
         self,
@@ -254,13 +285,15 @@ class Debates:
 
     async def _challenged_before(self, debate_id: str, act: DebateAct, deadline: Deadline) -> DebateProgress:
         """Return the debate that the same challenge opened; refuse another one of the same finding."""
-        known = RunningDebate(LifecycleRow.of(await self._row(debate_id, deadline)))
+        row = await self._row(debate_id, deadline)
+        known = RunningDebate(LifecycleRow.of(row))
         first = known.acts[0]
         if (first.text, first.value, first.evidence) != (act.text, act.value, act.evidence):
             raise BadInput(
                 "finding_id", f"was challenged by you before, in the debate {debate_id}, which is {known.state}."
             )
-        return progress_of(known)
+        [found] = await self._progress([row], deadline)
+        return found
 
     async def act(
         self,
@@ -293,7 +326,8 @@ class Debates:
                 for one in debate.acts
             )
             if repeated:
-                return progress_of(debate)
+                [same] = await self._progress([row], deadline)
+                return same
             late = debate.until is not None and now >= debate.until
             check_act(act, by.id, debate.sides, debate.state, debate.acts, late=late)
             sides = debate.sides
@@ -311,7 +345,8 @@ class Debates:
             )  # fmt: skip
             stored = await self._store(debate, made, said, by, deadline)
             if stored is not None:
-                return progress_of(RunningDebate(LifecycleRow.of(stored)))
+                [moved] = await self._progress([stored], deadline)
+                return moved
             # Somebody was faster, or the time of the level ended just now: look again, which says what happened.
 
     async def _store(
@@ -364,7 +399,7 @@ class Debates:
 
 def _turn(debate_id: str, subject_id: str, act: DebateAct, text: str) -> DebateTurn:
     """Return the turn that an act records."""
-    number = act.value if isinstance(act.value, float) else None
+    number = float(act.value) if isinstance(act.value, int | float) else None
     stance = act.value if isinstance(act.value, str) else None
     return DebateTurn(
         subject_id=subject_id, debate_id=debate_id, number=act.number, speaker=act.by, stage=act.act.value,

@@ -32,6 +32,7 @@ from imem.commands import (
 )
 from imem.commands.memory import (
     ask,
+    debates,
     forecasts,
     memories,
     panels,
@@ -60,6 +61,7 @@ app = typer.Typer(
 app.add_typer(stack.app)
 app.add_typer(data.app)
 app.add_typer(ask.app)
+app.add_typer(debates.app)
 app.add_typer(scores.app)
 app.add_typer(sections.app)
 app.add_typer(memories.app)

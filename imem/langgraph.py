@@ -1,5 +1,5 @@
 """
-Durable threads and a store for LangGraph, on the Postgres of the stack, and nodes that show agents their signals.
+Durable threads and a store for LangGraph, on the Postgres of the stack, and nodes for signals and debates.
 
 ::
 
@@ -36,6 +36,7 @@ try:
     from imem.checkpoints.langgraph.executors import TaskExecutor, ThreadExecutor
     from imem.checkpoints.langgraph.saver import Saver
     from imem.checkpoints.langgraph.serializer import Allow, TypeName, types_of
+    from imem.debates.nodes import DebateGraphState, ReadyThread, debate_node, ready_threads
     from imem.services.memory_store import MemoryStore
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in {"langgraph", "langchain_core"}:
@@ -44,7 +45,18 @@ except ModuleNotFoundError as error:
         "imem.langgraph needs LangGraph, which is not installed: pip install 'institutional-memory[langgraph]'."
     ) from error
 
-__all__ = ["ImemSaver", "MemorySaver", "MemoryStore", "SignalState", "memory_node", "remembering"]
+__all__ = [
+    "DebateGraphState",
+    "ImemSaver",
+    "MemorySaver",
+    "MemoryStore",
+    "ReadyThread",
+    "SignalState",
+    "debate_node",
+    "memory_node",
+    "ready_threads",
+    "remembering",
+]
 
 S = TypeVar("S", bound="ImemSaver")
 

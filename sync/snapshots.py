@@ -233,7 +233,8 @@ class Snapshots:
             flushed = await self._flush(found, sides, by, locked, deadline_ms)
             failed = {one: result for one, result in flushed.items() if result.state is SyncState.FAILED}
             if not sides.isdisjoint(failed):
-                return await self._put_off(debate, [failed[one] for one in sorted(sides & failed.keys())], by)
+                reason = "; ".join(f"{one}: {failed[one].reason}" for one in sorted(sides & failed.keys()))
+                return await self._put_off(debate, reason, by)
             excluded = [ExcludedParticipant(one, result.reason or "") for one, result in sorted(failed.items())]
             await self._sync.visible(taking_part, deadline=Deadline.after_ms(VISIBLE_MS))
             snapshot_id, frozen = await self._freeze(debate, taking_part, excluded, locked, by)
@@ -266,6 +267,10 @@ class Snapshots:
                 result = await self.take(row["debate_id"])
             except ImemError as error:
                 log.warning("snapshot.not_taken", debate_id=row["debate_id"], reason=str(error))
+                if not error.retryable and not isinstance(error, TransitionRefused):
+                    # It would fail alike in each round, as where there are too many records.
+                    debate = await self._debate(row["debate_id"], Deadline.after_ms(FREEZE_MS))
+                    await self._put_off(debate, error.message, self._sync.actor)
             else:
                 taken += result.outcome is SnapshotOutcome.TAKEN
         return taken
@@ -308,10 +313,9 @@ class Snapshots:
             flushed |= await self._sync.flush(again, by=by, epochs=locked.epochs, deadline=due)
         return flushed
 
-    async def _put_off(self, debate: Row, failed: Sequence[SyncResult], by: Actor) -> SnapshotResult:
+    async def _put_off(self, debate: Row, reason: str, by: Actor) -> SnapshotResult:
         """Defer the debate, or give it to people."""
         debate_id, deferrals = debate["debate_id"], _deferrals(debate)
-        reason = "; ".join(f"{one.agent_id}: {one.reason}" for one in failed)
         before = debate["stored"]
         last = deferrals >= MOST_DEFERRALS
         until = debate["now"] + DEFER_BY

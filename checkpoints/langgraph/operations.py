@@ -8,7 +8,8 @@ commits itself, so that a crash leaves the whole of it or nothing, and repeats a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, TypeAlias, TypeVar
@@ -26,7 +27,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from imem.checkpoints.langgraph.checkpoint_refs import LEASE, CheckpointRef, config_of, metadata_of
 from imem.checkpoints.langgraph.names import packed, read, searchable, version, written
-from imem.journal.errors import BadInput, ConsistencyError, StaleEpoch, shown
+from imem.journal.errors import BadInput, ConsistencyError, StaleEpoch, UnsupportedType, shown
 from imem.journal.postgres.connection import Row
 
 T = TypeVar("T")
@@ -351,6 +352,56 @@ def page(serde: SerializerProtocol, found: Keys) -> Operation[list[CheckpointTup
         },
     )
     return [decoded(serde, row) for row in rows]
+
+
+# Interrupts
+
+
+@dataclass(frozen=True, slots=True)
+class PendingInterrupt:
+    """
+    An interrupt that a thread waits in.
+
+    Attributes:
+        thread_id: of the thread.
+        interrupt_id: by which ``Command(resume={interrupt_id: …})`` answers it.
+        value: what the node gave to ``interrupt``.
+    """
+
+    thread_id: str
+    interrupt_id: str
+    value: Any
+
+
+class InterruptListing:
+    """
+    The interrupts that threads wait in, by thread, a page at a time; :attr:`more` says whether another follows.
+
+    Those with values of types that the serializer does not build are left out.
+    """
+
+    def __init__(self, serde: SerializerProtocol) -> None:
+        self.more = True
+        self._serde = serde
+        self._after: Row = {}
+
+    def page(self) -> Operation[list[PendingInterrupt]]:
+        """Return the next page."""
+        after = {
+            "after_thread": self._after.get("thread_id"),
+            "after_id": self._after.get("checkpoint_id"),
+            "after_task": self._after.get("task_id"),
+        }
+        rows = yield StatementCall("langgraph_interrupts", {**after, "limit": PAGE})
+        self.more = len(rows) == PAGE
+        if rows:
+            self._after = rows[-1]
+        return [one for row in rows for one in self._interrupts(row)]
+
+    def _interrupts(self, row: Row) -> Iterator[PendingInterrupt]:
+        with suppress(UnsupportedType):  # Another graph's, whose saver has types of its own.
+            for one in self._serde.loads_typed((row["kind"], row["blob"])):
+                yield PendingInterrupt(read(row["thread_id"]), one.id, one.value)
 
 
 # Removing and copying

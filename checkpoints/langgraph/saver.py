@@ -22,7 +22,13 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from imem.checkpoints.langgraph import operations
 from imem.checkpoints.langgraph.executors import TaskExecutor, ThreadExecutor
 from imem.checkpoints.langgraph.names import Name
-from imem.checkpoints.langgraph.operations import Operation, Rows, StatementCall
+from imem.checkpoints.langgraph.operations import (
+    InterruptListing,
+    Operation,
+    PendingInterrupt,
+    Rows,
+    StatementCall,
+)
 from imem.checkpoints.langgraph.serializer import Allow, Serializer, types_of
 from imem.journal.arguments import CHECKED_INSIDE, checks_arguments
 from imem.journal.errors import BadInput
@@ -152,6 +158,12 @@ class Saver(BaseCheckpointSaver[str]):
         while found := self._do(listing.keys()):
             yield from self._do(operations.page(self.serde, found))
 
+    def interrupts(self) -> Iterator[PendingInterrupt]:
+        """Yield the interrupts that threads wait in, by thread, fetched page by page."""
+        listing = InterruptListing(self.serde)
+        while listing.more:
+            yield from self._do(listing.page())
+
     def put(
         self,
         config: RunnableConfig,
@@ -226,6 +238,13 @@ class Saver(BaseCheckpointSaver[str]):
         listing = operations.Listing(self.serde, config, wanted=filter, before=before, limit=limit)
         while found := await self._ado(listing.keys()):
             for one in await self._ado(operations.page(self.serde, found)):
+                yield one
+
+    async def ainterrupts(self) -> AsyncIterator[PendingInterrupt]:
+        """Yield the interrupts; see :meth:`interrupts`."""
+        listing = InterruptListing(self.serde)
+        while listing.more:
+            for one in await self._ado(listing.page()):
                 yield one
 
     async def aput(

@@ -17,7 +17,10 @@ from pydantic_core import to_jsonable_python
 
 from imem.credibility.disputes.reading import MetricValue
 from imem.debates.precedents.rendering import precedents_lines
+from imem.debates.rendering import progress_document, progress_lines
+from imem.debates.states import Act
 from imem.journal.actors import Action, Actor, Resource, ResourceType, allowed
+from imem.journal.clock import SystemClock
 from imem.journal.errors import BadInput
 from imem.journal.settings import Role
 from imem.kg.kinds.enums import Direction, Recommendation, Stance
@@ -32,6 +35,7 @@ from imem.recall.sections.track_records import track_table
 from imem.terminal.command import moment, parse_period
 
 if TYPE_CHECKING:
+    from imem.debates.service import DebateProgress
     from imem.memory import Memory
 
 ENCODING_MS: Final = 5_000
@@ -52,6 +56,8 @@ _TEXT: Final[Schema] = {"type": "string"}
 _NUMBER: Final[Schema] = {"type": "number"}
 _INTEGER: Final[Schema] = {"type": "integer"}
 _TEXTS: Final[Schema] = {"type": "array", "items": _TEXT}
+_VALUE: Final[Schema] = {}
+"""A number, or a rating."""
 
 
 def _one_of(kinds: type[StrEnum]) -> Schema:
@@ -222,6 +228,47 @@ def _changing(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
     return _by_id({name: value for name, value in given.items() if name != "action"}, actor)
 
 
+_ACTS: Final = {
+    Act.RESPOND: Variant("respond", ("act", "debate_id", "text"), ("value", "evidence")),
+    Act.JUDGE: Variant("judge", ("act", "debate_id", "winner", "text")),
+    **{
+        act: Variant(act.value, ("act", "debate_id"), () if act is Act.ACKNOWLEDGE else ("text",))
+        for act in (Act.ACKNOWLEDGE, Act.ACCEPT, Act.STAND, Act.WITHDRAW)
+    },
+}
+"""Acts in a debate that is open, each with its method and what that takes."""
+_PROGRESS: Final = Variant("debate_progress", ("debate_id",))
+_RUNNING: Final = Variant("running_debates", ())
+
+
+def _act(given: Mapping[str, Any]) -> Variant:
+    """
+    Return the method for an act, or for a read without one.
+
+    Raises:
+        BadInput: there is no such act.
+    """
+    if "act" not in given:
+        return _PROGRESS if "debate_id" in given else _RUNNING
+    if given["act"] not in list(_ACTS):
+        raise BadInput("act", f"is none of {', '.join(_ACTS)}.")
+    return _ACTS[Act(given["act"])]
+
+
+def _acting(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
+    known = {name: value for name, value in given.items() if name != "act"}
+    return known if "debate_id" in known else {**known, "agent": actor.id}
+
+
+def _debate_lines(answer: DebateProgress | list[DebateProgress]) -> Iterable[str]:
+    now = SystemClock().now()
+    return (line for one in (answer if isinstance(answer, list) else [answer]) for line in progress_lines(one, now))
+
+
+def _debate_json(answer: DebateProgress | list[DebateProgress]) -> dict[str, Any]:
+    return {"items": [*map(progress_document, answer)]} if isinstance(answer, list) else progress_document(answer)
+
+
 def _analysis(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
     body = {"body": given.pop("body")} if "body" in given else {}
     stated = given.pop("findings", [])
@@ -377,7 +424,7 @@ TOOLS: Final = (
         arguments={
             "id": _text("New, such as ann:MU-1."),
             "subject_id": _TEXT,
-            "date": _text("RFC 3339."),
+            "date": _TEXT,
             "kind": _text("Such as equity_research."),
             "summary": _TEXT,
             "recommendation": _one_of(Recommendation),
@@ -420,6 +467,43 @@ TOOLS: Final = (
         action=Action.APPEND,
         prepared=_decision,
         lines=_receipt,
+    ),
+    Tool(
+        name="challenge",
+        description="Dispute a finding.",
+        method="challenge",
+        arguments={
+            "finding_id": _TEXT,
+            "basis": _TEXT,
+            "value": _VALUE,
+            "evidence": _TEXTS,
+            "priority": _TEXT,
+            "judge": _TEXT,
+        },
+        required=("finding_id", "basis"),
+        resource=ResourceType.JOURNAL,
+        action=Action.APPEND,
+        lines=_debate_lines,
+        document=_debate_json,
+    ),
+    Tool(
+        name="respond",
+        description="Act in a debate or see it; without an id list yours.",
+        method=_act,
+        arguments={
+            "debate_id": _TEXT,
+            "act": {"enum": [one.value for one in _ACTS]},
+            "text": _TEXT,
+            "value": _VALUE,
+            "evidence": _TEXTS,
+            "winner": _TEXT,
+        },
+        required=(),
+        resource=ResourceType.JOURNAL,
+        action=Action.APPEND,
+        prepared=_acting,
+        lines=_debate_lines,
+        document=_debate_json,
     ),
     Tool(
         name="store_memory",

@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
 import operator
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import partial, wraps
+from collections.abc import Mapping, Sequence
+from functools import wraps
 from typing import Annotated, Any, Final, Protocol, TypedDict
 
 import structlog
 from pydantic import BaseModel
 
+from imem.checkpoints.langgraph.node_steps import Node, State, Steps, node_of, value_of
 from imem.journal.errors import BadInput, ImemError, StoreUnavailable
 from imem.recall.metrics import SIGNAL_CONTEXT
 from imem.recall.signals.evolution import RecordedSignal
@@ -36,11 +36,6 @@ from imem.recall.subjects import PREFIXES
 
 log = structlog.get_logger()
 
-State = Any
-"""A mapping, or an object with the keys as its fields: a dataclass or a model of pydantic."""
-
-Node = Callable[..., Any]
-
 MARKET: Final = "market_id"
 ANALYSIS: Final = "analysis_id"
 PROMPT: Final = "system_prompt"
@@ -48,9 +43,6 @@ MEMORY: Final = "memory_context"
 SIGNALS: Final = "signals"
 AUDIT: Final = "audit_log"
 """Keys of the state; see :class:`SignalState`."""
-
-Steps = Generator[Callable[[], Any], Any, Any]
-"""What a node does: it yields calls, gets their results or errors, and returns the update of the state."""
 
 
 class SignalMemory(Protocol):
@@ -103,7 +95,7 @@ def memory_node(memory: SignalMemory, agent_names: Sequence[str], *, deadline_ms
         found, audited = yield from _read(memory, state, agent_names, deadline_ms)
         return {MEMORY: found, AUDIT: audited}
 
-    return _runner(memory, node)
+    return node_of(memory.signal_histories, node)
 
 
 def remembering(node: Node, agent_name: str, memory: SignalMemory, *, deadline_ms: float | None = None) -> Node:
@@ -126,30 +118,30 @@ def remembering(node: Node, agent_name: str, memory: SignalMemory, *, deadline_m
     """
 
     def run(state: State, *more: Any, **named: Any) -> Steps:
-        known, audited = (_value(state, MEMORY) or {}).get(agent_name), list[dict[str, Any]]()
+        known, audited = (value_of(state, MEMORY) or {}).get(agent_name), list[dict[str, Any]]()
         if not isinstance(known, AgentMemory):
             found, audited = yield from _read(memory, state, [agent_name], deadline_ms)
             known = found[agent_name]
         section = memory_prompt(known)
         SIGNAL_CONTEXT.observe(len(section))
         audited.append({"event": "signals_shown", "agent": agent_name, "subject": known.subject_id, "context": section})
-        prompt = "\n\n".join(part for part in (_value(state, PROMPT), section) if part)
+        prompt = "\n\n".join(part for part in (value_of(state, PROMPT), section) if part)
         update = yield lambda: node(_with(state, PROMPT, prompt), *more, **named)
         inner = _written(update)
         if not _has_keys(inner):
             return update
-        signals = _value(inner, SIGNALS)
+        signals = value_of(inner, SIGNALS)
         if (given := signals.get(agent_name) if isinstance(signals, Mapping) else signals) is not None:
             audited += yield from _record(memory, state, given, known, deadline_ms)
-        inner = _with(inner, AUDIT, [*(_value(inner, AUDIT) or ()), *audited])
+        inner = _with(inner, AUDIT, [*(value_of(inner, AUDIT) or ()), *audited])
         return dataclasses.replace(update, update=inner) if _is_command(update) else inner
 
-    return wraps(node)(_runner(memory, run))
+    return wraps(node)(node_of(memory.signal_histories, run))
 
 
 def _read(memory: SignalMemory, state: State, agents: Sequence[str], deadline_ms: float | None) -> Steps:
     """Return the memories of *agents* and their audit record; a wrong argument or right is an empty memory too."""
-    subject, begun_s = _value(state, MARKET), time.monotonic()
+    subject, begun_s = value_of(state, MARKET), time.monotonic()
     try:
         found = yield lambda: memory.signal_histories(subject, list(agents), deadline_ms=deadline_ms)
     except ImemError as error:
@@ -167,7 +159,7 @@ def _record(memory: SignalMemory, state: State, given: Any, known: AgentMemory, 
             if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
                 raise BadInput("signals", f"of {agent} is no signal and no object of its values.")
             about = {} if "market_id" in given else (yield from _subject(memory, state, known, deadline_ms))
-            own = {ANALYSIS: _value(state, ANALYSIS), **about}
+            own = {ANALYSIS: value_of(state, ANALYSIS), **about}
             given = AgentSignal(**{**own, **given, "agent_name": agent})
         done: RecordedSignal = yield lambda: memory.record_signal(given, history=known)
     except ImemError as error:
@@ -186,7 +178,7 @@ def _record(memory: SignalMemory, state: State, given: Any, known: AgentMemory, 
 
 def _subject(memory: SignalMemory, state: State, known: AgentMemory, deadline_ms: float | None) -> Steps:
     """Return the fields that name the subject of the state; a name is looked up again if *known* could not be read."""
-    subject = _value(state, MARKET)
+    subject = value_of(state, MARKET)
     if known.error is not None and not str(subject).startswith(PREFIXES):
         # A name is no id: it may be a company's, or that of several subjects.
         agent = known.agent_name
@@ -213,11 +205,6 @@ def _has_keys(given: Any) -> bool:
     return isinstance(given, Mapping | BaseModel) or dataclasses.is_dataclass(given)
 
 
-def _value(state: State, key: str) -> Any:
-    """Return a value of a state; None where it has no such key."""
-    return state.get(key) if isinstance(state, Mapping) else getattr(state, key, None)
-
-
 def _with(state: State, key: str, value: Any) -> State:
     """
     Return a copy of a state with another value.
@@ -236,31 +223,3 @@ def _with(state: State, key: str, value: Any) -> State:
     except AttributeError:
         raise BadInput(key, f"is no field of {type(state).__name__}, which has slots.") from None
     return changed
-
-
-def _runner(memory: SignalMemory, steps: Callable[..., Steps]) -> Node:
-    """Return what does the steps: a coroutine function where *memory* has coroutines, a plain one elsewhere."""
-
-    async def run(*given: Any, **named: Any) -> Any:
-        walk = steps(*given, **named)
-        proceed: Callable[[], Any] = partial(next, walk)
-        while True:
-            try:
-                call = proceed()
-            except StopIteration as done:
-                return done.value
-            try:
-                result = call()
-                proceed = partial(walk.send, await result if inspect.isawaitable(result) else result)
-            except Exception as error:  # noqa: BLE001 - the steps handle it, or raise it
-                proceed = partial(walk.throw, error)
-
-    def run_blocking(*given: Any, **named: Any) -> Any:
-        try:
-            run(*given, **named).send(None)
-        except StopIteration as done:
-            # No event loop is needed: a memory without coroutines gives nothing to wait for.
-            return done.value
-        raise TypeError("The node is a coroutine function, and the memory has none.")
-
-    return run if inspect.iscoroutinefunction(memory.signal_histories) else run_blocking

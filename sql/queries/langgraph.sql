@@ -63,6 +63,27 @@ WHERE (%(filter)s::jsonb IS NULL OR c.filter @> %(filter)s::jsonb)
 ORDER BY c.stamp DESC, c.nth DESC, c.checkpoint_id DESC, c.thread_id DESC, c.checkpoint_ns DESC
 LIMIT %(limit)s::bigint
 
+-- langgraph_interrupts --
+-- A page of the interrupts that threads wait in, after the given one (NULL: the first page): those of the newest checkpoint whose task
+-- has no result. A subgraph's are those of the task that runs it.
+SELECT w.thread_id, w.checkpoint_id, w.task_id, w.kind, w.blob FROM langgraph.write AS w
+WHERE w.channel = '__interrupt__' AND w.checkpoint_ns = ''
+  AND (
+    %(after_thread)s::text IS NULL
+    OR (w.thread_id, w.checkpoint_id, w.task_id) > (%(after_thread)s::text, %(after_id)s::text, %(after_task)s::text)
+  )
+  AND w.checkpoint_id = (
+    SELECT c.checkpoint_id FROM langgraph.checkpoint AS c
+    WHERE c.thread_id = w.thread_id AND c.checkpoint_ns = ''
+    ORDER BY c.stamp DESC, c.nth DESC, c.checkpoint_id DESC LIMIT 1
+  )
+  AND NOT EXISTS (
+    SELECT FROM langgraph.write AS r
+    WHERE r.thread_id = w.thread_id AND r.checkpoint_ns = '' AND r.checkpoint_id = w.checkpoint_id
+      AND r.task_id = w.task_id AND r.idx >= 0
+  )
+ORDER BY w.thread_id, w.checkpoint_id, w.task_id LIMIT %(limit)s::bigint
+
 -- langgraph_page --
 -- The checkpoints of these keys, whole, in their order; those removed meanwhile are left out.
 SELECT w.* FROM unnest(%(thread_ids)s::text[], %(namespaces)s::text[], %(ids)s::text[])

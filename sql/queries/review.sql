@@ -51,6 +51,10 @@ SELECT * FROM lifecycle WHERE kind = 'task' AND key = %(task_id)s FOR UPDATE
 -- Those of the given tasks that are open.
 SELECT key FROM lifecycle WHERE kind = 'task' AND state = 'open' AND key = ANY (%(task_ids)s::text[])
 
+-- tasks_due --
+-- Until when the given tasks are open, NULL for one without a limit; others are left out. Columns: key, due_at.
+SELECT key, due_at FROM lifecycle WHERE kind = 'task' AND state = 'open' AND key = ANY (%(task_ids)s::text[])
+
 -- task_package --
 -- What the reviewer of a task sees.
 SELECT * FROM review_task WHERE task_id = %(task_id)s

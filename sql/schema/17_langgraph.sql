@@ -67,6 +67,9 @@ CREATE TABLE langgraph.write (
     blob          bytea NOT NULL,
     PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx)
 );
+-- Of a listing of what threads wait for.
+CREATE INDEX write_interrupts ON langgraph.write (thread_id, checkpoint_id, task_id)
+WHERE channel = '__interrupt__' AND checkpoint_ns = '';
 COMMENT ON TABLE langgraph.write IS 'What a finished task wrote after a checkpoint; it may be stored a moment before its checkpoint is.';
 COMMENT ON COLUMN langgraph.write.idx IS 'Place among the task''s writes; negative for errors, interrupts and the like, of which the last counts.';
 

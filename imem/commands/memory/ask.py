@@ -160,26 +160,6 @@ def view(
 
 
 @app.command()
-def debate(
-    debate_id: Annotated[str, typer.Argument(metavar="DEBATE", help="Its id, as `imem debates` shows it.")],
-    *,
-    as_of: AsOf = None,
-    clock: OnClock = "known",
-    as_json: Json = False,
-) -> None:
-    """Show a debate with every turn."""
-    options = checked_options(as_of, clock)
-    answer = run_question(lambda memory: memory.debate(debate_id, **options))
-
-    def lines() -> list[str]:
-        from imem.recall.sections.debates import debate_text, turn_text  # noqa: PLC0415 - as above
-
-        return [debate_text(answer.debate), "", *(turn_text(turn) for turn in answer.turns)]
-
-    print_answer(answer.model_dump(mode="json", exclude_none=True), lines, as_json=as_json)
-
-
-@app.command()
 def precedents(
     debate_or_topic: Annotated[str, typer.Argument(metavar="DEBATE", help="The id of a debate, or a topic in words.")],
     *,

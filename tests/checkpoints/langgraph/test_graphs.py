@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import timedelta
 from operator import add
 from pathlib import Path
@@ -18,6 +19,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
 from examples.langgraph import approval
+from imem.checkpoints.langgraph.operations import PAGE, PendingInterrupt
 from imem.journal.clock import ManualClock
 from imem.langgraph import ImemSaver
 from tests import forking
@@ -273,3 +275,44 @@ def test_threads_of_a_process_share_a_graph(saver: ImemSaver) -> None:
         for n, log in enumerate(pool.map(run, range(24))):
             assert log[:2] == [f"{n}", "one"]
             assert log[-1] == "asked, heard yes"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A type of the user's own."""
+
+    text: str
+
+
+def asking(saver: ImemSaver, question: Any) -> Any:
+    """Return a graph whose subgraph asks something."""
+    inner = StateGraph(State)
+    inner.add_node("ask", lambda _: {"log": [interrupt(question)]})
+    inner.add_edge(START, "ask")
+    builder = StateGraph(State)
+    builder.add_node("inner", inner.compile())
+    builder.add_edge(START, "inner")
+    return builder.compile(checkpointer=saver)
+
+
+def test_what_threads_wait_for_is_listed(saver: ImemSaver, base: Base) -> None:
+    """Of any number of threads, each once, though a subgraph asks; until it is answered, and if it may be built."""
+    threads = sorted(thread() for _ in range(PAGE + 2))
+    graph = asking(saver, "Publish?")
+    for one in threads:
+        graph.invoke({"log": []}, config(one), durability="sync")
+    foreign = thread()
+    with ImemSaver.open(base.settings, allow=[Question]) as other:
+        asking(other, Question("Publish?")).invoke({"log": []}, config(foreign), durability="sync")
+        assert [one.value for one in other.interrupts() if one.thread_id == foreign] == [Question("Publish?")]
+
+    def listed() -> list[PendingInterrupt]:
+        return [one for one in saver.interrupts() if one.thread_id in {*threads, foreign}]
+
+    assert [(one.thread_id, one.value) for one in listed()] == [(one, "Publish?") for one in threads]
+    answered = listed()[0]
+    known = graph.invoke(Command(resume={answered.interrupt_id: "yes"}), config(answered.thread_id))
+    assert known["log"] == ["yes"]
+    saver.prune(threads[1:3])
+    saver.delete_thread(threads[3])
+    assert [one.thread_id for one in listed()] == [*threads[1:3], *threads[4:]]

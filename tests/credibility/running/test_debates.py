@@ -43,7 +43,8 @@ async def test_a_side_accepts(forum: Forum) -> None:
     await forum.act(debate, Act.ACCEPT, BEAR, text="Convinced.")
     await forum.advance()
 
-    assert (await forum.now(debate)).state is DebateState.CLOSED
+    now = await forum.now(debate)
+    assert (now.state, now.counts, now.turn) == (DebateState.CLOSED, "bull", None)
     state = await forum.state(debate)
     assert (state["resolution_level"], state["resolution_method"], state["provisional"]) == (
         "1_agent",
@@ -146,6 +147,7 @@ async def test_records_decide_and_both_verdicts_are_kept(forum: Forum) -> None:
     assert records["posterior_differential"] > records["posterior_threshold"]
     assert {"as_designed_resolved", "as_designed_differential"} <= records.keys()
     assert records["challenged_n"] == pytest.approx(60)
+    assert (await forum.now(debate)).counts == "bull"
     [end] = await forum.resolutions(debate)
     assert end["winning_agent"] == "bull"
     assert end["credibility_differential"] == pytest.approx(records["posterior_differential"])
@@ -181,7 +183,8 @@ async def test_a_judge_decides_or_is_late(forum: Forum) -> None:
         await forum.act(one, Act.STAND, BULL)
         await forum.act(one, Act.STAND, BEAR)
     await forum.advance()
-    assert (await forum.now(judged)).state is DebateState.LEVEL2
+    now = await forum.now(judged)
+    assert (now.state, now.turn) == (DebateState.LEVEL2, "tutor")
     with pytest.raises(PermissionDenied):
         await forum.act(judged, Act.JUDGE, BULL, winner="bull", text="Me.")
     with pytest.raises(BadInput, match="winner"):
@@ -189,6 +192,7 @@ async def test_a_judge_decides_or_is_late(forum: Forum) -> None:
     await forum.act(judged, Act.JUDGE, TUTOR, winner="bear", text="Margins do shrink.")
     await forum.advance()
     state = await forum.state(judged)
+    assert (await forum.now(judged)).counts == "bear"
     assert (state["state"], state["resolution_method"]) == ("closed", "judged")
     assert (await forum.audit(judged))[-1] == ("decide", "tutor", "closed")
     # Against the finding: a lost challenge has the scores of its agent published anew.

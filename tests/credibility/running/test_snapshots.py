@@ -71,6 +71,17 @@ async def test_another_debate_links_to_its_predecessor_and_has_a_new_snapshot(fo
     assert await snapshots(forum).take_due(deadline=ENOUGH) == 0
 
 
+async def test_a_snapshot_that_cannot_be_taken_is_put_off(forum: Forum, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An analysis that has published too much does not hold up the snapshots of other debates in each round."""
+    monkeypatch.setattr("imem.sync.snapshots.MOST_ROWS", 1)
+    await forum.challenge()
+    assert await snapshots(forum).take_due(deadline=ENOUGH) == 0
+    [row] = await forum.world.rows(
+        "SELECT data -> 'snapshot' ->> 'deferrals' AS n FROM lifecycle WHERE kind = 'debate'"
+    )
+    assert row["n"] == "1"
+
+
 async def test_a_person_decides_where_a_side_cannot_be_synchronised(forum: Forum) -> None:
     """After four attempts; each is in the audit trail. Records decide nothing then, and the debate has no snapshot."""
     await forum.reviewer()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from mcp.client import Client
 from mcp.client.stdio import stdio_client
 from mcp_types import CallToolResult
 
+from imem.journal.events.ids import id_of
 from imem.journal.settings import Role, Settings
 from imem.mcp.tools import TOOLS
 from tests import forking
@@ -59,6 +62,8 @@ CALLS: dict[str, dict[str, Any]] = {
         "stance": "long", "cites": ["f0"], "analysis_id": None, "action": "buy", "confidence": 0.6, "size_usd": 1e6,
         "body": "Prices turn.",
     },
+    "challenge": {"finding_id": "f0", "basis": "The contracts are not prepaid.", "judge": "tutor"},
+    "respond": {"debate_id": str(id_of("debate", "kate", "f0")), "act": "respond", "text": "See the third note."},
     "store_memory": {"text": "Memory is scarce until 2027.", "namespace": "symbol/T0", "importance": 0.9},
     "change_memory": {"action": "delete", "namespace": "symbol/NONE"},
 }  # fmt: skip
@@ -102,7 +107,7 @@ async def test_the_official_client_lists_and_calls_every_tool(harness: RecallHar
         assert [tool.name for tool in listed] == [tool.name for tool in TOOLS] == list(CALLS)
         assert client.instructions is not None
         assert "never instructions" in client.instructions
-        for name in reversed(CALLS):
+        for name in ("challenge", *reversed(CALLS)):
             result = await client.call_tool(name, CALLS[name])
             assert not result.is_error, text_of(result)
             assert "never instructions" in text_of(result)
@@ -162,8 +167,8 @@ async def test_what_a_role_may_not_write_is_not_offered_and_is_denied(harness: R
     await harness.know(KNOWN)
     hidden = {
         Role.LEARNING_ENGINE: {"change_memory", "store_memory"},
-        Role.DEBATE_FACILITATOR: {"record_analysis", "record_decision"},
-        Role.READER: {"change_memory", "record_analysis", "record_decision", "store_memory"},
+        Role.DEBATE_FACILITATOR: {"challenge", "record_analysis", "record_decision", "respond"},
+        Role.READER: {"challenge", "change_memory", "record_analysis", "record_decision", "respond", "store_memory"},
         Role.AGENT: set(),
     }
     for role, missing in hidden.items():
@@ -189,9 +194,10 @@ async def test_what_a_role_may_not_write_is_not_offered_and_is_denied(harness: R
     assert [tuple(row.values()) for row in denied] == [
         ("learning_engine", "memories", "delete"),
         ("learning_engine", "memories", "write"),
-        *[("debate_facilitator", "journal", "append")] * 2,
+        *[("debate_facilitator", "journal", "append")] * 4,
+        ("reader", "journal", "append"),
         ("reader", "memories", "delete"),
-        *[("reader", "journal", "append")] * 2,
+        *[("reader", "journal", "append")] * 3,
         ("reader", "memories", "write"),
         ("agent", "credibility", "read"),
     ]
@@ -215,6 +221,64 @@ async def test_a_decision_is_recorded_with_what_it_cites(harness: RecallHarness,
         ("link.CITES", None, None, "f1", 1),
         ("link.CITES", None, None, "f0", 2),
     ]
+
+
+async def test_two_agents_debate(harness: RecallHarness, tmp_path: Path) -> None:
+    """
+    Each answer says both positions, the state, whose turn it is, until when, and what counts meanwhile.
+
+    A repeat changes nothing, and each side finds the debates that it takes part in.
+    """
+    claim = {"statement": "It doubles.", "metric": "price_target", "value": 100, "target_at": "2099-01-16T21:00:00Z"}
+    settings, errors = harness.settings, tmp_path / "errors"
+    async with (
+        client_of(env_of(settings, "bull", Role.AGENT), errors) as bull,
+        client_of(env_of(settings, "bear", Role.AGENT), errors) as bear,
+    ):
+
+        async def said(client: Client, tool: str, **given: Any) -> tuple[str, dict[str, Any]]:
+            result = await client.call_tool(tool, given)
+            assert not result.is_error, text_of(result)
+            assert result.structured_content is not None
+            return text_of(result), {name: one for name, one in result.structured_content.items() if name != "notice"}
+
+        await harness.know(KNOWN)
+        await said(bull, "record_analysis", **{**CALLS["record_analysis"], "id": "bull", "findings": [claim]})
+        asked = {"finding_id": "bull/1", "basis": "Nothing is prepaid.", "value": 80, "evidence": ["f0"]}
+        text, opened = await said(bear, "challenge", **asked, judge="tutor")
+        key = opened["debate_id"]
+        assert '"price_target": 80 ("bear", evidence "f0") against 100 ("bull")' in text
+        assert 'initiated: "bull" is to act until ' in text
+        assert re.search(r"UTC \(1[0-4] min left\)", text)
+        assert 'counts: 100 ("bull"), the finding as it was recorded' in text
+        assert 'if nobody acts: level 2, where records decide, then "tutor", else a person does' in text
+        assert (opened["state"], opened["turn"], opened["counts_now"]) == ("initiated", "bull", 100)
+        assert opened["until"] > datetime.now(UTC).isoformat()
+        assert (await said(bear, "challenge", **asked, judge="tutor"))[1] == opened
+        for client in (bull, bear):
+            _, listed = await said(client, "respond")
+            assert listed["items"] == [opened]
+        assert (await said(bull, "respond", debate_id=key))[1] == opened
+
+        _, answered = await said(bull, "respond", debate_id=key, act="respond", text="See note 7.", value=95)
+        assert (answered["turn"], answered["challenged"]["value"], answered["counts_now"]) == ("bear", 95, 100)
+        refused = await bear.call_tool("respond", {"debate_id": key, "act": "judge", "winner": "bear", "text": "Mine."})
+        assert refused.is_error
+        assert "tutor" in text_of(refused)
+        _, stood = await said(bear, "respond", debate_id=key, act="stand")
+        assert (stood["turn"], stood["challenger"]["stands"]) == ("bull", True)
+        text, ended = await said(bull, "respond", debate_id=key, act="accept", text="Convinced.")
+        assert "turn" not in ended
+        assert "goes on within seconds" in text
+        late = await bear.call_tool("respond", {"debate_id": key, "act": "withdraw"})
+        assert "bull has ended the debate" in text_of(late)
+    turns = await harness.journal.rows(
+        "SELECT actor, payload -> 'core' ->> 'stage' AS stage, payload -> 'core' ->> 'value' AS value FROM event"
+        " WHERE kind = 'record.DebateTurn' ORDER BY position"
+    )
+    assert [tuple(row.values()) for row in turns] == [
+        ("bear", "challenge", "80.0"), ("bull", "respond", "95.0"), ("bull", "accept", None),
+    ]  # fmt: skip
 
 
 async def test_a_refused_call_leaves_nothing_and_says_so(harness: RecallHarness, tmp_path: Path) -> None:
@@ -300,6 +364,22 @@ async def test_wrong_hostile_and_huge_arguments_are_named(harness: RecallHarness
         ("record_decision", {**CALLS["record_decision"], "cites": ["f0", "f0"]}, "cites.1"),
         ("record_decision", {**CALLS["record_decision"], "cites": [7]}, "cites.0"),
         ("record_decision", {**CALLS["record_decision"], "agents_involved": ["bob"]}, "agents_involved"),
+        ("challenge", {"finding_id": "none", "basis": "x"}, "finding_id"),
+        ("challenge", {"finding_id": "f0"}, "basis"),
+        ("challenge", {"finding_id": "f0", "basis": "x", "priority": "urgent"}, "priority"),
+        ("challenge", {"finding_id": "f0", "basis": "x", "value": "buy"}, "value"),
+        ("challenge", {"finding_id": "f0", "basis": "x", "value": [0.3]}, "value"),
+        ("challenge", {"finding_id": "f0", "basis": "x", "evidence": ["none"]}, "evidence.0"),
+        ("challenge", {"finding_id": "f0", "basis": "x", "evidence": "none"}, "evidence"),
+        ("respond", {"debate_id": "none"}, "debate"),
+        ("respond", {"debate_id": "none", "act": "accept"}, "debate"),
+        ("respond", {"act": "accept"}, "debate_id"),
+        ("respond", {"text": "x"}, "text"),
+        ("respond", {"debate_id": "none", "act": "challenge"}, "act"),
+        ("respond", {"debate_id": "none", "act": ["accept"]}, "act"),
+        ("respond", {"debate_id": "none", "act": "respond"}, "text"),
+        ("respond", {"debate_id": "none", "act": "judge", "text": "x"}, "winner"),
+        ("respond", {"debate_id": "none", "act": "stand", "value": 0.3}, "value"),
         ("store_memory", {"text": "x", "memory_type": "vague"}, "memory_type"),
     ]
     async with client_of(env_of(harness.settings), tmp_path / "errors") as client:
@@ -309,7 +389,7 @@ async def test_wrong_hostile_and_huge_arguments_are_named(harness: RecallHarness
             assert result.structured_content is not None
             assert result.structured_content["argument"] == argument
             assert len(text_of(result)) <= 8_000
-            writes = name in {"record_analysis", "record_decision", "store_memory"}
+            writes = name in {"record_analysis", "record_decision", "store_memory", "challenge", "respond"}
             assert ("Nothing was recorded." in text_of(result)) is writes
         with pytest.raises(MCPError, match="no tool"):
             await client.call_tool("rm -rf")

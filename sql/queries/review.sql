@@ -32,6 +32,16 @@ FROM lifecycle AS l
 WHERE t.task_id = %(task_id)s AND l.kind = 'task' AND l.key = t.task_id AND l.state = 'open' AND l.request IS NULL AND t.shown_at IS NULL
 RETURNING t.task_id
 
+-- task_said --
+-- Replaces what a reviewer sees of an open task by what was said meanwhile, also where somebody has looked at it.
+UPDATE review_task AS t SET package = %(package)s::jsonb FROM lifecycle AS l
+WHERE t.task_id = %(task_id)s AND l.kind = 'task' AND l.key = t.task_id AND l.state = 'open' AND t.package <> %(package)s::jsonb
+RETURNING t.task_id
+
+-- task_try_lock --
+-- A task's row, locked unless another process has it: steps of tasks lock what the task is about as well, in the other order.
+SELECT * FROM lifecycle WHERE kind = 'task' AND key = %(task_id)s FOR UPDATE SKIP LOCKED
+
 -- task_open --
 -- Opens the row of a task, in its first state.
 INSERT INTO lifecycle (kind, key, about, state, opened_at, due_at, data)

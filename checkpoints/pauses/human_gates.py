@@ -119,7 +119,7 @@ async def answer_gate(
     if found["waits"]:
         if named is Gate.VALIDATED:
             for name, asked in _blocking(analysis_id, gate).items():
-                _check_reviewed(gate, await database.named(name, asked, deadline=deadline))
+                _check_reviewed(gate, name, await database.named(name, asked, deadline=deadline))
         await request_transition(
             database, KIND, found["key"], found["version"], named, by=by, reason=reason, deadline=deadline
         )
@@ -161,7 +161,7 @@ async def _decide(runtime: ReviewRuntime, conn: Connection, row: LifecycleRow, n
     if state is Gate.VALIDATED:
         # Something may have become provisional since the answer was stored.
         for name, asked in _blocking(analysis_id, gate).items():
-            _check_reviewed(gate, await rows(conn, name, asked))
+            _check_reviewed(gate, name, await rows(conn, name, asked))
     reason = (row.request.reason if row.request else None) or f"Gate {gate} {_GATE_WORDS[state]}."
     effects = Effects()
     await move(conn, GATE_STATES, row, state, row.request is None, data={**row.data, "reason": reason}, reason=reason)
@@ -188,14 +188,25 @@ def _blocking(analysis_id: str, gate: int) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _check_reviewed(gate: int, waiting: Sequence[Row]) -> None:
+def _check_reviewed(gate: int, what: str, waiting: Sequence[Row]) -> None:
     """Refuse to pass a gate while something is unreviewed that it is the last to see."""
     if waiting:
         ids = ", ".join(row["key"] for row in waiting[:5])
-        raise TransitionRefused(
-            f"Gate {gate} cannot be passed: {len(waiting)} review tasks or debates of its analysis are open ({ids}).",
-            mend="`imem tasks --analysis ANALYSIS` and `imem debate --analysis ANALYSIS` list them.",
-        )
+        said, mend = _OPEN[what]
+        raise TransitionRefused(f"Gate {gate} cannot be passed: {len(waiting)} {said} ({ids}).", mend=mend)
+
+
+_OPEN: Final = {
+    "tasks_of_gate": (
+        "review tasks of its analysis are not reviewed",
+        "`imem tasks --analysis ANALYSIS` lists them; confirm or override each.",
+    ),
+    "debates_of_gate": (
+        "debates of its analysis have not ended",
+        "`imem debate --analysis ANALYSIS` lists them.",
+    ),
+}
+"""Statement → what it finds, and what helps."""
 
 
 _UNREVIEWED: Final = {3: 0, 5: 1_000_000}

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import pytest
 
-from imem.debates.running import task_id_of
 from imem.debates.service import DebateProgress
 from imem.debates.states import Act
+from imem.debates.stored import task_id_of
 from imem.journal.actors import Actor
 from imem.journal.settings import Role
 from imem.review import inbox

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from imem.credibility.scores.auto_resolve import Basis
+from imem.credibility.scores.reading import agent_scores
 from imem.debates import running
 from imem.debates.running import DEBATES
 from imem.debates.states import Act
@@ -21,9 +23,9 @@ from imem.review.states import TaskState
 from imem.services.task_kinds import TASK_KINDS
 
 from .conftest import ADMIN, BEAR, BULL, ENOUGH, HOUR, KINDS, Forum, claimed
-from .test_debates import opened_gate, passed
+from .test_debates import opened_gate, passed, scored
 
-MINUTE = timedelta(minutes=1)
+MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
 MALLORY = Actor("mallory", Role.AGENT)
 
 
@@ -36,9 +38,11 @@ async def round_of(forum: Forum, *kinds: str) -> AdvanceReport:
     return await advance_due(runtime, {kind: KINDS[kind] for kind in kinds}, until=ENOUGH)
 
 
-async def asked(forum: Forum, **given: Any) -> Any:
-    """Open a debate that a person is asked about."""
+async def asked(forum: Forum, *, said: bool = False, **given: Any) -> Any:
+    """Open a debate at whose level 1 both stand, with evidence of the challenged side if wanted."""
     debate = await forum.challenge(**given)
+    if said:
+        await forum.act(debate, Act.RESPOND, BULL, text="They are prepaid.", evidence=["f-own"])
     for side in (BULL, BEAR):
         await forum.act(debate, Act.STAND, side)
     await forum.advance()
@@ -183,13 +187,12 @@ async def test_strangers_records_stop_no_debate(forum: Forum) -> None:
 
 async def test_one_slow_debate_does_not_stop_the_others(forum: Forum, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = await asked_twice(forum)
-    compare = running.agent_scores
 
     async def slow(database: Any, pairs: Any, *more: Any, **named: Any) -> Any:
         if ("bull", "valuation") in pairs and not slow.seen:  # type: ignore[attr-defined]
             slow.seen = True  # type: ignore[attr-defined]
             raise BudgetExceeded("It was not there before the deadline.")
-        return await compare(database, pairs, *more, **named)
+        return await agent_scores(database, pairs, *more, **named)
 
     slow.seen = False  # type: ignore[attr-defined]
     monkeypatch.setattr(running, "agent_scores", slow)
@@ -197,6 +200,37 @@ async def test_one_slow_debate_does_not_stop_the_others(forum: Forum, monkeypatc
     assert (report.failed, report.moved) == (1, {DEBATES.kind: 1})
     states = {(await forum.now(one)).state for one in (first, second)}
     assert DebateState.PROVISIONAL in states
+
+
+@pytest.mark.spec("DB-1")
+async def test_the_longest_way_takes_eight_hours(forum: Forum) -> None:
+    """Acknowledged, with a judge who does not decide, and a reviewer who does not either."""
+    await forum.reviewer()
+    debate = await forum.challenge(judge="jim")
+    await forum.act(debate, Act.ACKNOWLEDGE, BULL)
+    for hours, state in ((1, DebateState.LEVEL2), (2, DebateState.LEVEL3)):
+        await forum.later(hours * HOUR + 30 * SECOND)
+        now = await forum.now(debate)
+        assert (now.state, now.counts) == (state, "bear" if hours == 2 else None)
+    await forum.later(8 * HOUR + 40 * SECOND)
+    assert (await forum.now(debate)).state is DebateState.PROVISIONAL
+
+
+@pytest.mark.spec("CR-13")
+async def test_the_setting_chooses_which_verdict_counts(forum: Forum) -> None:
+    """The same records: one basis decides where the other does not."""
+    await scored(forum, "bull", 54, 6)
+    await scored(forum, "bear", 33, 27)
+    await forum.world.say(claimed("f-own", "bull"))
+    states = {}
+    for basis, finding in ((Basis.POSTERIOR, "f-bull"), (Basis.AS_DESIGNED, "e-bull")):
+        forum.basis = basis
+        debate = await asked(forum, finding=finding, evidence=["e-bear"], said=True)
+        records = await forum.group("Debate", debate.debate_id, "records")
+        assert records["basis"] == basis.value
+        states[basis] = (await forum.now(debate)).state
+        assert records[f"{basis.value}_resolved"] is (states[basis] is DebateState.CLOSED)
+    assert len(set(states.values())) == 2
 
 
 async def asked_twice(forum: Forum) -> tuple[Any, Any]:

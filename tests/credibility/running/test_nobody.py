@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from itertools import cycle, islice, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -44,8 +44,18 @@ class Sort(NamedTuple):
 
 
 SORTS = [
-    Sort(*one) for one in product(DebatePriority, (None, "tutor"), ("price_target", "temperature"), (False, True))
+    Sort(*one) for one in product(DebatePriority, (None, "tutor"), ("price_target", "up"), (False, True))
 ]  # fmt: skip
+
+
+def _claimed(key: str, metric: str) -> dict[str, Any]:
+    """Return a finding on the metric."""
+    if metric == "price_target":
+        return claimed(key, "bull")
+    line = claimed(key, "bull", metric=metric, probability=0.7)
+    for name in ("value", "unit"):
+        del line["core"][name]
+    return line
 
 
 async def opened(forum: Forum) -> list[tuple[Sort, DebateProgress]]:
@@ -53,10 +63,11 @@ async def opened(forum: Forum) -> list[tuple[Sort, DebateProgress]]:
     sorts = list(islice(cycle(SORTS), DEBATES))
     for start in range(0, DEBATES, 500):
         numbers = range(start, min(start + 500, DEBATES))
-        await forum.world.say(*(claimed(f"n-{at}", "bull") for at in numbers))
+        await forum.world.say(*(_claimed(f"n-{at}", sorts[at].metric) for at in numbers))
 
     async def one(number: int, sort: Sort) -> tuple[Sort, DebateProgress]:
-        debate = await forum.challenge(f"n-{number}", priority=sort.priority, judge=sort.judge, metric=sort.metric)
+        value = 80.0 if sort.winner else 0.2
+        debate = await forum.challenge(f"n-{number}", priority=sort.priority, judge=sort.judge, value=value)
         if sort.acknowledged:
             await forum.act(debate, Act.ACKNOWLEDGE, BULL)
         return sort, debate

@@ -7,7 +7,7 @@ turn that it records, in one transaction. The pipeline decides within seconds wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -283,10 +283,25 @@ class Debates:
             "until": moment + timedelta(seconds=limits["acknowledge_s"]), "data": json(data), "act": json(act.stored()),
             "actor": by.id, "role": by.role.value, "context": context_of(by),
         }  # fmt: skip
+        return await self._open(finding_id, debate, opened, (act, basis), by=by, deadline=deadline)
+
+    async def _open(
+        self,
+        finding_id: str,
+        debate: Callable[..., Debate],
+        opened: Row,
+        said: tuple[DebateAct, str],
+        *,
+        by: Actor,
+        deadline: Deadline,
+    ) -> DebateProgress:
+        """Open a debate under the first id under which no stranger has recorded one."""
+        act, basis = said
         for attempt in range(_ATTEMPTS):
             debate_id = str(id_of("debate", by.id, finding_id, *([str(attempt)] if attempt else [])))
-            turn = _turn(debate_id, core["subject_id"], act, basis)
-            entries = [entry_of(record_of(debate(id=debate_id))), entry_of(record_of(turn))]
+            core = debate(id=debate_id)
+            turn = _turn(debate_id, core.subject_id, act, basis)
+            entries = [entry_of(record_of(core)), entry_of(record_of(turn))]
             try:
                 async with self._database.transaction(deadline) as conn:
                     found = await rows(conn, "debate_open", {**opened, "debate_id": debate_id})

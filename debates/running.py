@@ -17,13 +17,14 @@ from imem.credibility.pipelines import CredibilityRuntime
 from imem.credibility.scores.auto_resolve import Basis
 from imem.credibility.scores.auto_resolve import Verdict as ScoreVerdict
 from imem.credibility.scores.reading import AgentScore, agent_scores
-from imem.debates.cases import RANKS, SHOWN_DEPENDANTS, ChosenSide, DebateCase, debate_kind
+from imem.debates.cases import RANKS, SHOWN_DEPENDANTS, ChosenSide, DebateCase, SeenSide, debate_kind
 from imem.debates.levels import Level2Verdict, level2_verdict
 from imem.debates.recording import decided, facts_of, recorded_state, resolution
-from imem.debates.states import AT_LEVEL_1, DEBATE_STATES, Act, DebateAct, DebateFacts, Sides
+from imem.debates.states import AT_LEVEL_1, DEBATE_STATES, ENDED, Act, DebateAct, DebateFacts, Sides
 from imem.debates.stored import KIND, RunningDebate, task_id_of
 from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, TransitionRequest, move
 from imem.journal.deadline import Deadline
+from imem.journal.errors import TransitionRefused
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.rows import json, rows
 from imem.kg.asof import AsOf
@@ -57,6 +58,8 @@ class DebatesRuntime(CredibilityRuntime, Protocol):
 async def _step(runtime: DebatesRuntime, conn: Connection, row: LifecycleRow, now: datetime) -> Effects | None:
     """Move a debate as far as acts, time and records say."""
     debate = RunningDebate(row)
+    if debate.state in ENDED:
+        return await _rest(conn, debate)
     end = next((one for one in debate.acts if one.act in {Act.ACCEPT, Act.WITHDRAW}), None)
     if end is not None and end.act is Act.WITHDRAW:
         return await _withdraw(conn, debate, end)
@@ -72,7 +75,13 @@ async def _step(runtime: DebatesRuntime, conn: Connection, row: LifecycleRow, no
 
 
 async def _rest(conn: Connection, debate: RunningDebate) -> Effects:
-    """Let a debate in which nothing follows from an act wait until its time is over."""
+    """Let a debate wait in which nothing follows from an act; show its reviewer what was said."""
+    if debate.state is DebateState.LEVEL3:
+        for stored in await rows(conn, "task_package", {"task_id": task_id_of(debate.row.key)}):
+            case = DebateCase.model_validate(stored["package"])
+            sides = {name: _said_since(debate, getattr(case, name)) for name in ("challenger", "challenged")}
+            given = {"task_id": stored["task_id"], "package": case.model_copy(update=sides).model_dump_json()}
+            await rows(conn, "task_said", given)
     await rows(conn, "debate_wait", {"debate_id": debate.row.key, "until": debate.until})
     return Effects()
 
@@ -131,9 +140,20 @@ async def _agree(conn: Connection, debate: RunningDebate, act: DebateAct, now: d
     return await decided(conn, closed, winner, now)
 
 
-async def _withdraw(conn: Connection, debate: RunningDebate, act: DebateAct) -> Effects:
-    effects = await withdraw_task(conn, task_id_of(debate.row.key), "The challenge was withdrawn.")
-    moved = await _moved(conn, debate, DebateState.WITHDRAWN, DebateFacts(act=act.act), by=act)
+async def _withdraw(conn: Connection, debate: RunningDebate, act: DebateAct) -> Effects | None:
+    task_id = task_id_of(debate.row.key)
+    if await rows(conn, "task_package", {"task_id": task_id}):
+        free = await rows(conn, "task_try_lock", {"task_id": task_id})
+        if not free or free[0]["requested_at"] is not None:
+            # An answer that was stored before counts first.
+            return None
+    effects = await withdraw_task(conn, task_id, "The challenge was withdrawn.")
+    # The default counts no more: the finding stands as it was recorded.
+    moved = await _moved(
+        conn, debate, DebateState.WITHDRAWN, DebateFacts(act=act.act), by=act, counting=None, default_reason=None
+    )
+    if debate.state is DebateState.PROVISIONAL:
+        effects += resolution(moved, debate.sides.challenged, act.at)
     return effects + recorded_state(moved)
 
 
@@ -272,6 +292,12 @@ def _case(debate: RunningDebate, compared: Compared, resting: Sequence[str]) -> 
     )
 
 
+def _said_since(debate: RunningDebate, seen: SeenSide) -> SeenSide:
+    """Return a side as the reviewer saw it, with what it has said since; its value is the one stated until then."""
+    now = debate.seen(seen.agent, None)
+    return seen.model_copy(update={"text": now.text, "evidence": now.evidence})
+
+
 def _side_of(sides: Sides, agent: str) -> Literal["challenger", "challenged"]:
     return "challenger" if agent == sides.challenger else "challenged"
 
@@ -292,6 +318,8 @@ async def _apply(
         return await _close_window(conn, debate, now)
     if answer is None:
         return await _apply_default(conn, debate, task, now)
+    if answer.by in {debate.sides.challenger, debate.sides.challenged}:
+        raise TransitionRefused(f"{answer.by!r:.200} is a side of the debate, and does not decide it.")
     by = DebateAct(act=Act.JUDGE, by=answer.by, role=answer.role, at=answer.at, number=0, text=answer.rationale or "")
     late = debate.state is DebateState.PROVISIONAL
     if answer.action == "redebate":
@@ -334,7 +362,10 @@ async def _again(conn: Connection, debate: RunningDebate, by: DebateAct, now: da
     )
     data = old.row.data
     number, root = data.get("round", 1) + 1, data.get("root", old.row.key)
-    key = f"{root}/{number}"
+    keys = [f"{root}/{number}", *(f"{root}/{number}.{again}" for again in range(2, 10))]
+    known = await rows(conn, "recorded_cores", {"kinds": ["Debate"] * len(keys), "keys": keys})
+    # Anybody may have recorded a debate under the next id.
+    key = next(one for one in keys if one not in {row["key"] for row in known})
     until = now + timedelta(seconds=data["acknowledge_s"])
     kept = {name: data[name] for name in _KEPT if name in data}
     values = {**kept, "root": root, "round": number, "until": until.isoformat(), "acts": [data["acts"][0]]}

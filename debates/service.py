@@ -7,9 +7,10 @@ turn that it records, in one transaction. The pipeline decides within seconds wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from math import isfinite
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from imem.journal.actors import Actor
 from imem.journal.audit import context_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, TransitionRefused, UnknownDebate
-from imem.journal.events.entry import JournalEntry, Tier
+from imem.journal.events.entry import AppendStatus, JournalEntry, Tier
 from imem.journal.events.ids import id_of
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Row
@@ -180,6 +181,14 @@ def _turn_of(debate: RunningDebate) -> str | None:
     return next((one for one in (sides.other(spoke), spoke) if one not in standing), None)
 
 
+class _IdTaken(BadInput):
+    """Somebody else recorded a debate under the id."""
+
+
+_ATTEMPTS: Final = 8
+"""Ids that a challenge tries: anybody may have recorded a debate under the first."""
+
+
 class Debates:
     """
     Debates of the application: their acts, and what is read of them.
@@ -246,10 +255,11 @@ class Debates:
             raise BadInput("finding_id", "is your own finding: state a new one instead of challenging it.")
         if judge in {by.id, challenged}:
             raise BadInput("judge", "is a side of the debate.")
-        about = metric if metric is not None else core.get("metric")
+        about = core.get("metric") or metric
+        if metric is not None and metric != about:
+            raise BadInput("metric", f"is that of the finding, {about}: the positions are values of it.")
         _check_value(about, value)
         said = topic if topic is not None else core["statement"][:200]
-        debate_id = str(id_of("debate", by.id, finding_id))
         limits = self._limits.of(priority)
         moment = (await self._database.named("safe_horizon", deadline=deadline))[0]["now"]
         data = {
@@ -258,8 +268,8 @@ class Debates:
             "subject_id": core["subject_id"], "domain": core["domain"], "topic": said, "wanted": list(required),
             **limits,
         }  # fmt: skip
-        debate = Debate(
-            id=debate_id, subject_id=core["subject_id"], analysis_id=core["analysis_id"], topic=said,
+        debate = partial(
+            Debate, subject_id=core["subject_id"], analysis_id=core["analysis_id"], topic=said,
             challenger_agent=by.id, challenged_agent=challenged, participants=sorted({by.id, challenged}),
             disputed_finding=finding_id, challenge_basis=basis, required_evidence=list(required) or None,
             timestamp=moment, priority=priority, judge=judge, metric=about,
@@ -269,19 +279,41 @@ class Debates:
             evidence=tuple(evidence),
         )  # fmt: skip
         opened = {
-            "debate_id": debate_id, "analysis_id": core["analysis_id"],
+            "analysis_id": core["analysis_id"],
             "until": moment + timedelta(seconds=limits["acknowledge_s"]), "data": json(data), "act": json(act.stored()),
             "actor": by.id, "role": by.role.value, "context": context_of(by),
         }  # fmt: skip
-        entries = [entry_of(record_of(debate)), entry_of(record_of(_turn(debate_id, core["subject_id"], act, basis)))]
-        async with self._database.transaction(deadline) as conn:
-            found = await rows(conn, "debate_open", opened)
-            if found:
-                await self._append(conn, entries, by, deadline)
-        if found:
+        return await self._open(finding_id, debate, opened, (act, basis), by=by, deadline=deadline)
+
+    async def _open(
+        self,
+        finding_id: str,
+        debate: Callable[..., Debate],
+        opened: Row,
+        said: tuple[DebateAct, str],
+        *,
+        by: Actor,
+        deadline: Deadline,
+    ) -> DebateProgress:
+        """Open a debate under the first id under which no stranger has recorded one."""
+        act, basis = said
+        for attempt in range(_ATTEMPTS):
+            debate_id = str(id_of("debate", by.id, finding_id, *([str(attempt)] if attempt else [])))
+            core = debate(id=debate_id)
+            turn = _turn(debate_id, core.subject_id, act, basis)
+            entries = [entry_of(record_of(core)), entry_of(record_of(turn))]
+            try:
+                async with self._database.transaction(deadline) as conn:
+                    found = await rows(conn, "debate_open", {**opened, "debate_id": debate_id})
+                    if found:
+                        await self._append(conn, entries, by, deadline)
+            except _IdTaken:
+                continue
+            if not found:
+                return await self._challenged_before(debate_id, act, deadline)
             await self._gateway.publish_wakeup(tuple(Tier))
             return progress_of(RunningDebate(LifecycleRow.of(found[0])))
-        return await self._challenged_before(debate_id, act, deadline)
+        raise BadInput("finding_id", "cannot be challenged: others recorded debates under the ids of the challenge.")
 
     async def _challenged_before(self, debate_id: str, act: DebateAct, deadline: Deadline) -> DebateProgress:
         """Return the debate that the same challenge opened; refuse another one of the same finding."""
@@ -337,7 +369,11 @@ class Debates:
                 raise TransitionRefused("A debate on the critical path is decided by a person.")
             if value is not None:
                 _check_value(debate.metric, value)
+                if debate.state is DebateState.LEVEL3:
+                    raise TransitionRefused("A person decides between the values that were stated until level 3.")
             if evidence:
+                if debate.row.data["finding_id"] in evidence:
+                    raise BadInput("evidence", "names the disputed finding itself.")
                 await self._known([*evidence], "evidence", deadline)
             made = DebateAct(
                 act=act, by=by.id, role=by.role.value, at=now, number=0, text=said[:KEPT_CHARS], value=value,
@@ -353,9 +389,9 @@ class Debates:
         self, debate: RunningDebate, act: DebateAct, text: str, by: Actor, deadline: Deadline
     ) -> Row | None:
         key = debate.row.key
+        # By the acts of the row, and not by turns that anybody may have recorded.
+        made = replace(act, number=max(one.number for one in debate.acts) + 1)
         async with self._database.transaction(deadline) as conn:
-            [last] = await rows(conn, "debate_last_turn", {"debate_id": key})
-            made = replace(act, number=last["number"] + 1)
             given = {"debate_id": key, "version": debate.row.version, "act": json(made.stored())}
             who = {"actor": by.id, "role": by.role.value, "context": context_of(by)}
             found = await rows(conn, "debate_act", given | who)
@@ -369,6 +405,8 @@ class Debates:
 
     async def _append(self, conn: Any, entries: Sequence[JournalEntry], by: Actor, deadline: Deadline) -> None:
         for receipt in await self._gateway.append_in(conn, entries, actor=by, deadline=deadline):
+            if receipt.verdict is AppendStatus.CORE_CONFLICT:
+                raise _IdTaken("debate_id", "is that of a debate that somebody recorded.")
             if receipt.verdict.refused:
                 raise BadInput("text", f"could not be recorded: {receipt.verdict.value}.")
 

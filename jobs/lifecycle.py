@@ -30,7 +30,7 @@ from imem.jobs.state_machine import StateMachine
 from imem.journal.actors import Action, Actor
 from imem.journal.audit import context_of
 from imem.journal.deadline import Deadline
-from imem.journal.errors import UNANSWERED, ImemError, TransitionRefused
+from imem.journal.errors import UNANSWERED, BadInput, BudgetExceeded, ImemError, TransitionRefused
 from imem.journal.events.entry import JournalEntry, Tier
 from imem.journal.events.ids import id_of, new_id
 from imem.journal.gateway import Gateway
@@ -310,6 +310,12 @@ async def _advance(runtime: R, of: Lifecycle[R], which: Row, report: AdvanceRepo
         else:
             await _put_off(runtime.database, which, error, until)
             report.failed += 1
+    except BudgetExceeded as error:
+        # One row that is too slow by itself must not keep the others waiting in each round.
+        if until.passed:
+            raise
+        await _put_off(runtime.database, which, error, until)
+        report.failed += 1
     except UNANSWERED:
         raise
     except (ImemError, *BAD_CONTENT) as error:
@@ -341,11 +347,16 @@ async def finish(conn: Connection, effects: Effects, gateway: Gateway, deadline:
     """
     Append, raise and close what *effects* say; make it the last of the transaction. Return whether facts were appended.
 
+    Raises:
+        BadInput: a fact was refused: the transaction must not be committed.
+
     The caller then calls :meth:`~imem.journal.gateway.Gateway.publish_wakeup`.
     """
     for (actor, action), group in groupby(effects.facts, key=lambda fact: fact[:2]):
         entries = [entry for _, _, entry in group]
-        await gateway.append_in(conn, entries, actor=actor, action=action, deadline=deadline)
+        for receipt in await gateway.append_in(conn, entries, actor=actor, action=action, deadline=deadline):
+            if receipt.verdict.refused:
+                raise BadInput("facts", f"what a step records was refused: {receipt.verdict.value}.")
     for matter in effects.over:
         await close_alerts(conn, matter)
     for alert in effects.alerts:

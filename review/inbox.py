@@ -33,7 +33,7 @@ Kinds = Mapping[str, TaskKind[Any, Any]]
 LISTED: Final = 200
 """Tasks of one listing at most."""
 
-LONGEST_RATIONALE: Final = 4_000
+LONGEST_RATIONALE: Final = 2_000
 """Characters of a rationale at most."""
 
 

@@ -105,6 +105,8 @@ class GateMemories:
         expiry, and at most the longest one. It is renewed every hour.
         """
         now = self._clock.now()
+        if any(gate["due_at"] is None for gate in waiting):
+            return now + LONGEST_TTL
         ends: datetime = max(max(gate["opened_at"] + PAUSED_TTL, gate["due_at"] + ACTIVE_TTL) for gate in waiting)
         return min(max(ends, now + ACTIVE_TTL), now + LONGEST_TTL)
 

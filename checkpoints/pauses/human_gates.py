@@ -23,6 +23,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, TransitionRefused
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import rows
 from imem.review.states import ANSWERABLE
 from imem.review.tasks import ReviewRuntime, close_windows
 
@@ -51,7 +52,7 @@ class HumanGate:
         analysis_id, gate: of the gate; *gate* is 1 to 6.
         stock_id: the subject of the analysis.
         state: its state.
-        opened_at, due_at: when it was opened, and until when it can be answered.
+        opened_at, due_at: when it was opened, and until when it can be answered; None: without end, as gate 5.
         decided_at, reason: of the answer.
     """
 
@@ -60,7 +61,7 @@ class HumanGate:
     stock_id: str
     state: Gate
     opened_at: datetime
-    due_at: datetime
+    due_at: datetime | None
     decided_at: datetime | None
     reason: str | None
 
@@ -78,7 +79,7 @@ async def open_gate(
 
     Args:
         by: the actor.
-        due_at: until when it can be answered, aware; 24 hours from now by default.
+        due_at: until when it can be answered, aware; by default 24 hours from now, and without end at gate 5.
 
     Raises:
         BadInput: the analysis does not exist or has ended, or *due_at* is not aware.
@@ -117,8 +118,8 @@ async def answer_gate(
     found = await _stored(database, which, deadline)
     if found["waits"]:
         if named is Gate.VALIDATED:
-            left = await database.named("tasks_of_gate", _blocking(analysis_id, gate), deadline=deadline)
-            _check_reviewed(gate, left)
+            for name, asked in _blocking(analysis_id, gate).items():
+                _check_reviewed(gate, name, await database.named(name, asked, deadline=deadline))
         await request_transition(
             database, KIND, found["key"], found["version"], named, by=by, reason=reason, deadline=deadline
         )
@@ -157,6 +158,10 @@ async def _decide(runtime: ReviewRuntime, conn: Connection, row: LifecycleRow, n
     if analysis is None:
         return None
     state = Gate.TIMED_OUT if row.request is None else wanted(Gate, row.request)
+    if state is Gate.VALIDATED:
+        # Something may have become provisional since the answer was stored.
+        for name, asked in _blocking(analysis_id, gate).items():
+            _check_reviewed(gate, name, await rows(conn, name, asked))
     reason = (row.request.reason if row.request else None) or f"Gate {gate} {_GATE_WORDS[state]}."
     effects = Effects()
     await move(conn, GATE_STATES, row, state, row.request is None, data={**row.data, "reason": reason}, reason=reason)
@@ -173,20 +178,35 @@ async def _decide(runtime: ReviewRuntime, conn: Connection, row: LifecycleRow, n
     return effects
 
 
-def _blocking(analysis_id: str, gate: int) -> dict[str, Any]:
-    """Return which tasks keep a gate from being passed."""
+def _blocking(analysis_id: str, gate: int) -> dict[str, dict[str, Any]]:
+    """Return by statement what keeps a gate from being passed: tasks, and at the last one debates that go on."""
     states = [state.value for state in ANSWERABLE]
-    return {"analysis_id": analysis_id, "states": states, "most_rank": _UNREVIEWED.get(gate, -1)}
+    tasks = {"analysis_id": analysis_id, "states": states, "most_rank": _UNREVIEWED.get(gate, -1)}
+    found: dict[str, dict[str, Any]] = {"tasks_of_gate": tasks}
+    if gate == LAST:
+        found["debates_of_gate"] = {"analysis_id": analysis_id}
+    return found
 
 
-def _check_reviewed(gate: int, waiting: Sequence[Row]) -> None:
+def _check_reviewed(gate: int, what: str, waiting: Sequence[Row]) -> None:
     """Refuse to pass a gate while something is unreviewed that it is the last to see."""
     if waiting:
         ids = ", ".join(row["key"] for row in waiting[:5])
-        raise TransitionRefused(
-            f"Gate {gate} cannot be passed: {len(waiting)} review tasks of its analysis are not reviewed ({ids}).",
-            mend="`imem tasks --analysis ANALYSIS` lists them; confirm or override each.",
-        )
+        said, mend = _OPEN[what]
+        raise TransitionRefused(f"Gate {gate} cannot be passed: {len(waiting)} {said} ({ids}).", mend=mend)
+
+
+_OPEN: Final = {
+    "tasks_of_gate": (
+        "review tasks of its analysis are not reviewed",
+        "`imem tasks --analysis ANALYSIS` lists them; confirm or override each.",
+    ),
+    "debates_of_gate": (
+        "debates of its analysis have not ended",
+        "`imem debate --analysis ANALYSIS` lists them.",
+    ),
+}
+"""Statement → what it finds, and what helps."""
 
 
 _UNREVIEWED: Final = {3: 0, 5: 1_000_000}

@@ -295,14 +295,19 @@ async def _open(
     raise AssertionError  # pragma: no cover - the numbers do not end
 
 
-async def withdraw(conn: Connection, contradictions: Collection[str]) -> Effects:
-    """Withdraw the open tasks whose items are all withdrawn, by *contradictions* or before."""
+async def withdraw(conn: Connection, contradictions: Collection[str], asked: Collection[str] = ()) -> Effects:
+    """
+    Withdraw the tasks that can be answered whose items are all withdrawn, by *contradictions* or before.
+
+    Args:
+        asked: contradictions that are recorded in the transaction of *conn* and may not be yet: their tasks stay.
+    """
     effects = Effects()
-    found = await rows(conn, "tasks_about", {"keys": sorted(contradictions)}) if contradictions else []
-    for row in found:
+    about = {"keys": sorted(contradictions), "states": [state.value for state in ANSWERABLE]}
+    for row in await rows(conn, "tasks_about", about) if contradictions else ():
         keys = {item.contradiction_id for item in DocumentPair.model_validate(row["package"]).items}
         left = {one["key"] for one in await rows(conn, "contradictions_standing", {"keys": sorted(keys)})}
-        if left <= set(contradictions):
+        if left <= set(contradictions) and keys.isdisjoint(asked):
             effects += await withdraw_task(conn, row["task_id"], "None of its values contradict each other any more.")
     return effects
 

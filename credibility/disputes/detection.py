@@ -127,7 +127,7 @@ async def _batch(runtime: ReviewRuntime, size: int, *, guard: bool) -> Counter[s
         waiting, effects = await ask(runtime, conn, [_asked(one, outcomes) for one in questions])
         lines += [one.line(QUEUED if one.model.id in waiting else None) for one in questions]
         gone = {line.key for line in lines if _withdraws(line)}
-        effects += await withdraw(conn, gone)
+        effects += await withdraw(conn, gone, {one.model.id for one in questions})
         await finish_due(conn, QUEUE, due)
         facts = [(ACTOR, Action.APPEND_CREDIBILITY, entry_of(line)) for line in lines]
         await finish(conn, Effects(facts=facts) + effects, runtime.gateway, Deadline.after_ms(BATCH_MS))

@@ -122,10 +122,9 @@ def _print_result(found: HumanGate, *, as_json: bool) -> None:
 
 def _lines(found: Sequence[HumanGate]) -> Iterator[str]:
     for one in found:
-        when = (
-            f"until {one.due_at:%Y-%m-%d %H:%M} UTC"
-            if one.decided_at is None
-            else f"{one.decided_at:%Y-%m-%d %H:%M} UTC"
-        )
+        if one.decided_at is not None:
+            when = f"{one.decided_at:%Y-%m-%d %H:%M} UTC"
+        else:
+            when = "without end" if one.due_at is None else f"until {one.due_at:%Y-%m-%d %H:%M} UTC"
         why = f": {shown(one.reason)}" if one.reason else ""
         yield f"{shown(one.analysis_id)}/{one.gate} of {shown(one.stock_id)}  {one.state.value}  {when}{why}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -22,7 +23,19 @@ async def execute(conn: Connection, name: str, parameters: Parameters | None = N
 
 def json(value: object) -> str:
     """Return a value of ours as JSON text: dataclasses by their fields, times with their zone, ids as text."""
-    return orjson.dumps(value).decode()
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        # jsonb has no exponents: a large float comes back from it as an integer, which orjson refuses beyond 64 bits.
+        return orjson.dumps(_without_large_integers(value)).decode()
+
+
+def _without_large_integers(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _without_large_integers(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_large_integers(one) for one in value]
+    return float(value) if type(value) is int and not -(2**63) <= value < 2**64 else value
 
 
 def as_json(value: object) -> dict[str, Any]:

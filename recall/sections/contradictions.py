@@ -20,6 +20,7 @@ from imem.recall.rendering.formatting import label, moment, number, when
 from imem.recall.rendering.rendered import Block, RenderContext, RenderedSection, follow_up_call, rendered_section
 from imem.recall.retrievers import RetrievalRequest, graph_rows, mark_partial, record
 from imem.recall.sections.spec import SectionSpec
+from imem.review.states import TaskState
 
 WORTH: Final = {"CRITICAL": 1.22, "HIGH": 1.0, "MEDIUM": 0.7, "LOW": 0.12}
 FADING: Final = 0.8
@@ -122,7 +123,8 @@ async def with_persons_asked(
         for one in section.items
         if one.groups.get("resolution", {}).get("status") == ContradictionStatus.QUEUED
     }
-    rows = await database.named("tasks_about", {"keys": list(waiting)}, deadline=deadline) if waiting else []
+    about = {"keys": list(waiting), "states": [TaskState.OPEN.value]}
+    rows = await database.named("tasks_about", about, deadline=deadline) if waiting else []
     asked = [
         AskedPerson(
             task_id=row["task_id"],

@@ -37,11 +37,6 @@ INSERT INTO lifecycle (kind, key, about, state, opened_at, due_at, data)
 VALUES ('debate', %(debate_id)s, %(about)s, 'initiated', %(now)s::timestamptz, %(until)s::timestamptz, %(data)s::jsonb)
 RETURNING *
 
--- debate_last_turn --
--- The largest number of a turn of a debate.
-SELECT coalesce(max((e.payload -> 'core' ->> 'number')::integer), 0) AS number FROM event AS e
-WHERE e.kind = 'record.DebateTurn' AND e.payload -> 'core' ->> 'debate_id' = %(debate_id)s
-
 -- dependants_of_finding --
 -- Analyses that rest on a finding: by their own findings or decisions that cite it, or through others, each once; the finding's own
 -- analysis is left out. Parameters: finding_id, analysis_id, limit.

@@ -180,11 +180,11 @@ WHERE e.kind = 'link.USES_VALUE' AND e.payload ->> 'to_key' IN (
 GROUP BY 1 ORDER BY 1
 
 -- tasks_about --
--- Open tasks of which an item is among the given contradictions: who has it, until when, and the contradictions of its items.
--- Parameters: keys.
+-- Tasks in some states of which an item is among the given contradictions: who has it, until when, and the contradictions of its items.
+-- Parameters: keys, states.
 SELECT t.task_id, t.package, l.data ->> 'reviewer' AS reviewer, l.due_at,
     jsonb_path_query_array(t.package, '$.items[*].contradiction_id') AS keys
 FROM lifecycle AS l JOIN review_task AS t ON t.task_id = l.key
-WHERE l.kind = 'task' AND l.state = 'open' AND t.kind = 'contradiction' AND EXISTS (
+WHERE l.kind = 'task' AND l.state = ANY (%(states)s::text[]) AND t.kind = 'contradiction' AND EXISTS (
     SELECT FROM jsonb_array_elements(t.package -> 'items') AS i (item) WHERE i.item ->> 'contradiction_id' = ANY (%(keys)s::text[]))
 ORDER BY t.task_id

@@ -57,6 +57,12 @@ DELETE FROM workflow.gate_memory WHERE analysis_id = %(analysis_id)s
 SELECT * FROM workflow.open_gate_v1(
     %(analysis_id)s, %(gate)s::smallint, %(due_at)s::timestamptz, %(actor)s, %(role)s, %(context)s::jsonb)
 
+-- debates_of_gate --
+-- Debates about findings of an analysis that argue, or wait for a person.
+SELECT key FROM lifecycle
+WHERE kind = 'debate' AND about = %(analysis_id)s AND state IN ('initiated', 'level1', 'level2', 'level3', 'provisional')
+ORDER BY key
+
 -- gate_by_number --
 -- One gate.
 SELECT * FROM workflow.gate WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s

@@ -32,6 +32,16 @@ FROM lifecycle AS l
 WHERE t.task_id = %(task_id)s AND l.kind = 'task' AND l.key = t.task_id AND l.state = 'open' AND l.request IS NULL AND t.shown_at IS NULL
 RETURNING t.task_id
 
+-- task_said --
+-- Replaces what a reviewer sees of an open task by what was said meanwhile, also where somebody has looked at it.
+UPDATE review_task AS t SET package = %(package)s::jsonb FROM lifecycle AS l
+WHERE t.task_id = %(task_id)s AND l.kind = 'task' AND l.key = t.task_id AND l.state = 'open' AND t.package <> %(package)s::jsonb
+RETURNING t.task_id
+
+-- task_try_lock --
+-- A task's row, locked unless another process has it: steps of tasks lock what the task is about as well, in the other order.
+SELECT * FROM lifecycle WHERE kind = 'task' AND key = %(task_id)s FOR UPDATE SKIP LOCKED
+
 -- task_open --
 -- Opens the row of a task, in its first state.
 INSERT INTO lifecycle (kind, key, about, state, opened_at, due_at, data)
@@ -92,8 +102,22 @@ WHERE t.kind = %(kind)s AND t.likeness = %(likeness)s AND t.task_id <> %(task_id
 ORDER BY t.task_id
 
 -- tasks_of_gate --
--- Tasks of an analysis that keep a gate from being passed: in some states, and at least as urgent as a rank. Parameters: analysis_id,
+-- Tasks that keep a gate of an analysis from being passed: in some states, and at least as urgent as a rank. They are its own, and those
+-- about contradictions of data points that it rests on, or that state the same in another document of the source. Parameters: analysis_id,
 -- states, most_rank.
-SELECT key FROM lifecycle
-WHERE kind = 'task' AND about = %(analysis_id)s AND state = ANY (%(states)s::text[]) AND (data ->> 'rank')::integer <= %(most_rank)s
-ORDER BY key
+WITH used AS MATERIALIZED (
+    SELECT DISTINCT s.key, h.subject_id FROM event AS e
+    JOIN record_head AS h ON h.kind = 'DataPoint' AND h.key = e.payload ->> 'to_key' AND h.grp = 'core'
+    JOIN event AS p ON p.position = h.position
+    JOIN record_head AS s ON s.subject_id = h.subject_id AND s.metric = h.metric AND s.kind = h.kind AND s.grp = 'core'
+    JOIN event AS q ON q.position = s.position
+    WHERE e.kind = 'link.USES_VALUE' AND e.payload ->> 'from_key' = %(analysis_id)s
+      AND (q.payload -> 'core') - '{id,document,filed_at,decimals}'::text[] = (p.payload -> 'core') - '{id,document,filed_at,decimals}'::text[]
+)
+SELECT l.key FROM lifecycle AS l
+WHERE l.kind = 'task' AND l.state = ANY (%(states)s::text[]) AND (l.data ->> 'rank')::integer <= %(most_rank)s
+  AND (l.about = %(analysis_id)s OR EXISTS (
+    SELECT FROM review_task AS t, jsonb_array_elements(t.package -> 'items') AS i (item)
+    WHERE t.task_id = l.key AND t.kind = 'contradiction' AND t.subject_ids && (SELECT array_agg(u.subject_id) FROM used AS u)
+      AND (i.item ->> 'point_a' IN (SELECT u.key FROM used AS u) OR i.item ->> 'point_b' IN (SELECT u.key FROM used AS u))))
+ORDER BY l.key

@@ -72,6 +72,8 @@ CREATE INDEX event_of_analysis ON event (analysis_id) WHERE analysis_id IS NOT N
 CREATE INDEX event_cites_from ON event ((payload ->> 'from_key')) WHERE kind = 'link.CITES';
 CREATE INDEX event_cites_to ON event ((payload ->> 'to_key')) WHERE kind = 'link.CITES';
 CREATE INDEX event_performed ON event ((payload ->> 'to_key')) WHERE kind = 'link.PERFORMED';
+CREATE INDEX event_uses_value ON event ((payload ->> 'from_key')) WHERE kind = 'link.USES_VALUE';
+CREATE INDEX event_value_used_by ON event ((payload ->> 'to_key')) WHERE kind = 'link.USES_VALUE';
 CREATE INDEX event_identified ON event ((payload ->> 'from_key')) WHERE kind = 'link.IDENTIFIED_PATTERN';
 CREATE INDEX event_identified_by ON event ((payload ->> 'to_key')) WHERE kind = 'link.IDENTIFIED_PATTERN';
 CREATE INDEX event_of_claimant ON event ((payload -> 'core' ->> 'agent'), (payload -> 'core' ->> 'domain'), known_at)

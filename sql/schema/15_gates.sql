@@ -59,7 +59,8 @@ AS $$
 -- Opens a gate of an analysis that runs, with the audit row of who did. No row where it is there, or no such analysis runs.
 DECLARE
     v_key text;
-    v_due_at timestamptz := coalesce(p_due_at, imem_now() + interval '24 hours');
+    -- The last gate has no due time: nothing is finalised because nobody looked.
+    v_due_at timestamptz := CASE WHEN p_gate = 5 THEN p_due_at ELSE coalesce(p_due_at, imem_now() + interval '24 hours') END;
 BEGIN
     INSERT INTO lifecycle (kind, key, about, state, due_at, data)
     SELECT 'gate', a.analysis_id || '/' || p_gate, a.analysis_id, 'WAITING_FOR_HUMAN', v_due_at,

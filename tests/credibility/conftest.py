@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -59,6 +60,23 @@ class World:
 
     async def rows(self, query: str, *parameters: Any) -> list[Row]:
         return await self.database.rows(query, parameters, deadline=Deadline.never())
+
+    async def written(self) -> Counter[str]:
+        """Return how many events, audit rows, alerts and lifecycle rows there are, by kind."""
+        found = await self.rows(
+            "SELECT concat_ws(' ', actor, kind) AS what, count(*) AS n FROM event GROUP BY 1"
+            " UNION ALL SELECT concat_ws(' ', actor_id, action, request_context ->> 'after'), count(*)"
+            " FROM memory_access_audit GROUP BY 1"
+            " UNION ALL SELECT concat_ws(' ', 'alert', kind, CASE WHEN closed_at IS NULL THEN 'open' END), count(*)"
+            " FROM workflow.alert GROUP BY 1"
+            " UNION ALL SELECT concat_ws(' ', kind, state, version), count(*) FROM lifecycle GROUP BY 1"
+        )
+        return Counter({row["what"]: row["n"] for row in found})
+
+    async def released(self) -> bool:
+        """Return whether no transaction of a pipeline is open: the server may be late to notice that one is dead."""
+        query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL"
+        return not await self.pipelines.rows(query, deadline=Deadline.never())
 
     def owner(self, query: str, *parameters: Any) -> None:
         """Change something behind the application's back."""

@@ -69,7 +69,7 @@ class PauseApi(ActorApi):
         role.
 
         Args:
-            due_at: until when it may be answered, aware; 24 hours from now by default.
+            due_at: until when it may be answered, aware; by default 24 hours from now, and without end at gate 5.
 
         Raises:
             BadInput: no such analysis runs.

@@ -7,6 +7,7 @@ filing itself, and as another source that comes after it.
 
 from __future__ import annotations
 
+import gzip
 import math
 import random
 import sys
@@ -17,12 +18,16 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+import orjson
+
 from examples.lines import known_at_of_date, read_rows
 from imem.credibility.disputes.cells import CONTRADICTIONS, Pair, Point, differ, pairs_of
+from imem.credibility.disputes.findings import OpenQuestion, line_of_report
 from imem.credibility.disputes.levels import Claim, settle
 from imem.credibility.disputes.sources import Source, source_at
 from imem.credibility.disputes.values import Judge, standing_of
 from imem.kg.kinds.enums import ContradictionPriority, DataDifference
+from imem.kg.kinds.trust import DataContradiction
 
 EXAMPLES: Final = Path(__file__).parents[3] / "examples"
 
@@ -149,6 +154,22 @@ def confirmed() -> Counter[str]:
     return found
 
 
+# Reports of analysts
+
+
+def reported() -> Counter[tuple[str, str]]:
+    """Return level and status of the contradictions of two analysts of one run where nobody answers."""
+    found: Counter[tuple[str, str]] = Counter()
+    with gzip.open(EXAMPLES / "trading_desk" / "trading_desk.jsonl.gz") as lines:
+        cores = [orjson.loads(line)["core"] for line in lines if line.startswith(b'{"record":"DataContradiction"')]
+    for core in cores:
+        model = DataContradiction.model_validate(core)
+        line = line_of_report(model, model.timestamp, _unproven, guard=True)
+        assert isinstance(line, OpenQuestion), "no analyst is a source of a known type"
+        found[line.verdict.level.value, line.verdict.status.value] += 1
+    return found
+
+
 # Reports that are revised
 
 
@@ -187,6 +208,7 @@ def main() -> None:
     days = [(points, one) for points in reports().values() for one in points]
     right = sum(value_on(points, one.known_at) == one.value for points, one in days)
     out += [f"next filing: {dict(confirmed())}", f"days of publication: {right} of {len(days)}"]
+    out += [f"analysts at odds, {' '.join(how)}: {number}" for how, number in reported().items()]
     sys.stdout.write("\n".join(out) + "\n")
 
 

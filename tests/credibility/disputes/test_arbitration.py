@@ -294,9 +294,53 @@ async def test_an_answer_leaves_what_was_withdrawn_meanwhile(world: World) -> No
         await answer(world, task, fields={"document": "a"})
 
 
+async def at_gate(world: World, gate: int, by: timedelta = timedelta()) -> str:
+    """Open a gate of ``a-7``, pass it by a clock that is ahead, and return its state."""
+    database = Database(world.url, size=2, options=ahead(world.admin_url, by))
+    try:
+        due_at = datetime.now(UTC) + timedelta(days=3)
+        given = await human_gates.open_gate(database, "a-7", gate, due_at=due_at, by=ADMIN, deadline=ENOUGH)
+        assert given.state == "WAITING_FOR_HUMAN"
+        answered = await human_gates.answer_gate(
+            database, "a-7", gate, "validate", reason="Seen.", by=ADMIN, deadline=ENOUGH
+        )
+    finally:
+        await database.close()
+    async with later(world, by):
+        await advance_due(reviewing(world), {GATES_OF_ANALYSES.kind: GATES_OF_ANALYSES}, until=ENOUGH)
+    return answered.state
+
+
+@pytest.mark.parametrize("side", ["point_a", "point_b"])
+async def test_gates_wait_for_contradictions_of_the_values_that_an_analysis_uses(world: World, side: str) -> None:
+    """Of the same value in another document of the source, too; what it does not use keeps none."""
+    world.owner(
+        "INSERT INTO workflow.analysis (analysis_id, subject_id, began_at) VALUES ('a-7', 'company:MU', imem_now())"
+    )
+    again = point(9.53, 1, SEC, metric="revenue", document="10-K/A")
+    await world.say(filed(), again, slip(), filed("debt", 4.0), slip(metric="debt", value=40.0, document="another"))
+    await find(world)
+    by_metric = {one.package.items[0].metric: one for one in await tasks(world)}
+    task = by_metric["revenue"]
+    assert (task.state, task.analysis_id, task.rank) == (TaskState.DEFAULTED, None, 0)
+    used = getattr(task.package.items[0], side)
+    if side == "point_a":
+        [other] = await world.rows(
+            "SELECT record_key AS key FROM event WHERE payload #>> '{core,document}' = '10-K/A' AND record_key <> %s",
+            used,
+        )
+        used = other["key"]
+    await world.say(analysis("a-7"), uses("a-7", used))
+    for gate in (3, 5):
+        with pytest.raises(TransitionRefused, match=f"Gate {gate} cannot be passed: 1 review"):
+            await at_gate(world, gate)
+    await answer(world, task, fields={"document": "a"}, rationale="Seen.")
+    assert [await at_gate(world, gate) for gate in (3, 5)] == ["VALIDATED", "VALIDATED"]
+
+
 @pytest.mark.spec("DC-9", "GT-5", "GT-10")
 async def test_what_nobody_reviewed_keeps_gates_from_being_passed(world: World) -> None:
-    """At gate 3 what is CRITICAL, past its time too; at gate 5 everything."""
+    """At gate 3 what is CRITICAL, after a day and more too; at gate 5 everything."""
     world.owner(
         "INSERT INTO workflow.analysis (analysis_id, subject_id, began_at) VALUES ('a-7', 'company:MU', imem_now())"
     )
@@ -308,26 +352,22 @@ async def test_what_nobody_reviewed_keeps_gates_from_being_passed(world: World) 
         }  # fmt: skip
         return {"record": "DataContradiction", "known_at": text(day(5)), "core": core}
 
-    async def passed(gate: int) -> str:
-        given = await human_gates.open_gate(world.database, "a-7", gate, due_at=None, by=ADMIN, deadline=ENOUGH)
-        assert given.state == "WAITING_FOR_HUMAN"
-        answered = await human_gates.answer_gate(
-            world.database, "a-7", gate, "validate", reason="Seen.", by=ADMIN, deadline=ENOUGH
-        )
-        await advance_due(reviewing(world), {GATES_OF_ANALYSES.kind: GATES_OF_ANALYSES}, until=ENOUGH)
-        return answered.state
-
     await world.say(reported("critical", "revenue", "blog"), reported("high", "capex", "a vendor"))
     await find(world)
     by_metric = {one.package.items[0].metric: one for one in await tasks(world)}
     assert {one.state for one in by_metric.values()} == {TaskState.DEFAULTED}
 
     with pytest.raises(TransitionRefused, match="Gate 3 cannot be passed: 1 review"):
-        await passed(3)
+        await at_gate(world, 3)
+    async with later(world, timedelta(hours=25)):
+        await advance(world)
+    assert by_metric.keys() == {one.package.items[0].metric for one in await tasks(world, TaskState.DEFAULTED)}
+    with pytest.raises(TransitionRefused, match="Gate 3 cannot be passed: 1 review"):
+        await at_gate(world, 3, timedelta(hours=25))
     await answer(world, by_metric["revenue"], "confirm")
-    assert (await passed(3)) == "VALIDATED"
+    assert (await at_gate(world, 3)) == "VALIDATED"
     assert (await tasks(world, TaskState.DEFAULTED)) != [], "what is HIGH comes up again"
     with pytest.raises(TransitionRefused, match="Gate 5 cannot be passed"):
-        await passed(5)
+        await at_gate(world, 5)
     await answer(world, by_metric["capex"], "uncertain", rationale="Neither is sure.")
-    assert (await passed(5)) == "VALIDATED"
+    assert (await at_gate(world, 5)) == "VALIDATED"

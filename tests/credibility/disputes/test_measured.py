@@ -52,3 +52,8 @@ def test_the_value_of_a_day_is_the_one_that_was_published_last() -> None:
     days = [(points, point) for points in measured.reports().values() for point in points]
     assert len(days) == 13_235
     assert all(measured.value_on(points, point.known_at) == point.value for points, point in days)
+
+
+def test_analysts_at_odds_are_asked_about() -> None:
+    """No analyst is a filing, and none has a record: nothing but a person decides, and until then no value counts."""
+    assert measured.reported() == {("4_fallback", "uncertain"): 15}

@@ -11,7 +11,7 @@ from imem.kg.asof import AsOf
 from imem.review.states import TaskState
 from tests.strategies import LONGER
 
-from ..conftest import World  # noqa: TID252 - a folder of its own
+from ..conftest import World, corrected  # noqa: TID252 - a folder of its own
 from .test_arbitration import END, ENOUGH, advance, reviewer
 from .test_detection import find, point
 from .test_reviewed import OVER
@@ -34,9 +34,13 @@ ENDS = {("resolved", "1_evidence"): 1, ("uncertain", "4_fallback"): 1, ("provisi
 @pytest.mark.longer
 @pytest.mark.parametrize("people", [0, 1])
 async def test_all_contradictions_end_while_nobody_answers(world: World, people: int) -> None:
-    """With an empty roster at once; with a reviewer who answers nothing, when the time is over."""
+    """
+    With an empty roster at once; with a reviewer who answers nothing, when the time is over.
+
+    Every fourth slip is corrected meanwhile: to another slip, or to the value of the filing.
+    """
     if people:
-        await reviewer(world)
+        await reviewer(world, capacity=100)
     for start in range(0, CONTRADICTIONS, 500):
         points = []
         for number in range(start, min(start + 500, CONTRADICTIONS)):
@@ -44,6 +48,12 @@ async def test_all_contradictions_end_while_nobody_answers(world: World, people:
             cell = {"subject_id": f"company:C{number}", "metric": "revenue"}
             points += [point(100.0, 0, one, **cell), point(100.0 * times, 3, other, **cell)]
         await world.say(*points)
+    await find(world)
+    slips = range(3, CONTRADICTIONS, len(PAIRS))[::4]
+    now, another, agreeing = datetime.now(UTC), slips[::2], slips[1::2]
+    lines = {number: point(1000.0, 3, "News", subject_id=f"company:C{number}", metric="revenue") for number in slips}
+    await world.say(*(corrected(lines[number], now, value=1010.0) for number in another))
+    await world.say(*(corrected(lines[number], now, value=100.0) for number in agreeing))
     await find(world)
     if people:
         world.owner(f"{OVER} AND state = 'open'")
@@ -58,9 +68,15 @@ async def test_all_contradictions_end_while_nobody_answers(world: World, people:
         " WHERE h.kind = 'DataContradiction' AND h.grp = 'resolution' GROUP BY 1, 2"
     )
     share = CONTRADICTIONS // len(PAIRS)
-    assert {(row["status"], row["level"]): row["n"] for row in stored} == {end: n * share for end, n in ENDS.items()}
-    states = await world.rows("SELECT state, count(*) AS n FROM lifecycle WHERE kind = 'task' GROUP BY state")
-    assert {row["state"]: row["n"] for row in states} == {TaskState.DEFAULTED: 3 * share}
+    ends = {(row["status"], row["level"]): row["n"] for row in stored if row["status"] != "withdrawn"}
+    expected = {end: n * share for end, n in ENDS.items()}
+    expected["provisional", "4_fallback"] -= len(agreeing)
+    assert ends == expected
+    assert sum(row["n"] for row in stored if row["status"] == "withdrawn") == len(slips)
+    counts = await world.rows("SELECT state, count(*) AS n FROM lifecycle WHERE kind = 'task' GROUP BY state")
+    states = {row["state"]: row["n"] for row in counts}
+    assert states.keys() == {TaskState.DEFAULTED, TaskState.WITHDRAWN}
+    assert states[TaskState.DEFAULTED] == 3 * share - len(agreeing)
     assert await world.rows("SELECT FROM due_row WHERE queue = 'disputes'") == []
     counted = []
     for number in range(len(PAIRS)):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from imem.journal.errors import BadInput
+from imem.journal.errors import BadInput, TransitionRefused
 from imem.kg.asof import END_OF_TIME
 from imem.review import inbox
 from imem.review.kinds import Task
@@ -122,6 +122,47 @@ async def test_a_pair_that_stands_again_is_asked_again(world: World) -> None:
     await find(world)
     assert [one["status"] for one in await found(world)] == ["queued"]
     assert sorted(one.state for one in await tasks(world)) == [TaskState.OPEN, TaskState.WITHDRAWN]
+
+
+async def test_a_task_stays_for_what_is_asked_in_the_round_of_a_withdrawal(world: World) -> None:
+    """A value that waits is corrected to another slip; or it is withdrawn as a second one of the documents arrives."""
+    await reviewer(world)
+    await world.say(filed(), slip())
+    await find(world)
+    await world.say(corrected(slip(), datetime.now(UTC), value=95.4))
+    await find(world)
+    assert {one["value_b"]: one["status"] for one in await found(world)} == {95.3: "withdrawn", 95.4: "queued"}
+    [task] = await tasks(world)
+    assert task.state is TaskState.OPEN
+    await world.say(
+        corrected(slip(), datetime.now(UTC), value=9.53), filed("debt", 4.0), slip(metric="debt", value=40.0)
+    )
+    await find(world)
+    assert [one["status"] for one in await found(world)].count("queued") == 1
+    [task] = await tasks(world)
+    assert task.state is TaskState.OPEN
+    await answer(world, task, fields={"document": "a"})
+    assert {one["value_b"]: one["status"] for one in await found(world)} == {
+        95.3: "withdrawn",
+        95.4: "withdrawn",
+        40.0: "resolved",
+    }
+
+
+async def test_a_default_is_withdrawn_with_its_last_contradiction(world: World) -> None:
+    """Nobody can answer it any more."""
+    await world.say(filed(), slip(), filed("debt", 4.0), slip(metric="debt", value=40.0))
+    await find(world)
+    [task] = await tasks(world)
+    assert task.state is TaskState.DEFAULTED
+    await world.say(corrected(slip(), datetime.now(UTC), value=9.53))
+    await find(world)
+    assert [one.state for one in await tasks(world)] == [TaskState.DEFAULTED], "one still stands"
+    await world.say(corrected(slip(metric="debt", value=40.0), datetime.now(UTC), value=4.0))
+    await find(world)
+    assert [one.state for one in await tasks(world)] == [TaskState.WITHDRAWN]
+    with pytest.raises(TransitionRefused, match="withdrawn"):
+        await store(world, task, "a", "Seen.")
 
 
 async def test_a_correction_of_a_report_leaves_what_a_person_decided(world: World) -> None:

@@ -390,13 +390,21 @@ async def test_a_person_asks_for_another_debate(forum: Forum) -> None:
     assert (await forum.now(again)).state is DebateState.CLOSED
 
 
-async def opened_gate(forum: Forum, gate: int) -> None:
+async def opened_gate(forum: Forum, gate: int, analysis: str = "a-1") -> None:
     """Let the analysis run, and open a gate of it."""
     forum.world.owner(
-        "INSERT INTO workflow.analysis (analysis_id, subject_id, began_at) VALUES ('a-1', 'company:MU', imem_now())"
-        " ON CONFLICT DO NOTHING"
+        "INSERT INTO workflow.analysis (analysis_id, subject_id, began_at) VALUES (%s, 'company:MU', imem_now())"
+        " ON CONFLICT DO NOTHING",
+        analysis,
     )
-    await human_gates.open_gate(forum.world.database, "a-1", gate, due_at=None, by=ADMIN, deadline=ENOUGH)
+    await human_gates.open_gate(forum.world.database, analysis, gate, due_at=None, by=ADMIN, deadline=ENOUGH)
+
+
+async def rejected(forum: Forum, gate: int, analysis: str = "a-1") -> None:
+    """Reject the analysis for good; the pipelines have not seen it yet."""
+    await human_gates.answer_gate(
+        forum.world.database, analysis, gate, "reject_for_good", reason="No.", by=ADMIN, deadline=ENOUGH
+    )
 
 
 async def passed(forum: Forum, gate: int) -> None:
@@ -427,9 +435,7 @@ async def test_a_gate_closes_the_window(forum: Forum) -> None:
     debate = await forum.challenge()
     await forum.later(16 * MINUTE)
     await opened_gate(forum, 5)
-    await human_gates.answer_gate(
-        forum.world.database, "a-1", 5, "reject_for_good", reason="No.", by=ADMIN, deadline=ENOUGH
-    )
+    await rejected(forum, 5)
     await forum.advance()
     state = await forum.state(debate)
     assert (state["state"], state["provisional"], state["resolution_method"]) == (

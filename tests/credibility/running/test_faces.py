@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from ..conftest import World  # noqa: TID252 - a folder of its own
 from .conftest import BEAR, BULL, ENOUGH, Forum, claimed
 
 SettingsOf = Callable[[str], Settings]
+Said = Callable[..., Awaitable[str]]
 
 
 @pytest.fixture
@@ -45,23 +46,34 @@ def settings_of(stack: Any, world: World) -> SettingsOf:
 # A terminal
 
 
-async def test_a_debate_from_a_terminal(forum: Forum, settings_of: SettingsOf, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both sides act; positions, turn, time left and what counts are shown, and at the end the resolution."""
-    await forum.reviewer()
-    await forum.world.say(
-        claimed("d-1", "cora", analysis="a-2"),
-        {
-            "link": "CITES", "known_at": "2026-01-06T00:00:00Z",
-            "from": {"Finding": "d-1"}, "to": {"Finding": "f-bull"},
-            "props": {"at": "2026-01-06T00:00:00Z", "rank": 1},
-        },
-    )  # fmt: skip
+RESTING = [
+    claimed("d-1", "cora", analysis="a-2"),
+    {
+        "link": "CITES", "known_at": "2026-01-06T00:00:00Z",
+        "from": {"Finding": "d-1"}, "to": {"Finding": "f-bull"},
+        "props": {"at": "2026-01-06T00:00:00Z", "rank": 1},
+    },
+]  # fmt: skip
+"""A finding of another analysis that rests on the disputed one."""
+
+
+@pytest.fixture
+def said(settings_of: SettingsOf, monkeypatch: pytest.MonkeyPatch) -> Said:
+    """Run ``imem debate`` as an agent, and return what it prints."""
 
     async def said(actor: str, *words: str, code: int = 0) -> str:
         monkeypatch.setattr(Settings, "read", lambda *_, **__: settings_of(actor))
         done = await asyncio.to_thread(CliRunner().invoke, app, ["debate", *words])
         assert done.exit_code == code, done.output
         return done.output
+
+    return said
+
+
+async def test_a_debate_from_a_terminal(forum: Forum, said: Said) -> None:
+    """Both sides act; positions, turn, time left and what counts are shown, and at the end the resolution."""
+    await forum.reviewer()
+    await forum.world.say(*RESTING)
 
     assert await said("bear") == "No debate runs.\n"
     words = [
@@ -87,15 +99,14 @@ async def test_a_debate_from_a_terminal(forum: Forum, settings_of: SettingsOf, m
     for chosen in (["--agent", "bull"], ["--analysis", "a-1"], ["list"], []):
         assert key in await said("bull", *chosen)
     assert [one["debate_id"] for one in json.loads(await said("bull", "--json"))] == [key]
-    assert await said("bull", "--agent", "cora") == "No debate runs.\n"
-    assert await said("bull", "--analysis", "a-2") == "No debate runs.\n"
+    for other in (["--agent", "cora"], ["--analysis", "a-2"]):
+        assert await said("bull", *other) == "No debate runs.\n"
 
     await said("bear", "acknowledge", key, code=1)
     await said("bull", "acknowledge", key)
     await said("bull", "respond", key, "They are prepaid.", "--value", "buy", code=2)
     answered = await said("bull", "respond", key, "They are prepaid.", "--value", "95")
-    assert '"bear" is to act' in answered
-    assert '95 ("bull")' in answered
+    assert all(part in answered for part in ('"bear" is to act', '95 ("bull")'))
     assert '95 ("bull", stands)' in await said("bull", "stand", key)
     assert "records are being compared" not in await said("bear", "stand", key, "Nothing is new.")
     await forum.advance()
@@ -114,9 +125,8 @@ async def test_a_debate_from_a_terminal(forum: Forum, settings_of: SettingsOf, m
     document = json.loads(await said("bull", key, "--json"))
     assert (document["progress"]["state"], document["progress"]["counts_now"]) == ("closed", 80.0)
     assert await said("bear") == "No debate runs.\n"
-    await said("bear", "withdraw", key, code=1)
-    await said("bear", "judge", key, "bear", "I win.", code=1)
-    await said("bear", "accept", "none", code=1)
+    for late in (["withdraw", key], ["judge", key, "bear", "I win."], ["accept", "none"]):
+        await said("bear", *late, code=1)
 
 
 # A graph

@@ -69,6 +69,26 @@ CALLS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """A call of every tool."""
 
+WRONG_DEBATES: list[tuple[str, dict[str, Any], str]] = [
+    ("challenge", {"finding_id": "none", "basis": "x"}, "finding_id"),
+    ("challenge", {"finding_id": "f0"}, "basis"),
+    ("challenge", {"finding_id": "f0", "basis": "x", "priority": "urgent"}, "priority"),
+    ("challenge", {"finding_id": "f0", "basis": "x", "value": "buy"}, "value"),
+    ("challenge", {"finding_id": "f0", "basis": "x", "value": [0.3]}, "value"),
+    ("challenge", {"finding_id": "f0", "basis": "x", "evidence": ["none"]}, "evidence.0"),
+    ("challenge", {"finding_id": "f0", "basis": "x", "evidence": "none"}, "evidence"),
+    ("respond", {"debate_id": "none"}, "debate"),
+    ("respond", {"debate_id": "none", "act": "accept"}, "debate"),
+    ("respond", {"act": "accept"}, "debate_id"),
+    ("respond", {"text": "x"}, "text"),
+    ("respond", {"debate_id": "none", "act": "challenge"}, "act"),
+    ("respond", {"debate_id": "none", "act": ["accept"]}, "act"),
+    ("respond", {"debate_id": "none", "act": "respond"}, "text"),
+    ("respond", {"debate_id": "none", "act": "judge", "text": "x"}, "winner"),
+    ("respond", {"debate_id": "none", "act": "stand", "value": 0.3}, "value"),
+]
+"""Wrong calls of the tools of debates, each with the argument that its error names."""
+
 KNOWN = [
     facts.company("T0", 0), facts.analysis("a0", 0), facts.finding("f0", 0), facts.outcome("o0", 5),
     facts.debate("b0", 0), facts.contradiction("c0", 0),
@@ -364,22 +384,7 @@ async def test_wrong_hostile_and_huge_arguments_are_named(harness: RecallHarness
         ("record_decision", {**CALLS["record_decision"], "cites": ["f0", "f0"]}, "cites.1"),
         ("record_decision", {**CALLS["record_decision"], "cites": [7]}, "cites.0"),
         ("record_decision", {**CALLS["record_decision"], "agents_involved": ["bob"]}, "agents_involved"),
-        ("challenge", {"finding_id": "none", "basis": "x"}, "finding_id"),
-        ("challenge", {"finding_id": "f0"}, "basis"),
-        ("challenge", {"finding_id": "f0", "basis": "x", "priority": "urgent"}, "priority"),
-        ("challenge", {"finding_id": "f0", "basis": "x", "value": "buy"}, "value"),
-        ("challenge", {"finding_id": "f0", "basis": "x", "value": [0.3]}, "value"),
-        ("challenge", {"finding_id": "f0", "basis": "x", "evidence": ["none"]}, "evidence.0"),
-        ("challenge", {"finding_id": "f0", "basis": "x", "evidence": "none"}, "evidence"),
-        ("respond", {"debate_id": "none"}, "debate"),
-        ("respond", {"debate_id": "none", "act": "accept"}, "debate"),
-        ("respond", {"act": "accept"}, "debate_id"),
-        ("respond", {"text": "x"}, "text"),
-        ("respond", {"debate_id": "none", "act": "challenge"}, "act"),
-        ("respond", {"debate_id": "none", "act": ["accept"]}, "act"),
-        ("respond", {"debate_id": "none", "act": "respond"}, "text"),
-        ("respond", {"debate_id": "none", "act": "judge", "text": "x"}, "winner"),
-        ("respond", {"debate_id": "none", "act": "stand", "value": 0.3}, "value"),
+        *WRONG_DEBATES,
         ("store_memory", {"text": "x", "memory_type": "vague"}, "memory_type"),
     ]
     async with client_of(env_of(harness.settings), tmp_path / "errors") as client:

@@ -20,6 +20,7 @@ from imem.kg.kinds import fields
 from imem.kg.kinds.catalog import KINDS, PropertySet, link_props, read_properties
 from imem.kg.kinds.data_points import data_point_id
 from imem.kg.kinds.fields import PropertyType
+from imem.kg.kinds.forecasts import CHECKPOINTS, TOTAL_RETURN
 from imem.kg.kinds.links import LINK_KINDS, LinkKind
 from imem.kg.kinds.metrics import metric_of
 from imem.kg.kinds.trust import Turn
@@ -130,6 +131,17 @@ def properties_of(draw: st.DrawFn, part: PropertySet, *, full: bool | None = Non
     }
 
 
+def forecasts() -> st.SearchStrategy[Values]:
+    """Draw what a decision expects at some of its checkpoints."""
+    days = st.sets(st.sampled_from(CHECKPOINTS), min_size=1).map(sorted)
+    predicted = st.floats(-1, 10, allow_nan=False)
+    return st.builds(
+        lambda chosen, value: {"metric": TOTAL_RETURN, "points": [{"days": day, "predicted": value} for day in chosen]},
+        days,
+        predicted,
+    )
+
+
 @st.composite
 def cores_of(draw: st.DrawFn, kind: str, *, full: bool | None = None) -> Values:
     """Draw cores that the kind's own rules admit."""
@@ -141,6 +153,8 @@ def cores_of(draw: st.DrawFn, kind: str, *, full: bool | None = None) -> Values:
             core["subject_id"] = f"market:{core['market_id']}"
         case "DataContradiction":
             core["source_b"] = "b" if core["source_a"] != "b" else "c"
+        case "Decision" if "forecast" in core:
+            core["forecast"] = draw(forecasts())
         case "Outcome":
             core["metric"] = draw(metrics())
             _as_asked(core)

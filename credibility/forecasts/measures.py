@@ -62,7 +62,7 @@ def deviation(predicted: float, actual: float, floor: float) -> Decimal | None:
 
 def measure(point: ForecastPoint, metric: Metric, actual: float) -> Measurement:
     """Return how *actual* compares with what was forecast."""
-    found = deviation(point.predicted, actual, metric.floor)
+    found = deviation(point.predicted, actual, metric.floor or 0.0)
     exact = actual == point.predicted
     within = found <= Decimal(repr(metric.tolerance or 0.0)) if found is not None else exact
     large = found > DEVIATION if found is not None else not exact

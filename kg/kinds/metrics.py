@@ -58,7 +58,7 @@ class Metric:
     unit: str | None = None
     meaning: str | None = None
     cautious: Cautious | None = None
-    floor: float = 0.0
+    floor: float | None = None
     _pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -73,11 +73,9 @@ class Metric:
             raise BadInput("kind", f"must be {', '.join(get_args(SettlingKind))}, not {self.kind!r}.")
         if self.cautious is not None and self.cautious not in get_args(Cautious):
             raise BadInput("cautious", f"must be {', '.join(get_args(Cautious))}, not {self.cautious!r}.")
-        if self.tolerance is not None:
-            check_number("tolerance", self.tolerance)
-        check_number("floor", self.floor)
-        if self.floor < 0:
-            raise BadInput("floor", f"{self.match}: the floor must not be below zero.")
+        for name in ("tolerance", "floor"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name))
         for name in ("unit", "meaning"):
             if getattr(self, name) is not None:
                 check_text(name, getattr(self, name))
@@ -105,14 +103,6 @@ _METRICS: list[Metric] = [
         "^return_[0-9]+s$", "direction", unit="fraction", meaning="return over the n sessions that end at target_at"
     ),
     Metric("^up$", "binary", meaning="the event happened"),
-    Metric(
-        "^total_return$",
-        "value",
-        tolerance=0.20,
-        unit="fraction",
-        floor=0.05,
-        meaning="return with dividends from period_start to target_at",
-    ),
     Metric("^(close|price_target)$", "value", tolerance=0.20, unit="USD", cautious="low"),
     Metric(
         "^(revenue|eps|ebitda|net_income|operating_income|cash_flow_from_operations|free_cash_flow|gross_margin|operating_margin)$",
@@ -125,6 +115,14 @@ _METRICS: list[Metric] = [
     ),
     Metric("^(risk|volatility|value_at_risk)$", "value", tolerance=0.20, cautious="high"),
     Metric("^strategic_[a-z_]+$", "binary"),
+    Metric(
+        "^total_return$",
+        "value",
+        tolerance=0.20,
+        unit="fraction",
+        floor=0.05,
+        meaning="return with dividends from period_start to target_at",
+    ),
 ]
 
 
@@ -180,7 +178,7 @@ class _Table(BaseModel):
     unit: str | None = None
     meaning: str | None = None
     cautious: Cautious | None = None
-    floor: float = 0.0
+    floor: float | None = None
 
     def metric(self) -> Metric:
         return Metric(self.match, self.kind, self.tolerance, self.unit, self.meaning, self.cautious, self.floor)

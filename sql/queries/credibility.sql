@@ -55,7 +55,7 @@ WHERE NOT EXISTS (
 
 -- question_facts --
 -- Every statement of the outcomes and findings of the given questions that have an outcome, but for what was recorded before target_at
--- and committed later. The outcome of a decision's checkpoint settles no claim. n: which question, from 1.
+-- and committed later. n: which question, from 1.
 SELECT q.n, h.kind, h.key, y.grp = 'correction' AS corrects, y.order_key, y.known_at, y.recorded_at,
     y.imported OR e.actor_role = 'human_admin' AS settles, c.agent, c.domain, c.probability, c.direction, c.value,
     c.actual, c.vintage, c.period_start, c.unit, c.withdrawn
@@ -68,6 +68,7 @@ JOIN event AS e ON e.position = y.position
 CROSS JOIN jsonb_to_record(e.payload -> 'core') AS c (
     agent text, domain text, probability float8, direction text, value float8, actual float8, vintage bigint,
     period_start timestamptz, unit text, withdrawn boolean)
+-- The outcome of a decision's checkpoint settles no claim.
 WHERE (h.kind = 'Finding' OR e.payload -> 'core' ->> 'checkpoint' IS NULL) AND EXISTS (
     SELECT 1 FROM record_head AS o
     WHERE o.kind = 'Outcome' AND o.grp = 'core' AND o.subject_id = q.subject_id AND o.metric = q.metric

@@ -122,7 +122,7 @@ def test_metrics_are_those_of_the_specification() -> None:
     coded = [
         {
             name: value
-            for name in ("match", "kind", "unit", "tolerance", "meaning", "cautious")
+            for name in ("match", "kind", "unit", "tolerance", "meaning", "cautious", "floor")
             if (value := getattr(metric, name)) is not None
         }
         for metric in metrics()

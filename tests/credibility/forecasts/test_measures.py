@@ -31,7 +31,7 @@ assert RETURN is not None
 )
 def test_the_table_of_deviations(predicted: float, actual: float, expected: str, *, large: bool) -> None:
     assert RETURN is not None
-    assert deviation(predicted, actual, RETURN.floor) == Decimal(expected)
+    assert deviation(predicted, actual, RETURN.floor or 0.0) == Decimal(expected)
     found = measure(ForecastPoint(days=365, predicted=predicted), RETURN, actual)
     assert found.verdict is (DeviationClass.UNCERTAIN if large else DeviationClass.NONE)
 

@@ -286,6 +286,8 @@ class SuccessClass(StrEnum):
     GENUINE_SUCCESS = "genuine_success"
     PARTIAL_SUCCESS = "partial_success"
     LUCKY_SUCCESS = "lucky_success"
+    NOT_ASSESSABLE = "not_assessable"
+    """The return is too small to be divided."""
 
 
 class LessonSource(StrEnum):

@@ -51,7 +51,7 @@ class Impact:
     def score(self) -> float:
         """Return the impact, 0 to 100."""
         f_deviation = 1.0 / (1.0 + exp(-0.02 * (min(self.deviation * 100.0, 1e6) - 50.0)))
-        f_loss = min(max(log10(self.loss_usd / 1_000.0) / 3.0, 0.0), 1.0) if self.loss_usd > 0.0 else 0.0
+        f_loss = min(log10(max(self.loss_usd, 1_000.0) / 1_000.0) / 3.0, 1.0)
         f_portfolio = min(self.portfolio_share * 100.0 / 5.0, 1.0)
         return 100.0 * (0.25 * f_deviation + 0.35 * f_loss + 0.30 * f_portfolio + 0.10 * self.systemic)
 

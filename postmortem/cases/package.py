@@ -1,0 +1,166 @@
+"""The review task of a case: what a person sees of a decision that was off, and the six questions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from imem.jobs.lifecycle import Effects
+from imem.journal.postgres.connection import Connection
+from imem.kg.kinds.enums import RootCause
+from imem.review.kinds import Answer, Fields, Task, TaskAction, TaskKind
+
+KIND: Final = "postmortem"
+
+REVIEW_WITHIN: Final = timedelta(hours=48)
+"""How long a review waits for its answer (postmortem-and-gates, section 2)."""
+
+REASONS: Final = frozenset({*(cause.value for cause in RootCause), "other"})
+"""What a person may name as the primary reason."""
+
+
+class _Seen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SeenCheckpoint(_Seen):
+    """
+    A checkpoint that was off: what was forecast, and what happened.
+
+    Attributes:
+        days: after the decision.
+        metric, predicted, low, high, actual: the forecast, its interval and the outcome, in the unit of the metric.
+        deviation: relative to the forecast.
+        outcome_id: the outcome.
+    """
+
+    days: int
+    metric: str
+    predicted: float
+    low: float | None = None
+    high: float | None = None
+    actual: float
+    deviation: float
+    outcome_id: str
+
+
+class SeenFinding(_Seen):
+    """A finding that the decision cites; *right* says how its claim turned out, None where it has no result."""
+
+    id: str
+    agent: str
+    statement: str
+    right: bool | None = None
+
+
+class Evidence(_Seen):
+    """A record that speaks for a cause: what it says, and its kind and key."""
+
+    record: str
+    says: str
+
+
+class PostmortemCase(_Seen):
+    """
+    What the reviewer of a case sees.
+
+    Attributes:
+        case_id, decision_id, subject_id: of the case.
+        decided_at, action, stance: of the decision.
+        agents: who made it.
+        reasoning: the findings that it cites, the most important first.
+        checkpoints: those that were off, the first one first.
+        cause: what the records speak for; *evidence* quotes them.
+        attempt: how often it is reviewed, this time included.
+    """
+
+    case_id: str
+    decision_id: str
+    subject_id: str
+    decided_at: datetime
+    action: str | None
+    stance: str | None
+    agents: tuple[str, ...]
+    reasoning: tuple[SeenFinding, ...] = ()
+    checkpoints: tuple[SeenCheckpoint, ...]
+    cause: RootCause
+    evidence: tuple[Evidence, ...] = ()
+    attempt: int = 1
+
+
+_Said = Annotated[str, Field(min_length=1, max_length=4_000)]
+
+
+class PrimaryReason(StrEnum):
+    """The first question: why the decision was off."""
+
+    DATA_QUALITY = "data_quality"
+    MODEL_ASSUMPTIONS = "model_assumptions"
+    MISSING_FACTORS = "missing_factors"
+    TIMING = "timing"
+    REGIME_CHANGE = "regime_change"
+    BLACK_SWAN = "black_swan"
+    OTHER = "other"
+
+
+class SixAnswers(Fields):
+    """
+    The six questions; all are required.
+
+    Attributes:
+        primary_reason: why: one of the six causes, or other.
+        factors_missed: which factors nobody had considered.
+        warning_signs_missed: which signs there were.
+        future_actions: what is to be done differently.
+        patterns_to_revise: ids of patterns, separated by commas; ``none`` for none.
+        foreseeability: 1, nobody could have seen it, to 5, it should have been seen.
+    """
+
+    primary_reason: PrimaryReason
+    factors_missed: _Said
+    warning_signs_missed: _Said
+    future_actions: _Said
+    patterns_to_revise: _Said
+    foreseeability: int = Field(ge=1, le=5)
+
+    @property
+    def patterns(self) -> list[str]:
+        """Return the ids of patterns."""
+        named = [one.strip() for one in self.patterns_to_revise.split(",")]
+        return [one for one in named if one and one.lower() != "none"]
+
+
+def _headline(case: PostmortemCase) -> str:
+    worst = max(case.checkpoints, key=lambda one: one.deviation)
+    return (
+        f"Why was {case.decision_id} off? After {worst.days} days {worst.metric} was {worst.actual:g}, "
+        f"and {worst.predicted:g} was forecast."
+    )
+
+
+def _default(case: PostmortemCase) -> str:
+    return f"the automatic cause ({case.cause}) stands, and no agent is told anything."
+
+
+def case_kind(
+    apply: Callable[[Any, Connection, Task[PostmortemCase], Answer | None, datetime], Awaitable[Effects]],
+) -> TaskKind[Any, PostmortemCase]:
+    """Return the kind of the tasks; *apply* gives an answer, or its absence, its effect on the case."""
+    return TaskKind(
+        name=KIND,
+        package=PostmortemCase,
+        actions=TaskKind.of(
+            TaskAction(name="review", does="Answer the six questions.", fields=SixAnswers),
+            TaskAction(name="reopen", does="Have it reviewed again, for another 48 hours.", only_default=True),
+        ),
+        headline=_headline,
+        default=_default,
+        apply=apply,
+        due=REVIEW_WITHIN,
+        queued=False,
+        minutes=60.0,
+    )

@@ -15,10 +15,9 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from imem.credibility.forecasts.measures import DeviationClass
-from imem.jobs.due import finish_due, halving, next_due, set_due_aside
+from imem.jobs.due import DueRule, finish_due, halving, next_due, set_due_aside
 from imem.jobs.lifecycle import Effects, LifecycleRow, finish, move
 from imem.jobs.pipeline import Every, Pipeline, Report
-from imem.jobs.due import DueRule
 from imem.jobs.state_machine import StateMachine, Transition
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
@@ -26,7 +25,6 @@ from imem.journal.errors import TransitionRefused
 from imem.journal.events.entry import Tier
 from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import json, rows
 from imem.journal.settings import Role
 from imem.kg.kinds.enums import LessonPriority, LessonSource, PostmortemStatus, RootCause
@@ -34,10 +32,9 @@ from imem.kg.kinds.learning import FailureAnalysis, HumanInsight, Lesson, PostMo
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import groups_of, record_of
 from imem.postmortem.cases.package import PostmortemCase, SixAnswers, case_kind
-from imem.postmortem.cases.records import case_of
 from imem.postmortem.cases.priorities import Impact, PriorityPolicy
+from imem.postmortem.cases.records import case_of
 from imem.review.kinds import Answer, Task
-from imem.review.states import TaskState
 from imem.review.tasks import ReviewRuntime, open_task
 
 ACTOR: Final = Actor("postmortem", Role.LEARNING_ENGINE)
@@ -220,7 +217,7 @@ async def _admit(runtime: PostmortemRuntime) -> int:
             moved = await move(
                 conn, CASE_STATES, row, _S.IN_REVIEW, CaseFacts(room=True), data={**row.data, "attempt": attempt}
             )
-            task, more = await open_task(
+            _, more = await open_task(
                 runtime, conn, CASE, case, task_id=task_id_of(row.key, attempt), rank=0,
                 subject_ids=[case.subject_id],
             )  # fmt: skip
@@ -285,7 +282,10 @@ def _insight(case: PostmortemCase, said: SixAnswers, answer: Answer, now: dateti
     )  # fmt: skip
     person = Actor(answer.by, Role.HUMAN_ADMIN)
     return Effects(
-        facts=[(person, Action.APPEND_POSTMORTEM, entry_of(record_of(insight))), (person, Action.APPEND, entry_of(record_of(lesson)))]
+        facts=[
+            (person, Action.APPEND_POSTMORTEM, entry_of(record_of(insight))),
+            (person, Action.APPEND, entry_of(record_of(lesson))),
+        ]
     )
 
 

@@ -35,11 +35,13 @@ async def case_of(conn: Connection, row: LifecycleRow, attempt: int) -> Postmort
         agents=tuple(decision.agents_involved),
         reasoning=tuple(
             SeenFinding(
-                id=one["key"], agent=one["agent"], statement=one["statement"],
+                id=one["key"],
+                agent=one["agent"],
+                statement=one["statement"],
                 right=None if one["y"] is None else bool(one["y"]),
             )
             for one in reasoning
-        ),  # fmt: skip
+        ),
         checkpoints=tuple(_checkpoint(one) for one in row.data["checkpoints"]),
         cause=cause,
         evidence=evidence,

@@ -83,6 +83,28 @@ async def test_a_late_answer_supersedes_the_default_that_no_worker_had_applied(w
     assert (await value(world)).value == 95.3
 
 
+async def test_of_two_decisions_about_the_same_values_the_last_counts(world: World) -> None:
+    """One source states its value in two documents, so that there are two contradictions, in any order of their ids."""
+    await reviewer(world, capacity=20)
+    for number in range(4):
+        of = {"metric": "goodwill", "subject_id": f"company:C{number}"}
+        await world.say(
+            point(10.0, 0, "Reuters", document="r1", **of), point(20.0, 1, "Refinitiv", document="f1", **of),
+            point(10.0, 2, "Reuters", document="r2", **of),
+        )  # fmt: skip
+    await find(world)
+    waiting = await tasks(world, TaskState.OPEN)
+    assert len(waiting) == 8
+    counts = []
+    for number in range(4):
+        mine = [one for one in waiting if one.package.subject_id == f"company:C{number}"]
+        one, other = sorted(mine, key=lambda task: task.package.documents[0].document == "f1")
+        await answer(world, one, fields={"document": "a"})
+        await answer(world, other, fields={"document": "a"})
+        counts.append((await value(world, "goodwill", subject=f"company:C{number}")).value)
+    assert counts == [20.0] * 4
+
+
 @pytest.mark.parametrize(("source", "document"), [("Reuters", "c"), (SEC, "10-K")])
 async def test_a_decision_is_about_the_sources_that_the_person_saw(world: World, source: str, document: str) -> None:
     """A source that restates what it was preferred for, and a filing, state 120 as well: then that counts."""

@@ -194,6 +194,7 @@ CONTRADICTION: Final[TaskKind[Any, DocumentPair]] = TaskKind(
             does="Neither is right: the stated value counts, for good. Of several items name each by its number, as "
             "1=…, and the document that counts of all others.",
             fields=OwnValues,
+            alone=True,
             check=lambda package, fields: fields.by_item(package.items) and None,
         ),
         TaskAction(

@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from imem.credibility.disputes.answers import SeenDocument, SeenItem
-from imem.credibility.disputes.arbitration import ACTOR, QUEUE, Question, ask, withdraw
+from imem.credibility.disputes.arbitration import ACTOR, QUEUE, Question, ask, show_corrections, withdraw
 from imem.credibility.disputes.cells import spread
 from imem.credibility.disputes.findings import (
     OpenQuestion,
@@ -134,6 +134,7 @@ async def _batch(runtime: ReviewRuntime, size: int, *, guard: bool) -> Counter[s
         waiting, effects = await ask(runtime, conn, [_asked(one, tallies) for one in questions])
         lines += [one.line(QUEUED if one.model.id in waiting else None) for one in questions]
         gone = {line.key for line in lines if _withdraws(line)}
+        lines += await show_corrections(conn, by_kind["DataContradiction"])
         effects += await withdraw(conn, gone, {one.model.id for one in questions})
         if whole:
             await finish_due(conn, QUEUE, {*due, *also})

@@ -108,6 +108,23 @@ WHERE h.kind = 'DataContradiction' AND h.key = ANY (%(keys)s::text[]) AND h.grp 
   AND r.payload -> 'groups' -> 'resolution' ->> 'decided_by' IS NULL
 ORDER BY h.key, h.grp = 'correction' DESC
 
+-- reports_corrected --
+-- Those of the given contradictions of which a correction is recorded, as corrected, with their newest resolution, and since when both
+-- could be known. Parameters: keys.
+SELECT h.key, (e.payload -> 'core')::text AS core, (r.payload -> 'groups' -> 'resolution')::text AS resolution,
+    greatest(h.known_at, l.known_at) AS known_at
+FROM record_head AS h JOIN event AS e ON e.position = h.position
+JOIN record_head AS l ON l.kind = h.kind AND l.key = h.key AND l.grp = 'resolution'
+JOIN event AS r ON r.position = l.position
+WHERE h.kind = 'DataContradiction' AND h.grp = 'correction' AND h.key = ANY (%(keys)s::text[])
+
+-- items_corrected --
+-- Replaces what a reviewer sees of a task that has no answer yet, after a correction of what it is about. Parameters: task_id, package.
+UPDATE review_task AS t SET package = %(package)s::jsonb
+FROM lifecycle AS l
+WHERE t.task_id = %(task_id)s AND l.kind = 'task' AND l.key = t.task_id AND l.request IS NULL
+RETURNING t.task_id
+
 -- source_outcomes --
 -- Which value of each contradiction between two sources was right, who or what said so, since when that could be known, and until when
 -- it held; those of withdrawn contradictions do not count. Parameters: sources, known_until, recorded_until.

@@ -74,8 +74,8 @@ async def test_all_contradictions_end_while_nobody_answers(world: World, people:
     expected["provisional", "4_fallback"] -= len(agreeing)
     assert ends == expected
     assert sum(row["n"] for row in stored if row["status"] == "withdrawn") == len(slips)
-    counts = await world.rows("SELECT state, count(*) AS n FROM lifecycle WHERE kind = 'task' GROUP BY state")
-    states = {row["state"]: row["n"] for row in counts}
+    numbers = await world.rows("SELECT state, count(*) AS n FROM lifecycle WHERE kind = 'task' GROUP BY state")
+    states = {row["state"]: row["n"] for row in numbers}
     assert states.keys() == {TaskState.DEFAULTED, TaskState.WITHDRAWN}
     assert states[TaskState.DEFAULTED] == 3 * share - len(agreeing)
     assert await world.rows("SELECT FROM due_row WHERE queue = 'disputes'") == []

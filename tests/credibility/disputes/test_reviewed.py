@@ -203,6 +203,39 @@ async def test_a_correction_of_a_report_leaves_what_a_person_decided(world: Worl
     assert (one["status"], one["decided_by"]) == ("resolved", "ann")
 
 
+@pytest.mark.parametrize("state", [TaskState.OPEN, TaskState.DEFAULTED])
+async def test_a_report_that_is_corrected_while_it_waits_is_decided_as_corrected(
+    world: World, state: TaskState
+) -> None:
+    """Whether somebody has looked at it or not; an answer that was given before counts for what it says now, too."""
+    if state is TaskState.OPEN:
+        await reviewer(world)
+    core = {
+        "id": "c", "subject_id": "company:MU", "data_point": "revenue", "source_a": NEWS, "source_b": "Reuters",
+        "value_a": 103.0, "value_b": 100.0, "timestamp": text(day(5)),
+    }  # fmt: skip
+    line = {"record": "DataContradiction", "known_at": text(day(5)), "core": core}
+    await world.say(line)
+    await find(world)
+    [task] = await tasks(world)
+    await inbox.read_task(world.database, TASK_KINDS, task.task_id, shown=True, deadline=ENOUGH)
+    await world.say(corrected(line, datetime.now(UTC), value_a=104.0, value_b=101.0))
+    await find(world)
+    [task] = await tasks(world)
+    [one] = await found(world)
+    assert (task.state, [(item.value_a, item.value_b, item.fallback_value) for item in task.package.items]) == (
+        state,
+        [(104.0, 101.0, 101.0)],
+    )
+    assert one["final_value"] == 101.0
+    await store(world, task, "a", "It names its source.")
+    await world.say(corrected(line, datetime.now(UTC), value_a=105.0, value_b=101.0))
+    await advance(world)
+    await find(world)
+    [one] = await found(world)
+    assert (one["status"], one["final_value"]) == ("resolved", 105.0)
+
+
 @pytest.mark.spec("DC-2")
 async def test_a_later_withdrawal_changes_no_earlier_record_of_a_source(world: World) -> None:
     wrong = point(105.0, 1, BLOOMBERG)

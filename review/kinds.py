@@ -37,6 +37,7 @@ class TaskAction:
         only_default: whether it answers a default alone, and not an open task.
         extends: whether it answers nothing and gives the task more time, once.
         rationale: whether a rationale is required; it always is for an override.
+        alone: whether it answers one task at a time, and not all that are alike.
         check: takes what the reviewer sees and the fields, and raises :class:`~imem.journal.errors.BadInput` where they
             do not fit each other.
     """
@@ -48,6 +49,7 @@ class TaskAction:
     only_default: bool = False
     extends: bool = False
     rationale: bool = False
+    alone: bool = False
     check: Callable[[Any, Any], None] = lambda _package, _fields: None
 
 

@@ -24,6 +24,7 @@ from langgraph.checkpoint.base import (
     PendingWrite,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.types import Interrupt
 
 from imem.checkpoints.langgraph.checkpoint_refs import LEASE, CheckpointRef, config_of, metadata_of
 from imem.checkpoints.langgraph.names import packed, read, searchable, version, written
@@ -400,8 +401,11 @@ class InterruptListing:
 
     def _interrupts(self, row: Row) -> Iterator[PendingInterrupt]:
         with suppress(UnsupportedType):  # Another graph's, whose saver has types of its own.
-            for one in self._serde.loads_typed((row["kind"], row["blob"])):
-                yield PendingInterrupt(read(row["thread_id"]), one.id, one.value)
+            found = self._serde.loads_typed((row["kind"], row["blob"]))
+            # Whoever uses the saver without a graph may write anything there.
+            for one in found if isinstance(found, list | tuple) else ():
+                if isinstance(one, Interrupt):
+                    yield PendingInterrupt(read(row["thread_id"]), one.id, one.value)
 
 
 # Removing and copying

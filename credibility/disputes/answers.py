@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from imem.credibility.disputes.cells import spread
 from imem.credibility.disputes.findings import resolution_of
 from imem.credibility.disputes.levels import HUMAN_CONFIDENCE, OWN_VALUE, Verdict, fallback
 from imem.credibility.disputes.priorities import TAGS
@@ -88,6 +89,12 @@ class SeenItem(_Seen):
     fallback_confidence: float
     differential: float
     difference: DataDifference | None = None
+
+    def corrected(self, value_a: float, value_b: float) -> SeenItem:
+        """Return the item with the values of a correction of the contradiction."""
+        values = {ContradictionSide.A: value_a, ContradictionSide.B: value_b, None: None}
+        update = {"value_a": value_a, "value_b": value_b, "differ_by": spread(value_a, value_b)}
+        return self.model_copy(update={**update, "fallback_value": values[self.fallback_side]})
 
     def points_without(self, value: float | None) -> set[str]:
         """Return the data points of the two that state another value than *value*."""

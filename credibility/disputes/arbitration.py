@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count, groupby
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from imem.credibility.disputes.answers import (
     SeenDocument,
     SeenItem,
     check_rules,
+    fallback_of,
     groups_of_answer,
     own_point,
 )
@@ -37,10 +38,10 @@ from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.rows import rows
 from imem.journal.settings import Role
 from imem.kg.kinds.data_points import DataPoint
-from imem.kg.kinds.enums import ContradictionPriority
+from imem.kg.kinds.enums import ContradictionPriority, ContradictionStatus
 from imem.kg.kinds.trust import DataContradiction
 from imem.kg.load_format.entries import entry_of
-from imem.kg.load_format.lines import groups_of, record_of
+from imem.kg.load_format.lines import RecordLine, groups_of, record_of
 from imem.review.kinds import Answer, Task, TaskAction, TaskKind
 from imem.review.states import ANSWERABLE, TaskState
 from imem.review.tasks import ReviewRuntime, amend_task, open_task, withdraw_task
@@ -64,6 +65,9 @@ ANSWER_WITHIN: Final = timedelta(hours=6)
 
 KEEPING: Final = frozenset({"confirm", "investigate"})
 """Actions after which the value that counted before still counts."""
+
+WAITING: Final = frozenset({ContradictionStatus.QUEUED, ContradictionStatus.INVESTIGATING})
+"""Statuses of contradictions that wait for a person."""
 
 RANKS: Final = {priority: rank for rank, priority in enumerate(ContradictionPriority)}
 """Rank of a task by the priority of its most important item; 0 is CRITICAL."""
@@ -100,16 +104,17 @@ async def _apply(
     """Record what an answer, or its absence, makes of every item that still is a contradiction."""
     keys = [item.contradiction_id for item in task.package.items]
     standing = {row["key"] for row in await rows(conn, "contradictions_standing", {"keys": keys})}
-    items = [item for item in task.package.items if item.contradiction_id in standing]
+    seen = await _corrected(conn, task.package)
+    items = [item for item in seen.items if item.contradiction_id in standing]
     at = answer.at if answer is not None else now
     lines, lost = [], set[str]()
     for item in items:
-        groups = dict(groups_of_answer(item, task.package.items, task.state, answer))
+        groups = dict(groups_of_answer(item, seen.items, task.state, answer))
         lines.append(groups_of(DataContradiction, item.contradiction_id, groups, known_at=at, writer=WRITER))
         if answer is not None and answer.action not in KEEPING:
             lost |= item.points_without(groups["resolution"].final_value)
     if answer is not None and isinstance(answer.fields, OwnValues):
-        own = answer.fields.by_item(task.package.items)
+        own = answer.fields.by_item(seen.items)
         points = await _own_points(conn, task.task_id, {item: own.get(item.contradiction_id) for item in items}, answer)
         lines += [record_of(point, known_at=at, writer=WRITER) for point in points]
     if answer is not None and isinstance(answer.fields, ChosenSide) and answer.fields.always:
@@ -194,6 +199,7 @@ CONTRADICTION: Final[TaskKind[Any, DocumentPair]] = TaskKind(
             does="Neither is right: the stated value counts, for good. Of several items name each by its number, as "
             "1=…, and the document that counts of all others.",
             fields=OwnValues,
+            alone=True,
             check=lambda package, fields: fields.by_item(package.items) and None,
         ),
         TaskAction(
@@ -293,6 +299,48 @@ async def _open(
             if await amend_task(conn, CONTRADICTION, task.task_id, grown):
                 return task, effects
     raise AssertionError  # pragma: no cover - the numbers do not end
+
+
+async def show_corrections(conn: Connection, reports: Collection[str]) -> list[RecordLine]:
+    """
+    Show the corrected values of *reports* in the tasks about them that wait.
+
+    Returns:
+        The resolutions of those that wait for a person, with the corrected value of the fallback.
+    """
+    lines = []
+    about = {"keys": sorted(reports), "states": [state.value for state in ANSWERABLE]}
+    for row in await rows(conn, "tasks_about", about) if reports else ():
+        before = DocumentPair.model_validate(row["package"])
+        package = await _corrected(conn, before)
+        if package == before:
+            continue
+        await rows(conn, "items_corrected", {"task_id": row["task_id"], "package": package.model_dump_json()})
+        changed = {
+            one.contradiction_id: one for one, old in zip(package.items, before.items, strict=True) if one != old
+        }
+        for found in await rows(conn, "reports_corrected", {"keys": sorted(changed)}):
+            resolution = DataContradiction.Resolution.model_validate(orjson.loads(found["resolution"]))
+            if resolution.status not in WAITING:
+                continue
+            value = fallback_of(changed[found["key"]]).final_value
+            group = {"resolution": resolution.model_copy(update={"final_value": value})}
+            at = found["known_at"].astimezone(UTC)
+            lines.append(groups_of(DataContradiction, found["key"], group, known_at=at, writer=WRITER))
+    return lines
+
+
+async def _corrected(conn: Connection, package: DocumentPair) -> DocumentPair:
+    """Return *package* with the values of the contradictions that were corrected."""
+    found = await rows(conn, "reports_corrected", {"keys": [item.contradiction_id for item in package.items]})
+    cores = {row["key"]: orjson.loads(row["core"]) for row in found}
+    items = tuple(
+        item.corrected(float(core["value_a"]), float(core["value_b"]))
+        if (core := cores.get(item.contradiction_id)) is not None
+        else item
+        for item in package.items
+    )
+    return package.model_copy(update={"items": items}) if cores else package
 
 
 async def withdraw(conn: Connection, contradictions: Collection[str], asked: Collection[str] = ()) -> Effects:

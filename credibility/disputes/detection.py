@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from imem.credibility.disputes.answers import SeenDocument, SeenItem
-from imem.credibility.disputes.arbitration import ACTOR, QUEUE, Question, ask, withdraw
+from imem.credibility.disputes.arbitration import ACTOR, QUEUE, Question, ask, show_corrections, withdraw
 from imem.credibility.disputes.cells import spread
 from imem.credibility.disputes.findings import (
     OpenQuestion,
@@ -27,9 +27,9 @@ from imem.credibility.disputes.findings import (
 from imem.credibility.disputes.histories import Cell, PointHistory, epochs_of, histories_of, outcomes_of
 from imem.credibility.disputes.priorities import priority_of
 from imem.credibility.disputes.rules import rules_of
-from imem.credibility.disputes.sources import SourceOutcome
+from imem.credibility.disputes.sources import Tallies, tallies_of
 from imem.credibility.disputes.values import Judge
-from imem.jobs.due import finish_due, halving, next_due, set_due_aside
+from imem.jobs.due import DueRow, due_rows_of, finish_due, halving, next_due, set_due_aside
 from imem.jobs.lifecycle import Effects, finish
 from imem.jobs.pipeline import Report
 from imem.journal.actors import Action
@@ -55,6 +55,9 @@ BATCH: Final = 200
 
 BATCH_MS: Final = 60_000
 """How long one transaction may take, in milliseconds."""
+
+MOST_QUESTIONS: Final = 500
+"""Questions of one transaction; to open a task for one takes some 20 ms."""
 
 _ALWAYS: Final = {"known_until": END_OF_TIME, "recorded_until": END_OF_TIME}
 
@@ -103,15 +106,16 @@ async def _batch(runtime: ReviewRuntime, size: int, *, guard: bool) -> Counter[s
         due = await next_due(conn, QUEUE, KINDS, size)
         if not due:
             return Counter()
+        await rows(conn, "disputes_idle_timeout")
         by_kind = {kind: sorted({one.key for one in due if one.kind == kind}) for kind in KINDS}
-        cells = await _cells(conn, by_kind["DataPoint"])
+        cells, also = await _cells(conn, by_kind["DataPoint"])
         reports = await rows(conn, "contradictions_reported", {"keys": by_kind["DataContradiction"]})
         named = [
             (DataContradiction.model_validate(orjson.loads(row["core"])), row["known_at"].astimezone(UTC))
             for row in reports
         ]
         sources = {one.versions[0][1].source for histories in cells.values() for one in histories}
-        outcomes = await _outcomes(conn, sources | {name for one, _ in named for name in (one.source_a, one.source_b)})
+        tallies = await _tallies(conn, sources | {name for one, _ in named for name in (one.source_a, one.source_b)})
         recorded = await _recorded(conn, cells)
         metrics = sorted({cell.metric for cell in cells})
         made = await rows(conn, "standing_rules", {"metrics": metrics, "made_until": END_OF_TIME})
@@ -120,18 +124,23 @@ async def _batch(runtime: ReviewRuntime, size: int, *, guard: bool) -> Counter[s
             keys = {one.versions[0][1].id for one in histories}
             own = {key: one for key, one in recorded.items() if one.model.point_b in keys}
             rules = rules_of(made, histories[0].cell.metric)
-            found += lines_of_cell(histories, own, outcomes, guard=guard, rules=rules)
-        found += [line_of_report(one, at, sources_at(outcomes, at), guard=guard) for one, at in named]
+            found += lines_of_cell(histories, own, tallies, guard=guard, rules=rules)
+        found += [line_of_report(one, at, sources_at(tallies, at), guard=guard) for one, at in named]
+        asking = [place for place, one in enumerate(found) if isinstance(one, OpenQuestion)]
+        rest = asking[MOST_QUESTIONS] if len(asking) > MOST_QUESTIONS else len(found)
+        whole, found = rest == len(found), found[:rest]
         questions = [one for one in found if isinstance(one, OpenQuestion)]
         lines = [one for one in found if not isinstance(one, OpenQuestion)]
-        waiting, effects = await ask(runtime, conn, [_asked(one, outcomes) for one in questions])
+        waiting, effects = await ask(runtime, conn, [_asked(one, tallies) for one in questions])
         lines += [one.line(QUEUED if one.model.id in waiting else None) for one in questions]
         gone = {line.key for line in lines if _withdraws(line)}
+        lines += await show_corrections(conn, by_kind["DataContradiction"])
         effects += await withdraw(conn, gone, {one.model.id for one in questions})
-        await finish_due(conn, QUEUE, due)
+        if whole:
+            await finish_due(conn, QUEUE, {*due, *also})
         facts = [(ACTOR, Action.APPEND_CREDIBILITY, entry_of(line)) for line in lines]
         await finish(conn, Effects(facts=facts) + effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
-    counted = Counter({"recorded": len(lines), "cells": len(cells), "more": int(len(due) == size)})
+    counted = Counter({"recorded": len(lines), "cells": len(cells), "more": int(len(due) == size or not whole)})
     counted["asked"] = len(waiting)
     counted.update(differences_of(cells.values()))
     return counted
@@ -142,9 +151,9 @@ def _withdraws(line: RecordLine) -> bool:
     return group.get("status") == ContradictionStatus.WITHDRAWN
 
 
-def _asked(question: OpenQuestion, outcomes: Sequence[SourceOutcome]) -> Question:
+def _asked(question: OpenQuestion, tallies: Tallies) -> Question:
     """Return what a reviewer sees of a contradiction."""
-    model, verdict, sources = question.model, question.verdict, sources_at(outcomes, question.since)
+    model, verdict, sources = question.model, question.verdict, sources_at(tallies, question.since)
     pair = question.pair
     values = {ContradictionSide.A: model.value_a, ContradictionSide.B: model.value_b, None: None}
     priority = priority_of(question.metric, model.valuation_impact)
@@ -188,24 +197,28 @@ def differences_of(cells: Iterable[Sequence[PointHistory]]) -> Counter[str]:
     return Counter({one.value: count for one, count in found.items() if one is not DataDifference.AGREEMENT})
 
 
-async def _cells(conn: Connection, keys: Sequence[str]) -> dict[Cell, list[PointHistory]]:
+async def _cells(conn: Connection, keys: Sequence[str]) -> tuple[dict[Cell, list[PointHistory]], list[DueRow]]:
+    """Return the cells of due points, and the rows that are done by comparing them: those of all of their points."""
     wanted = await rows(conn, "cells_of_points", {"keys": keys}) if keys else []
     if not wanted:
-        return {}
+        return {}, []
     names = {
         f"{name}s": [row[name] for row in wanted] for name in ("subject_id", "metric", "period_end")
     }  # fmt: skip
+    # Read before the points: a row of what is recorded meanwhile stays.
+    done = due_rows_of(await rows(conn, "due_of_cells", {**names, "queue": QUEUE, "kind": KINDS[0]}))
     found = histories_of(await rows(conn, "data_points", {**names, **_ALWAYS}))
-    due = set(keys)
-    return {
+    due = {*keys, *(one.key for one in done)}
+    cells = {
         cell: histories
         for cell, histories in found.items()
         if not due.isdisjoint(one.versions[0][1].id for one in histories)
     }
+    return cells, done
 
 
-async def _outcomes(conn: Connection, sources: Iterable[str]) -> list[SourceOutcome]:
-    return outcomes_of(await rows(conn, "source_outcomes", {"sources": sorted(sources), **_ALWAYS}))
+async def _tallies(conn: Connection, sources: Iterable[str]) -> Tallies:
+    return tallies_of(outcomes_of(await rows(conn, "source_outcomes", {"sources": sorted(sources), **_ALWAYS})))
 
 
 async def _recorded(conn: Connection, cells: Mapping[Cell, Sequence[PointHistory]]) -> dict[str, RecordedContradiction]:

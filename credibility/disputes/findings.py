@@ -7,10 +7,11 @@ history that is loaded today shows what would have been known on each of its day
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -19,7 +20,7 @@ from imem.credibility.disputes.histories import Cell, PointHistory, epochs_of, g
 from imem.credibility.disputes.levels import Claim, Verdict, settle, unsettled
 from imem.credibility.disputes.priorities import priority_of
 from imem.credibility.disputes.rules import NO_RULES, StandingRule
-from imem.credibility.disputes.sources import Source, SourceOutcome, source_at
+from imem.credibility.disputes.sources import SOURCE_TYPES, Source, Tallies, source_in, type_of
 from imem.credibility.disputes.values import Judge
 from imem.journal.postgres.connection import Row
 from imem.kg.asof import END_OF_TIME
@@ -125,10 +126,9 @@ class OpenQuestion:
         return record_of(self.model.model_copy(update={"resolution": resolution}), known_at=self.since, writer=WRITER)
 
 
-def sources_at(outcomes: Iterable[SourceOutcome], at: datetime) -> Callable[[str], Source]:
+def sources_at(tallies: Tallies, at: datetime) -> Callable[[str], Source]:
     """Return what gives the source of a name, as of *at*."""
-    known = tuple(outcomes)
-    return lambda name: source_at(name, known, at)
+    return lambda name: source_in(tallies, name, at)
 
 
 def resolution_of(a: float, b: float, verdict: Verdict, priority: ContradictionPriority) -> Resolution:
@@ -150,7 +150,7 @@ def resolution_of(a: float, b: float, verdict: Verdict, priority: ContradictionP
 def lines_of_cell(
     histories: Sequence[PointHistory],
     recorded: Mapping[str, RecordedContradiction],
-    outcomes: Sequence[SourceOutcome],
+    tallies: Tallies,
     *,
     guard: bool,
     rules: Sequence[StandingRule] = NO_RULES,
@@ -162,16 +162,16 @@ def lines_of_cell(
 
     Args:
         recorded: the contradictions of its points that were recorded, by id.
-        outcomes: of the sources of its points.
+        tallies: of the sources of its points.
         guard: whether what looks like a slip goes to a person.
         rules: standing rules of its metric.
     """
     cell, epochs = histories[0].cell, epochs_of(histories)
-    priority, points = priority_of(cell.metric), points_at(histories, END_OF_TIME)
+    priority, filed = priority_of(cell.metric), filings_of(points_at(histories, END_OF_TIME))
     pairs = {key: pair for key, pair in epochs[-1].pairs.items() if pair.contradicts}
     for key, pair in pairs.items():
         since, known = stood_since(epochs, key), recorded.get(key)
-        verdict = Judge(sources_at(outcomes, since), priority, guard, rules=rules).verdict(pair.a, pair.b)
+        verdict = Judge(sources_at(tallies, since), priority, guard, rules=rules).verdict(pair.a, pair.b)
         resolution = resolution_of(pair.a.value, pair.b.value, verdict, priority)
         if verdict.level is ResolutionLevelData.HUMAN:
             resolution = resolution.model_copy(update={"decided_by": pair.b.decided_by})
@@ -184,7 +184,7 @@ def lines_of_cell(
                 yield record_of(new, known_at=since, writer=WRITER)
         elif known.model.resolution != resolution and not known.waits_for_person and not known.decided_by_person:
             yield _group(key, "resolution", resolution, max(since, known.resolution_known_at))
-        yield from _outcome(pair, points, since, known)
+        yield from _outcome(pair, filed, since, known)
     for key in recorded.keys() - pairs.keys():
         known = recorded[key]
         if known.model.resolution is not None and known.model.resolution.status is not ContradictionStatus.WITHDRAWN:
@@ -233,10 +233,10 @@ def _core(cell: Cell, pair: Pair, since: datetime) -> DataContradiction:
 
 
 def _outcome(
-    pair: Pair, points: Iterable[Point], since: datetime, known: RecordedContradiction | None
+    pair: Pair, filed: Sequence[Point], since: datetime, known: RecordedContradiction | None
 ) -> Iterator[RecordLine]:
     """Yield which value the first later filing confirmed, unless a person has said it."""
-    later = confirmation_of(pair, points)
+    later = confirmation_of(pair, filed)
     if later is None:
         return
     side, point = later
@@ -248,12 +248,22 @@ def _outcome(
     yield _group(pair.id, "outcome", outcome, max(stated))
 
 
-def confirmation_of(pair: Pair, points: Iterable[Point]) -> tuple[ContradictionSide, Point] | None:
-    """Return which of two values the first later filing that states one of them confirms, and that filing."""
+def filings_of(points: Iterable[Point]) -> list[Point]:
+    """Return the points that primary sources state, in their order."""
+    primary = {name for name, kind in SOURCE_TYPES.items() if kind.primary}
+    return sorted((one for one in points if type_of(one.source) in primary), key=_place)
+
+
+def _place(point: Point) -> tuple[Any, ...]:
+    return point.place
+
+
+def confirmation_of(pair: Pair, filed: Sequence[Point]) -> tuple[ContradictionSide, Point] | None:
+    """Return which of two values the first later one of the *filed* points that states one confirms, and that point."""
     documents = {(one.source, one.document) for one in (pair.a, pair.b)}
-    for point in sorted(points, key=lambda one: one.place):
-        filing = source_at(point.source, (), point.known_at).primary
-        if point.place <= pair.b.place or (point.source, point.document) in documents or not filing:
+    for place in range(bisect_right(filed, pair.b.place, key=_place), len(filed)):
+        point = filed[place]
+        if (point.source, point.document) in documents:
             continue
         agrees = [not differ(point.value, one.value, one.unit) for one in (pair.a, pair.b)]
         if agrees[0] != agrees[1]:

@@ -14,7 +14,7 @@ from imem.credibility.disputes.histories import Cell, histories_of, outcomes_of,
 from imem.credibility.disputes.levels import Verdict
 from imem.credibility.disputes.priorities import priority_of
 from imem.credibility.disputes.rules import rules_of
-from imem.credibility.disputes.sources import PERSON, SOURCE_TYPES
+from imem.credibility.disputes.sources import PERSON, SOURCE_TYPES, tallies_of
 from imem.credibility.disputes.values import Judge, Rival, Standing, decisions_of, standing_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
@@ -132,7 +132,8 @@ async def value_at(
 
     Args:
         question: subject, metric and period.
-        unit, basis: needed where the period has values in several units or on several bases.
+        unit, basis: needed where the period has values in several units or on several bases. Without *basis* the values
+            that state none count, if there are any.
         guard: whether what looks like a slip of the pen is uncertain.
 
     Raises:
@@ -149,6 +150,8 @@ async def value_at(
         if cell.period_start == begins and unit in {None, cell.unit} and basis in {None, cell.basis}
     ]
     for name in ("unit", "basis"):
+        if name == "basis" and basis is None:
+            fitting = [cell for cell in fitting if cell.basis is None] or fitting
         several = {getattr(cell, name) for cell in fitting}
         if len(several) > 1:
             raise BadInput(name, f"is needed: there are values in {', '.join(sorted(map(str, several)))}.")
@@ -156,12 +159,12 @@ async def value_at(
         return MetricValue(None, at.at, None)
     [cell] = fitting
     given = {"sources": sorted({point.source for point in cells[cell]}), **at.limits}
-    outcomes = outcomes_of(await database.named("source_outcomes", given, deadline=deadline))
+    tallies = tallies_of(outcomes_of(await database.named("source_outcomes", given, deadline=deadline)))
     of = {"subject_id": subject, "points": [point.key for point in cells[cell]], **at.limits}
     said = await database.named("contradictions_decided", of, deadline=deadline)
     made = {"metrics": [metric], "made_until": min(at.known_until, at.recorded_until)}
     rules = rules_of(await database.named("standing_rules", made, deadline=deadline), metric)
-    judge = Judge(sources_at(outcomes, at.at), priority_of(metric), guard, decisions_of(said), rules)
+    judge = Judge(sources_at(tallies, at.at), priority_of(metric), guard, decisions_of(said), rules)
     standing = standing_of(cells[cell], judge)
     explanation = None if standing is None else explanation_of(standing, cells[cell], judge)
     return MetricValue(cell, at.at, standing, explanation)
@@ -203,7 +206,8 @@ async def sources_known_at(database: Database, at: AsOf, *, deadline: Deadline) 
     found = await database.named("sources_at_odds", at.limits, deadline=deadline)
     counts = {row["source"]: row["contradictions"] for row in found if not row["source"].startswith(f"{PERSON}:")}
     wanted = {"sources": sorted(counts), **at.limits}
-    source = sources_at(outcomes_of(await database.named("source_outcomes", wanted, deadline=deadline)), at.at)
+    outcomes = outcomes_of(await database.named("source_outcomes", wanted, deadline=deadline))
+    source = sources_at(tallies_of(outcomes), at.at)
     records = [
         SourceRecord(
             name=one.name,

@@ -8,7 +8,9 @@ gave itself is never evidence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
@@ -107,22 +109,68 @@ def type_of(name: str) -> str:
     return name if name in SOURCE_TYPES else UNKNOWN
 
 
+class Tally(NamedTuple):
+    """
+    What was known of a source from a moment on.
+
+    Attributes:
+        since: the moment.
+        outcomes: that were known and that no other one had replaced.
+        correct: those in which its value was right.
+        newest: since when the newest of them could be known; None without any.
+    """
+
+    since: datetime
+    outcomes: int
+    correct: int
+    newest: datetime | None
+
+
+Tallies = Mapping[str, Sequence[Tally]]
+"""The tallies of each source, the oldest first."""
+
+
+def tallies_of(outcomes: Iterable[SourceOutcome]) -> Tallies:
+    """Return the tallies of the outcomes that are evidence: they score a source at many moments in little time."""
+    by_source: dict[str, list[SourceOutcome]] = defaultdict(list)
+    for one in outcomes:
+        counts = one.provenance in {OutcomeProvenance.HUMAN_LABEL, OutcomeProvenance.LATER_FILING}
+        if counts and (one.until is None or one.known_at < one.until):
+            by_source[one.source].append(one)
+    return {name: _tallies(found) for name, found in by_source.items()}
+
+
+def _tallies(outcomes: Sequence[SourceOutcome]) -> list[Tally]:
+    changes = [(one.known_at, 1, one) for one in outcomes]
+    changes += [(one.until, -1, one) for one in outcomes if one.until is not None]
+    changes.sort(key=lambda change: change[0])
+    tallies: list[Tally] = []
+    correct = 0
+    known: list[datetime] = []
+    for moment, step, one in changes:
+        correct += step * one.correct
+        if step > 0:
+            insort(known, moment)
+        else:
+            del known[bisect_left(known, one.known_at)]
+        tallies.append(Tally(moment, len(known), correct, known[-1] if known else None))
+    return tallies
+
+
+def source_in(tallies: Tallies, name: str, at: datetime) -> Source:
+    """Return a source with its score by the outcomes that were known at *at*."""
+    kind, of_source = type_of(name), tallies.get(name, ())
+    place = bisect_right(of_source, at, key=lambda tally: tally.since)
+    tally = of_source[place - 1] if place else None
+    if tally is None or tally.newest is None:
+        return Source(name, kind, SOURCE_TYPES[kind].weight)
+    score = score_of(SOURCE_TYPES[kind].weight, tally.correct, tally.outcomes, at - tally.newest)
+    return Source(name, kind, score, tally.outcomes, tally.correct)
+
+
 def source_at(name: str, outcomes: Iterable[SourceOutcome], at: datetime) -> Source:
     """Return a source with its score by the outcomes that were known at *at*."""
-    known = [
-        outcome
-        for outcome in outcomes
-        if outcome.source == name
-        and outcome.known_at <= at
-        and (outcome.until is None or at < outcome.until)
-        and outcome.provenance in {OutcomeProvenance.HUMAN_LABEL, OutcomeProvenance.LATER_FILING}
-    ]
-    kind = type_of(name)
-    if not known:
-        return Source(name, kind, SOURCE_TYPES[kind].weight)
-    correct = sum(outcome.correct for outcome in known)
-    age = at - max(outcome.known_at for outcome in known)
-    return Source(name, kind, score_of(SOURCE_TYPES[kind].weight, correct, len(known), age), len(known), correct)
+    return source_in(tallies_of(outcomes), name, at)
 
 
 def score_of(weight: float, correct: int, outcomes: int, age: timedelta) -> float:

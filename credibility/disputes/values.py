@@ -155,7 +155,7 @@ def _by_person(level: ResolutionLevelData, method: str, side: ContradictionSide,
 
 
 def decisions_of(rows: Iterable[Row]) -> dict[Said, Decision]:
-    """Return what people decided, from rows of ``contradictions_decided``."""
+    """Return what people decided, from rows of ``contradictions_decided``; of two about the same values the last."""
     found = {}
     for row in rows:
         status, level = ContradictionStatus(row["status"]), ResolutionLevelData(row["resolution_level"])

@@ -2,12 +2,25 @@
 -- Lets one process compare data points, until the end of the transaction.
 SELECT pg_advisory_xact_lock(hashtext('imem.disputes'))
 
+-- disputes_idle_timeout --
+-- Idle timeout of a transaction that compares cells, of which a large one takes a second for every few thousand points.
+SELECT set_config('idle_in_transaction_session_timeout', '60s', true)
+
 -- cells_of_points --
 -- What the given data points state, but for unit and basis. Parameters: keys.
 SELECT DISTINCT h.subject_id, h.metric, e.payload -> 'core' ->> 'period_end' AS period_end
 FROM unnest(%(keys)s::text[]) AS w (key)
 JOIN record_head AS h ON h.kind = 'DataPoint' AND h.key = w.key AND h.grp = 'core'
 JOIN event AS e ON e.position = h.position
+
+-- due_of_cells --
+-- Due rows of all data points of subjects, metrics and ends of periods (three lists of one length). Parameters: subject_ids, metrics,
+-- period_ends, queue, kind.
+SELECT d.id, d.kind, d.key, d.position, d.created_at, d.later
+FROM unnest(%(subject_ids)s::text[], %(metrics)s::text[], %(period_ends)s::text[]) AS w (subject_id, metric, period_end)
+JOIN event AS s ON s.kind = 'record.DataPoint' AND s.payload -> 'core' ->> 'subject_id' = w.subject_id
+    AND s.payload -> 'core' ->> 'metric' = w.metric AND s.payload -> 'core' ->> 'period_end' = w.period_end
+JOIN due_row AS d ON d.queue = %(queue)s AND d.kind = %(kind)s AND d.key = s.record_key AND d.set_aside IS NULL
 
 -- data_points --
 -- All data points of subjects, metrics and ends of periods (three lists of one length) as of a moment, with each of their
@@ -95,6 +108,23 @@ WHERE h.kind = 'DataContradiction' AND h.key = ANY (%(keys)s::text[]) AND h.grp 
   AND r.payload -> 'groups' -> 'resolution' ->> 'decided_by' IS NULL
 ORDER BY h.key, h.grp = 'correction' DESC
 
+-- reports_corrected --
+-- Those of the given contradictions of which a correction is recorded, as corrected, with their newest resolution, and since when both
+-- could be known. Parameters: keys.
+SELECT h.key, (e.payload -> 'core')::text AS core, (r.payload -> 'groups' -> 'resolution')::text AS resolution,
+    greatest(h.known_at, l.known_at) AS known_at
+FROM record_head AS h JOIN event AS e ON e.position = h.position
+JOIN record_head AS l ON l.kind = h.kind AND l.key = h.key AND l.grp = 'resolution'
+JOIN event AS r ON r.position = l.position
+WHERE h.kind = 'DataContradiction' AND h.grp = 'correction' AND h.key = ANY (%(keys)s::text[])
+
+-- items_corrected --
+-- Replaces what a reviewer sees of a task that has no answer yet, after a correction of what it is about. Parameters: task_id, package.
+UPDATE review_task AS t SET package = %(package)s::jsonb
+FROM lifecycle AS l
+WHERE t.task_id = %(task_id)s AND l.kind = 'task' AND l.key = t.task_id AND l.request IS NULL
+RETURNING t.task_id
+
 -- source_outcomes --
 -- Which value of each contradiction between two sources was right, who or what said so, since when that could be known, and until when
 -- it held; those of withdrawn contradictions do not count. Parameters: sources, known_until, recorded_until.
@@ -143,8 +173,8 @@ WHERE h.kind = 'DataContradiction' AND h.grp = 'resolution' AND h.key = ANY (%(k
 
 -- contradictions_decided --
 -- What people had decided about contradictions of a subject as of a moment: the newest resolution of each, where a person gave it, with
--- the two values, who decided and since when; of contradictions between the given points. Parameters: subject_id, points, known_until,
--- recorded_until.
+-- the two values, who decided and since when; of contradictions between the given points, in the order of the decisions. Parameters:
+-- subject_id, points, known_until, recorded_until.
 SELECT c.source_a, c.source_b, c.value_a, c.value_b, r.final_value, r.resolution_level, r.resolution_method, r.confidence,
     r.credibility_differential, r.status, r.decided_by, n.known_at AS decided_at
 FROM (
@@ -163,7 +193,7 @@ CROSS JOIN LATERAL jsonb_to_record(e.payload -> 'groups' -> 'resolution') AS r (
 CROSS JOIN LATERAL jsonb_to_record(s.payload -> 'core') AS c (
     source_a text, source_b text, value_a double precision, value_b double precision, point_b text)
 WHERE c.point_b = ANY (%(points)s::text[]) AND r.decided_by IS NOT NULL AND r.status IN ('resolved', 'uncertain')
-ORDER BY n.key
+ORDER BY n.known_at, n.position
 
 -- analyses_using_points --
 -- Analyses that rest on what the given data points state, and on how many: another document of the source may state the same value of the

@@ -78,7 +78,7 @@ async def test_every_call_of_the_table_of_contents_gets_what_was_left_out(harnes
     assert names["at"] == _at(13)
     wanted = {
         "history": briefing.history, "contradictions": briefing.contradictions, "debates": briefing.debates,
-        "lessons": briefing.lessons,
+        "lessons": briefing.lessons, "panel": briefing.panels,
     }  # fmt: skip
     lines = re.findall(r"^- (.+): `([^`]+)` or `([^`]+)`$", contents, re.MULTILINE)
     assert {re.findall(r"memory\.(\w+)\(", call)[0] for _, call, _ in lines} >= {"history", "contradictions", "lessons"}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
+from imem.journal.errors import BadInput
 from imem.services.parts.actor_api import ActorApi
 
 if TYPE_CHECKING:
@@ -100,10 +101,11 @@ class ReviewApi(ActorApi):
             action: one of the kind's.
             fields: what the action states, such as ``{"document": "a"}``.
             rationale: why; required to override a default.
-            all_alike: answer every other task of its kind that is like it in the same way.
+            all_alike: answer every other task of its kind that is like it in the same way; not with a stated value.
 
         Raises:
-            BadInput: there is no such task or action, or a field is wrong; names it.
+            BadInput: there is no such task or action, a field is wrong, or the action answers one task alone; names
+                the field.
             TransitionRefused: it was answered otherwise or withdrawn, or a human gate has closed its window.
         """
         from imem.review import inbox  # noqa: PLC0415 - as above
@@ -115,6 +117,10 @@ class ReviewApi(ActorApi):
             database, by = self._stores.database, self._actor
             ids = [task_id]
             if all_alike:
+                first = await inbox.read_task(database, TASK_KINDS, task_id, deadline=due)
+                chosen = TASK_KINDS[first.kind].actions.get(action)
+                if chosen is not None and chosen.alone:
+                    raise BadInput("all_alike", f"{action} answers one task alone: what it states is right there.")
                 ids += await inbox.tasks_alike(database, TASK_KINDS, task_id, action, deadline=due)
             return [
                 await inbox.answer_task(

@@ -57,7 +57,8 @@ class ValuesApi(RecordWriter):
         Args:
             subject: the subject's id, or a ticker.
             period: an instant, or beginning and end; as the data points state it.
-            unit, basis: needed where the period has values in several units or on several accounting bases.
+            unit, basis: needed where the period has values in several units or on several accounting bases. Without
+                *basis* the values that state none count, if there are any.
             used_by: the id of an analysis of the actor's that rests on the value; it is linked with the data point.
 
         Raises:

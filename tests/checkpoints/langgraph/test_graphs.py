@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypedDict
 from uuid import uuid4
 
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
@@ -305,6 +306,9 @@ def test_what_threads_wait_for_is_listed(saver: ImemSaver, base: Base) -> None:
     with ImemSaver.open(base.settings, allow=[Question]) as other:
         asking(other, Question("Publish?")).invoke({"log": []}, config(foreign), durability="sync")
         assert [one.value for one in other.interrupts() if one.thread_id == foreign] == [Question("Publish?")]
+
+    bare = saver.put({"configurable": {"thread_id": thread(), "checkpoint_ns": ""}}, empty_checkpoint(), {}, {})
+    saver.put_writes(bare, [("__interrupt__", "no interrupt"), ("log", 1)], "a-task")
 
     def listed() -> list[PendingInterrupt]:
         return [one for one in saver.interrupts() if one.thread_id in {*threads, foreign}]

@@ -222,3 +222,24 @@ async def test_no_agent_says_how_important_or_resolved_it_is(world: World) -> No
         await world.say(orjson.loads(line))
     rows = await world.rows("SELECT count(*) AS n FROM event WHERE actor = %s", ACTOR.id)
     assert rows[0]["n"] == 0
+
+
+@pytest.mark.spec("DC-14")
+async def test_what_evidence_or_scores_resolve_is_resolved_in_the_round_that_finds_it(world: World) -> None:
+    """Nobody is asked, and nothing waits for another round."""
+    for number in range(15):
+        of = {"metric": f"metric{number}"}
+        await world.say(point(150.0, 0, NEWS, **of), point(100.0, 1, "Reuters", **of), point(100.0, 2, SEC, **of))
+    await find(world)
+    await world.say(
+        point(100.0, 10, SEC, metric="one"), point(105.0, 11, BLOOMBERG, metric="one"),
+        point(100.0, 10, BLOOMBERG, metric="two"), point(105.0, 11, NEWS, metric="two"),
+    )  # fmt: skip
+    done = await find(world)
+    assert (done["cells"], done["recorded"], done["asked"]) == (2, 2, 0)
+    mine = [one for one in await found(world) if one["data_point"].split()[0] in {"one", "two"}]
+    assert {(one["resolution_level"], one["status"]) for one in mine} == {
+        ("1_evidence", "resolved"),
+        ("2_credibility", "resolved"),
+    }
+    assert await find(world) == {}, "nothing is due"

@@ -6,14 +6,15 @@ from datetime import UTC, datetime
 
 import pytest
 
+from imem.credibility.disputes import detection
 from imem.credibility.disputes.reading import value_at
 from imem.kg.asof import AsOf
 from imem.review.states import TaskState
 from tests.strategies import LONGER
 
 from ..conftest import World, corrected  # noqa: TID252 - a folder of its own
-from .test_arbitration import END, ENOUGH, advance, reviewer
-from .test_detection import find, point
+from .test_arbitration import END, ENOUGH, advance, filed, reviewer, slip, tasks
+from .test_detection import NEWS, SEC, find, found, point
 from .test_reviewed import OVER
 
 CONTRADICTIONS = 10_000 if LONGER else 200
@@ -73,8 +74,8 @@ async def test_all_contradictions_end_while_nobody_answers(world: World, people:
     expected["provisional", "4_fallback"] -= len(agreeing)
     assert ends == expected
     assert sum(row["n"] for row in stored if row["status"] == "withdrawn") == len(slips)
-    counts = await world.rows("SELECT state, count(*) AS n FROM lifecycle WHERE kind = 'task' GROUP BY state")
-    states = {row["state"]: row["n"] for row in counts}
+    numbers = await world.rows("SELECT state, count(*) AS n FROM lifecycle WHERE kind = 'task' GROUP BY state")
+    states = {row["state"]: row["n"] for row in numbers}
     assert states.keys() == {TaskState.DEFAULTED, TaskState.WITHDRAWN}
     assert states[TaskState.DEFAULTED] == 3 * share - len(agreeing)
     assert await world.rows("SELECT FROM due_row WHERE queue = 'disputes'") == []
@@ -85,3 +86,28 @@ async def test_all_contradictions_end_while_nobody_answers(world: World, people:
         counts = await value_at(world.database, at, question, unit=None, basis=None, guard=True, deadline=ENOUGH)
         counted.append((counts.value, counts.provisional))
     assert counted == [(100.0, False), (None, True), (100.0, True), (100.0, True)]
+
+
+async def test_a_cell_of_thousands_of_points_keeps_nothing_else_waiting(world: World) -> None:
+    """Each of its points contradicts the one before, and later filings confirm it."""
+    many = 3_000
+    lines = [point(100.0 + place % 7 * 10.0, place / 1000, SEC, document=f"d{place}") for place in range(many)]
+    for start in range(0, many, 500):
+        await world.say(*lines[start : start + 500])
+    await world.say(filed(), slip())
+    done = await find(world)
+    assert (done["recorded"] >= many, done["asked"], done.get("stuck")) == (True, 0, None)
+    assert await world.rows("SELECT FROM due_row WHERE queue = 'disputes'") == []
+    assert {item.metric for task in await tasks(world) for item in task.package.items} == {"revenue"}
+
+
+async def test_questions_beyond_those_of_one_round_are_asked_in_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detection, "MOST_QUESTIONS", 2)
+    await world.say(*(point(100.0 + 10.0 * (place % 2), place, NEWS + str(place)) for place in range(8)))
+    done = await find(world)
+    assert (done["recorded"], done.get("stuck")) == (7, None)
+    assert [one["status"] for one in await found(world)] == ["uncertain"] * 7
+    assert len(await tasks(world)) == 7
+    assert await world.rows("SELECT FROM due_row WHERE queue = 'disputes'") == []

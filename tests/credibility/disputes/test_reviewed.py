@@ -83,6 +83,28 @@ async def test_a_late_answer_supersedes_the_default_that_no_worker_had_applied(w
     assert (await value(world)).value == 95.3
 
 
+async def test_of_two_decisions_about_the_same_values_the_last_counts(world: World) -> None:
+    """One source states its value in two documents, so that there are two contradictions, in any order of their ids."""
+    await reviewer(world, capacity=20)
+    for number in range(4):
+        of = {"metric": "goodwill", "subject_id": f"company:C{number}"}
+        await world.say(
+            point(10.0, 0, "Reuters", document="r1", **of), point(20.0, 1, "Refinitiv", document="f1", **of),
+            point(10.0, 2, "Reuters", document="r2", **of),
+        )  # fmt: skip
+    await find(world)
+    waiting = await tasks(world, TaskState.OPEN)
+    assert len(waiting) == 8
+    counts = []
+    for number in range(4):
+        mine = [one for one in waiting if one.package.subject_id == f"company:C{number}"]
+        one, other = sorted(mine, key=lambda task: task.package.documents[0].document == "f1")
+        await answer(world, one, fields={"document": "a"})
+        await answer(world, other, fields={"document": "a"})
+        counts.append((await value(world, "goodwill", subject=f"company:C{number}")).value)
+    assert counts == [20.0] * 4
+
+
 @pytest.mark.parametrize(("source", "document"), [("Reuters", "c"), (SEC, "10-K")])
 async def test_a_decision_is_about_the_sources_that_the_person_saw(world: World, source: str, document: str) -> None:
     """A source that restates what it was preferred for, and a filing, state 120 as well: then that counts."""
@@ -179,6 +201,39 @@ async def test_a_correction_of_a_report_leaves_what_a_person_decided(world: Worl
     await find(world)
     [one] = await found(world)
     assert (one["status"], one["decided_by"]) == ("resolved", "ann")
+
+
+@pytest.mark.parametrize("state", [TaskState.OPEN, TaskState.DEFAULTED])
+async def test_a_report_that_is_corrected_while_it_waits_is_decided_as_corrected(
+    world: World, state: TaskState
+) -> None:
+    """Whether somebody has looked at it or not; an answer that was given before counts for what it says now, too."""
+    if state is TaskState.OPEN:
+        await reviewer(world)
+    core = {
+        "id": "c", "subject_id": "company:MU", "data_point": "revenue", "source_a": NEWS, "source_b": "Reuters",
+        "value_a": 103.0, "value_b": 100.0, "timestamp": text(day(5)),
+    }  # fmt: skip
+    line = {"record": "DataContradiction", "known_at": text(day(5)), "core": core}
+    await world.say(line)
+    await find(world)
+    [task] = await tasks(world)
+    await inbox.read_task(world.database, TASK_KINDS, task.task_id, shown=True, deadline=ENOUGH)
+    await world.say(corrected(line, datetime.now(UTC), value_a=104.0, value_b=101.0))
+    await find(world)
+    [task] = await tasks(world)
+    [one] = await found(world)
+    assert (task.state, [(item.value_a, item.value_b, item.fallback_value) for item in task.package.items]) == (
+        state,
+        [(104.0, 101.0, 101.0)],
+    )
+    assert one["final_value"] == 101.0
+    await store(world, task, "a", "It names its source.")
+    await world.say(corrected(line, datetime.now(UTC), value_a=105.0, value_b=101.0))
+    await advance(world)
+    await find(world)
+    [one] = await found(world)
+    assert (one["status"], one["final_value"]) == ("resolved", 105.0)
 
 
 @pytest.mark.spec("DC-2")

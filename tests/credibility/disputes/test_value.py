@@ -18,7 +18,9 @@ from imem.journal.settings import Role, Settings
 from imem.kg.model import Analysis, DataPoint
 from imem.mcp.tools import TOOLS_BY_NAME
 from imem.memory import Memory
+from tests.credibility.conftest import opened
 from tests.credibility.disputes import measured
+from tests.credibility.disputes.test_detection import find
 from tests.imem.memory.conftest import MemoryHarness
 from tests.servers import cloned, in_database
 
@@ -117,6 +119,37 @@ async def test_a_unit_is_needed_where_there_are_several(harness: MemoryHarness) 
         assert (found.value, found.standing.rivals) == (90.0, ())
         with pytest.raises(BadInput, match="zone"):
             await memory.value("company:MU", "inventory", datetime(2019, 12, 31))  # noqa: DTZ001 - refused for it
+
+
+async def test_without_a_basis_the_values_that_state_none_count(harness: MemoryHarness) -> None:
+    """Values that state one are asked for by it; without any that states none it is needed."""
+    await know(harness, point(100.0, 0), point(90.0, 1, basis="GAAP"), point(80.0, 2, basis="IFRS"))
+    await know(harness, *(point(70.0, 3, basis=basis, metric="revenue") for basis in ("GAAP", "IFRS")))
+    async with Memory.open(harness.of("eve")) as memory:
+        for basis, expected in ((None, 100.0), ("GAAP", 90.0), ("IFRS", 80.0)):
+            assert (await memory.value("company:MU", "inventory", YEAR, basis=basis)).value == expected
+        with pytest.raises(BadInput, match="GAAP, IFRS"):
+            await memory.value("company:MU", "revenue", YEAR)
+
+
+async def test_a_stated_value_is_no_answer_to_tasks_that_are_alike(harness: MemoryHarness) -> None:
+    """They are of other companies, too; a document that counts is."""
+    for subject in ("company:MU", "company:AA"):
+        of = {"subject_id": subject, "metric": "revenue"}
+        await know(harness, point(9.53, 0, **of), point(95.3, 3, "Bloomberg", **of))
+    settings = harness.settings
+    assert settings.postgres_url is not None
+    async with opened(settings, settings.postgres_url.get_secret_value(), harness.admin_url) as world:
+        await find(world)
+    async with Memory.open(harness.of("ann", Role.HUMAN_ADMIN)) as memory:
+        task, other = await memory.tasks()
+        more: dict[str, Any] = {"rationale": "Both have a slip.", "all_alike": True}
+        with pytest.raises(BadInput) as refused:
+            await memory.answer(task.task_id, "value", fields={"value": 9.6}, **more)
+        assert refused.value.field == "all_alike"
+        assert [one.answer for one in await memory.tasks()] == [None, None]
+        answered = await memory.answer(task.task_id, "choose", fields={"document": "a"}, **more)
+    assert {one.task_id for one in answered} == {task.task_id, other.task_id}
 
 
 async def test_an_uncertain_value_is_none_and_names_both(harness: MemoryHarness) -> None:

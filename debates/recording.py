@@ -90,16 +90,11 @@ def resolution(debate: RunningDebate, winner: str | None, now: datetime) -> Effe
 
 
 async def decided(
-    conn: Connection,
-    debate: RunningDebate,
-    winner: str | None,
-    now: datetime,
-    *,
-    answer: Answer | None = None,
-    late: bool = False,
+    conn: Connection, debate: RunningDebate, now: datetime, *, answer: Answer | None = None, late: bool = False
 ) -> Effects:
-    """Record a decision, and what it means for the finding that it goes against."""
+    """Record the decision that the row holds, and what it means for the finding that it goes against."""
     sides, data = debate.sides, debate.row.data
+    winner = data["winner"]
     effects = recorded_state(debate) + resolution(debate, winner, now)
     if winner != sides.challenger:
         told: Sequence[str] = ()

@@ -20,8 +20,8 @@ from imem.credibility.scores.reading import AgentScore, agent_scores
 from imem.debates.cases import RANKS, SHOWN_DEPENDANTS, ChosenSide, DebateCase, SeenSide, debate_kind
 from imem.debates.levels import Level2Verdict, level2_verdict
 from imem.debates.recording import decided, facts_of, recorded_state, resolution
-from imem.debates.states import AT_LEVEL_1, DEBATE_STATES, ENDED, Act, DebateAct, DebateFacts, Sides
-from imem.debates.stored import KIND, RunningDebate, task_id_of
+from imem.debates.states import AT_LEVEL_1, DEBATE_STATES, Act, DebateAct, DebateFacts, Sides
+from imem.debates.stored import KIND, RunningDebate, record_of_debate, task_id_of
 from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, TransitionRequest, move
 from imem.journal.deadline import Deadline
 from imem.journal.errors import TransitionRefused
@@ -29,6 +29,7 @@ from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.rows import json, rows
 from imem.kg.asof import AsOf
 from imem.kg.kinds.enums import (
+    ENDED_DEBATES,
     DebatePriority,
     DebateState,
     ResolutionLevelDebate,
@@ -58,7 +59,7 @@ class DebatesRuntime(CredibilityRuntime, Protocol):
 async def _step(runtime: DebatesRuntime, conn: Connection, row: LifecycleRow, now: datetime) -> Effects | None:
     """Move a debate as far as acts, time and records say."""
     debate = RunningDebate(row)
-    if debate.state in ENDED:
+    if debate.state in ENDED_DEBATES:
         return await _rest(conn, debate)
     end = next((one for one in debate.acts if one.act in {Act.ACCEPT, Act.WITHDRAW}), None)
     if end is not None and end.act is Act.WITHDRAW:
@@ -132,12 +133,11 @@ async def _moved(
 
 async def _agree(conn: Connection, debate: RunningDebate, act: DebateAct, now: datetime) -> Effects:
     """Close a debate of which a side accepts the other's position."""
-    winner = debate.sides.other(act.by)
     closed = await _moved(
         conn, debate, DebateState.CLOSED, DebateFacts(act=act.act), by=act, level=_L.AGENT, method=_M.CONSENSUS,
-        winner=winner,
+        winner=debate.sides.other(act.by),
     )  # fmt: skip
-    return await decided(conn, closed, winner, now)
+    return await decided(conn, closed, now)
 
 
 async def _withdraw(conn: Connection, debate: RunningDebate, act: DebateAct) -> Effects | None:
@@ -166,7 +166,7 @@ async def _level2(runtime: DebatesRuntime, conn: Connection, debate: RunningDeba
             conn, debate, DebateState.CLOSED, DebateFacts(act=judgment.act), by=judgment,
             level=_L.FACILITATOR, method=_M.JUDGED, winner=judgment.winner,
         )  # fmt: skip
-        return await decided(conn, closed, str(judgment.winner), now)
+        return await decided(conn, closed, now)
     compared = await _compared(runtime, debate, now)
     if compared.verdict.winner is not None and debate.unreachable is None:
         sides = debate.sides
@@ -176,7 +176,7 @@ async def _level2(runtime: DebatesRuntime, conn: Connection, debate: RunningDeba
             method=_M.CREDIBILITY_WEIGHTED, differential=compared.differential, winner=winner,
             reason=f"The scores differ by {compared.differential:.2f}.",
         )  # fmt: skip
-        return compared.facts(debate) + await decided(conn, closed, winner, now)
+        return compared.facts(debate) + await decided(conn, closed, now)
     judged = debate.sides.judge is not None and data["priority"] != DebatePriority.CRITICAL_PATH
     entered, limit = debate.row.entered_at, timedelta(seconds=data["judge_s"])
     if judged and debate.unreachable is None and now < entered + limit:
@@ -255,7 +255,7 @@ async def _compared(runtime: DebatesRuntime, debate: RunningDebate, now: datetim
     scores = by_agent.get(agents[0]), by_agent.get(agents[1])
     age = timedelta() if waiting is None else now - waiting
     a, b = (None if one is None else one.contender(age) for one in scores)
-    evidence = all(any(one.by == agent and one.evidence for one in debate.acts) for agent in agents)
+    evidence = all(map(debate.evidence, agents))
     verdict = level2_verdict(
         a, b, priority=DebatePriority(data["priority"]), evidence=evidence, basis=runtime.auto_resolution_basis
     )
@@ -330,13 +330,11 @@ async def _apply(
         return recorded_state(closed)
     level, method = (_L.GATE_REVIEW, _M.OVERRIDE) if late else (_L.HUMAN, _M.HUMAN_BINDING)
     chosen = task.package.side(answer.fields.side) if isinstance(answer.fields, ChosenSide) else None
-    winner = None if chosen is None else chosen.agent
-    window = now.isoformat() if late else None
     closed = await _moved(
-        conn, debate, DebateState.CLOSED, facts, by=by, level=level, method=method, counting=None, winner=winner,
-        window_closed=window,
+        conn, debate, DebateState.CLOSED, facts, by=by, level=level, method=method, counting=None,
+        winner=None if chosen is None else chosen.agent, window_closed=now.isoformat() if late else None,
     )  # fmt: skip
-    return await decided(conn, closed, winner, now, answer=answer, late=late)
+    return await decided(conn, closed, now, answer=answer, late=late)
 
 
 async def _apply_default(conn: Connection, debate: RunningDebate, task: Task[DebateCase], now: datetime) -> Effects:
@@ -367,18 +365,11 @@ async def _again(conn: Connection, debate: RunningDebate, by: DebateAct, now: da
     # Anybody may have recorded a debate under the next id.
     key = next(one for one in keys if one not in {row["key"] for row in known})
     until = now + timedelta(seconds=data["acknowledge_s"])
-    kept = {name: data[name] for name in _KEPT if name in data}
+    kept = {name: data[name] for name in _KEPT}
     values = {**kept, "root": root, "round": number, "until": until.isoformat(), "acts": [data["acts"][0]]}
     opened = {"debate_id": key, "about": old.row.about, "now": now, "until": until, "data": json(values)}
     await rows(conn, "debate_next_round", opened)
-    sides = old.sides
-    core = Debate(
-        id=key, subject_id=data["subject_id"], analysis_id=old.row.about, topic=data["topic"],
-        challenger_agent=sides.challenger, challenged_agent=sides.challenged,
-        participants=sorted({sides.challenger, sides.challenged}), disputed_finding=data["finding_id"],
-        challenge_basis=debate.acts[0].text or None, timestamp=now, priority=DebatePriority(data["priority"]),
-        judge=sides.judge, metric=old.metric,
-    )  # fmt: skip
+    core = record_of_debate(key, old.row.about, data, debate.acts[0].text or None, now)
     link = link_of("SUPERSEDES", ("Debate", key), ("Debate", old.row.key))
     return recorded_state(old) + facts_of(record_of(core), link)
 

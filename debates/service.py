@@ -7,18 +7,18 @@ turn that it records, in one transaction. The pipeline decides within seconds wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
 from functools import partial
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict
 
 from imem.debates.defaults import RATING, RATINGS
-from imem.debates.states import AT_LEVEL_1, ENDED, ENDING, KEPT_CHARS, Act, DebateAct, check_act
-from imem.debates.stored import RunningDebate, task_id_of
+from imem.debates.states import AT_LEVEL_1, ENDING, KEPT_CHARS, Act, DebateAct, check_act
+from imem.debates.stored import RunningDebate, record_of_debate, task_id_of
 from imem.jobs.lifecycle import LifecycleRow
 from imem.journal.actors import Actor
 from imem.journal.audit import context_of
@@ -29,16 +29,14 @@ from imem.journal.events.ids import id_of
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.rows import json, rows
-from imem.kg.asof import AsOf, RecordAsOf, dated
-from imem.kg.kinds.enums import DebatePriority, DebateState
+from imem.journal.settings import Settings
+from imem.kg.asof import AsOf, dated
+from imem.kg.kinds.enums import ENDED_DEBATES, DebatePriority, DebateState
 from imem.kg.kinds.fields import shown
 from imem.kg.kinds.metrics import metric_of
 from imem.kg.kinds.trust import Debate, DebateTurn
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import record_of
-
-LISTED: Final = 200
-"""Debates of one listing at most."""
 
 
 class DebateSide(BaseModel):
@@ -103,18 +101,16 @@ class DebateProgress(BaseModel):
     @property
     def ended(self) -> bool:
         """Return whether it has ended."""
-        return self.state in ENDED
+        return self.state in ENDED_DEBATES
 
 
 def progress_of(debate: RunningDebate, task_due: datetime | None = None) -> DebateProgress:
     """Return where *debate* stands; *task_due*: until when a reviewer has time, at level 3."""
-    data, acts = debate.row.data, debate.acts
+    data = debate.row.data
 
     def side(agent: str) -> DebateSide:
-        its = [one for one in acts if one.by == agent]
-        evidence = tuple(dict.fromkeys(key for one in its for key in one.evidence))
-        stands = any(one.act is Act.STAND for one in its)
-        return DebateSide(agent=agent, value=debate.value(agent), evidence=evidence, stands=stands)
+        stands = any(one.by == agent and one.act is Act.STAND for one in debate.acts)
+        return DebateSide(agent=agent, value=debate.value(agent), evidence=debate.evidence(agent), stands=stands)
 
     asked = debate.state in {DebateState.LEVEL3, DebateState.PROVISIONAL}
     return DebateProgress(
@@ -151,10 +147,16 @@ class DebateLimits:
         answer: until a reviewer decides.
     """
 
-    acknowledge: str = "900"
-    evidence: str = "3600"
-    judge: str = "3600"
-    answer: str = "21600"
+    acknowledge: str
+    evidence: str
+    judge: str
+    answer: str
+
+    @classmethod
+    def of_settings(cls, settings: Settings) -> Self:
+        """Return the limits that *settings* say."""
+        names = (each.name for each in fields(cls))
+        return cls(**{name: getattr(settings, f"debate_{name}_s") for name in names})
 
     def of(self, priority: DebatePriority) -> dict[str, float]:
         """Return the limits of a priority, for the row of a debate."""
@@ -217,7 +219,7 @@ class Debates:
         self, *, agent: str | None, analysis_id: str | None, limit: int, deadline: Deadline
     ) -> list[DebateProgress]:
         """Return the debates that have not ended, those whose time is over first at the top."""
-        states = [one.value for one in DebateState if one not in ENDED]
+        states = [one.value for one in DebateState if one not in ENDED_DEBATES]
         given = {"states": states, "agent": agent, "analysis_id": analysis_id, "limit": limit}
         found = await self._database.named("debates_running", given, deadline=deadline)
         return await self._progress(found, deadline)
@@ -228,7 +230,7 @@ class Debates:
         asked = [task_id_of(one.row.key) for one in debates if one.state is DebateState.LEVEL3]
         due = {}
         if asked:
-            rows_ = await self._database.named("tasks_due", {"task_ids": asked}, deadline=deadline)
+            rows_ = await self._database.named("tasks_still_open", {"task_ids": asked}, deadline=deadline)
             due = {row["key"]: row["due_at"] for row in rows_}
         return [progress_of(one, due.get(task_id_of(one.row.key))) for one in debates]
 
@@ -248,8 +250,7 @@ class Debates:
         deadline: Deadline,
     ) -> DebateProgress:
         """Open a debate; see :meth:`imem.memory.Memory.challenge`."""
-        finding = await self._finding(finding_id, evidence, deadline)
-        core = finding.core
+        core, moment = await self._finding(finding_id, evidence, deadline)
         challenged = core["agent"]
         if challenged == by.id:
             raise BadInput("finding_id", "is your own finding: state a new one instead of challenging it.")
@@ -261,19 +262,12 @@ class Debates:
         _check_value(about, value)
         said = topic if topic is not None else core["statement"][:200]
         limits = self._limits.of(priority)
-        moment = (await self._database.named("safe_horizon", deadline=deadline))[0]["now"]
         data = {
             "challenger": by.id, "challenged": challenged, "judge": judge, "priority": priority.value, "metric": about,
             "finding_id": finding_id, "finding_value": core.get("value", core.get("probability")),
             "subject_id": core["subject_id"], "domain": core["domain"], "topic": said, "wanted": list(required),
             **limits,
         }  # fmt: skip
-        debate = partial(
-            Debate, subject_id=core["subject_id"], analysis_id=core["analysis_id"], topic=said,
-            challenger_agent=by.id, challenged_agent=challenged, participants=sorted({by.id, challenged}),
-            disputed_finding=finding_id, challenge_basis=basis, required_evidence=list(required) or None,
-            timestamp=moment, priority=priority, judge=judge, metric=about,
-        )  # fmt: skip
         act = DebateAct(
             act=Act.CHALLENGE, by=by.id, role=by.role.value, at=moment, number=1, text=basis[:KEPT_CHARS], value=value,
             evidence=tuple(evidence),
@@ -283,12 +277,13 @@ class Debates:
             "until": moment + timedelta(seconds=limits["acknowledge_s"]), "data": json(data), "act": json(act.stored()),
             "actor": by.id, "role": by.role.value, "context": context_of(by),
         }  # fmt: skip
-        return await self._open(finding_id, debate, opened, (act, basis), by=by, deadline=deadline)
+        made = partial(record_of_debate, analysis_id=core["analysis_id"], data=data, basis=basis, at=moment)
+        return await self._open(finding_id, made, opened, (act, basis), by=by, deadline=deadline)
 
     async def _open(
         self,
         finding_id: str,
-        debate: Callable[..., Debate],
+        made: Callable[[str], Debate],
         opened: Row,
         said: tuple[DebateAct, str],
         *,
@@ -299,7 +294,7 @@ class Debates:
         act, basis = said
         for attempt in range(_ATTEMPTS):
             debate_id = str(id_of("debate", by.id, finding_id, *([str(attempt)] if attempt else [])))
-            core = debate(id=debate_id)
+            core = made(debate_id)
             turn = _turn(debate_id, core.subject_id, act, basis)
             entries = [entry_of(record_of(core)), entry_of(record_of(turn))]
             try:
@@ -416,7 +411,10 @@ class Debates:
             raise UnknownDebate(debate_id)
         return found[0]
 
-    async def _finding(self, finding_id: str, evidence: Sequence[str], deadline: Deadline) -> RecordAsOf:
+    async def _finding(
+        self, finding_id: str, evidence: Sequence[str], deadline: Deadline
+    ) -> tuple[Mapping[str, Any], datetime]:
+        """Return the core of a finding as it is now, and the present moment."""
         if finding_id in evidence:
             raise BadInput("evidence", "names the disputed finding itself.")
         await self._known([*evidence], "evidence", deadline)
@@ -425,7 +423,7 @@ class Debates:
         found = read.records.get(("Finding", finding_id))
         if found is None:
             raise BadInput("finding_id", f"no Finding {shown(finding_id)} is recorded.")
-        return found
+        return found.core, now["now"]
 
     async def _known(self, findings: Sequence[str], field: str, deadline: Deadline) -> None:
         given = {"kinds": ["Finding"] * len(findings), "keys": list(findings)}

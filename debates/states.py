@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 from imem.jobs.state_machine import StateMachine, Transition
 from imem.journal.errors import PermissionDenied, TransitionRefused
-from imem.kg.kinds.enums import DebateState
+from imem.kg.kinds.enums import ENDED_DEBATES, DebateState
 
 
 class Act(StrEnum):
@@ -38,8 +38,6 @@ class Act(StrEnum):
 ENDING: Final = frozenset({Act.ACCEPT, Act.WITHDRAW, Act.JUDGE})
 """Acts that end a debate: after one of them no other counts."""
 
-ENDED: Final = frozenset({DebateState.CLOSED, DebateState.WITHDRAWN, DebateState.SUPERSEDED})
-
 AT_LEVEL_1: Final = frozenset({DebateState.INITIATED, DebateState.LEVEL1})
 
 _STATES: Final[Mapping[Act, frozenset[DebateState]]] = {
@@ -47,7 +45,7 @@ _STATES: Final[Mapping[Act, frozenset[DebateState]]] = {
     Act.RESPOND: AT_LEVEL_1 | {DebateState.LEVEL2, DebateState.LEVEL3},
     Act.ACCEPT: AT_LEVEL_1,
     Act.STAND: AT_LEVEL_1,
-    Act.WITHDRAW: frozenset(DebateState) - ENDED,
+    Act.WITHDRAW: frozenset(DebateState) - ENDED_DEBATES,
     Act.JUDGE: frozenset({DebateState.LEVEL2}),
 }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
 
 from imem.credibility.scores.reading import AgentScore
 from imem.debates.cases import SeenScore, SeenSide
@@ -12,13 +14,14 @@ from imem.debates.defaults import ConservativeDefault, DefaultReason, StatedPosi
 from imem.debates.states import Act, DebateAct, Sides
 from imem.jobs.lifecycle import LifecycleRow
 from imem.journal.events.ids import id_of
-from imem.kg.kinds.enums import DebateState
+from imem.kg.kinds.enums import DebatePriority, DebateState
+from imem.kg.kinds.trust import Debate
 
 KIND: Final = "debate"
 """Kind of the lifecycle rows."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunningDebate:
     """The row of a debate, read."""
 
@@ -35,7 +38,7 @@ class RunningDebate:
         data = self.row.data
         return Sides(challenger=data["challenger"], challenged=data["challenged"], judge=data.get("judge"))
 
-    @property
+    @cached_property
     def acts(self) -> list[DebateAct]:
         """Return the acts, in order."""
         return [DebateAct.of(one) for one in self.row.data["acts"]]
@@ -72,10 +75,14 @@ class RunningDebate:
         found: float | str | None = self.row.data.get("finding_value") if agent == self.sides.challenged else None
         return found
 
+    def evidence(self, agent: str) -> tuple[str, ...]:
+        """Return the findings that a side rests on, each once."""
+        return tuple(dict.fromkeys(key for one in self.acts if one.by == agent for key in one.evidence))
+
     def seen(self, agent: str, score: AgentScore | None) -> SeenSide:
         """Return a side as a reviewer sees it."""
-        its = [one for one in self.acts if one.by == agent]
-        texts = [one.text for one in its if one.text and one.act in {Act.CHALLENGE, Act.RESPOND}]
+        speaks = {Act.CHALLENGE, Act.RESPOND}
+        texts = [one.text for one in self.acts if one.by == agent and one.text and one.act in speaks]
         found = None
         if score is not None:
             mean = score.posterior
@@ -84,7 +91,7 @@ class RunningDebate:
             agent=agent,
             text=texts[-1] if texts else "",
             value=self.value(agent),
-            evidence=tuple(dict.fromkeys(key for one in its for key in one.evidence)),
+            evidence=self.evidence(agent),
             score=found,
         )
 
@@ -98,6 +105,19 @@ class RunningDebate:
                 return ConservativeDefault(None, tuple(positions), None, DefaultReason.NOT_COMPARABLE)
             positions.append(StatedPosition(agent, value))
         return conservative_default(self.metric, positions)
+
+
+def record_of_debate(
+    debate_id: str, analysis_id: str | None, data: Mapping[str, Any], basis: str | None, at: datetime
+) -> Debate:
+    """Return the record of a debate that opens with *data* in its row."""
+    sides = {data["challenger"], data["challenged"]}
+    return Debate(
+        id=debate_id, subject_id=data["subject_id"], analysis_id=analysis_id, topic=data["topic"],
+        challenger_agent=data["challenger"], challenged_agent=data["challenged"], participants=sorted(sides),
+        disputed_finding=data["finding_id"], challenge_basis=basis, required_evidence=data["wanted"] or None,
+        timestamp=at, priority=DebatePriority(data["priority"]), judge=data["judge"], metric=data["metric"],
+    )  # fmt: skip
 
 
 def task_id_of(debate_id: str) -> str:

@@ -310,15 +310,11 @@ async def _advance(runtime: R, of: Lifecycle[R], which: Row, report: AdvanceRepo
         else:
             await _put_off(runtime.database, which, error, until)
             report.failed += 1
-    except BudgetExceeded as error:
-        # One row that is too slow by itself must not keep the others waiting in each round.
-        if until.passed:
-            raise
-        await _put_off(runtime.database, which, error, until)
-        report.failed += 1
-    except UNANSWERED:
-        raise
     except (ImemError, *BAD_CONTENT) as error:
+        # One row that is too slow by itself must not keep the others waiting in each round.
+        slow = isinstance(error, BudgetExceeded) and not until.passed
+        if isinstance(error, UNANSWERED) and not slow:
+            raise
         await _put_off(runtime.database, which, error, until)
         report.failed += 1
     else:

@@ -49,7 +49,7 @@ from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, json, rows
 from imem.journal.retry import ATTEMPTS, retry
-from imem.kg.kinds.enums import DebateState
+from imem.kg.kinds.enums import ENDED_DEBATES, DebateState
 from imem.sync.locks import LOCK_TTL, HeldLocks, WriteLocks, check
 from imem.sync.members import SyncMember, members, members_of_owners, owners_of
 from imem.sync.snapshot_contents import KINDS, ExcludedParticipant, FrozenSnapshot, freeze
@@ -89,8 +89,6 @@ MOST_ROWS: Final = 20_000
 
 _ARGUED: Final = frozenset({DebateState.INITIATED, DebateState.LEVEL1, DebateState.LEVEL2})
 """States in which agents argue and may restart from a new snapshot; later, people are shown what has changed."""
-
-_ENDED: Final = frozenset({DebateState.CLOSED, DebateState.WITHDRAWN, DebateState.SUPERSEDED})
 
 MOST_RESTARTS: Final = 1
 """How often a debate may restart with a new snapshot after its first became stale."""
@@ -496,7 +494,7 @@ def _change(debate_id: str, before: Any, after: Mapping[str, Any], by: Actor, re
 
 def _existing_result(debate: Row) -> SnapshotResult | None:
     """Return the result of a debate for which no snapshot is to be taken, or None."""
-    if debate["state"] in _ENDED:
+    if debate["state"] in ENDED_DEBATES:
         raise TransitionRefused(f"The debate {debate['debate_id']} has ended.", mend="Open another one.")
     anew = debate["stale"] is not None and debate["state"] in _ARGUED and debate["snapshots"] <= MOST_RESTARTS
     if debate["snapshot_id"] is not None and not anew:

@@ -402,7 +402,7 @@ class InterruptListing:
     def _interrupts(self, row: Row) -> Iterator[PendingInterrupt]:
         with suppress(UnsupportedType):  # Another graph's, whose saver has types of its own.
             found = self._serde.loads_typed((row["kind"], row["blob"]))
-            # Whoever uses the saver without a graph may write anything there.
+            # A caller that uses the saver without a graph may have written another value.
             for one in found if isinstance(found, list | tuple) else ():
                 if isinstance(one, Interrupt):
                     yield PendingInterrupt(read(row["thread_id"]), one.id, one.value)

@@ -353,7 +353,7 @@ async def withdraw(conn: Connection, contradictions: Collection[str], asked: Col
     effects = Effects()
     about = {"keys": sorted(contradictions), "states": [state.value for state in ANSWERABLE]}
     for row in await rows(conn, "tasks_about", about) if contradictions else ():
-        keys = {item.contradiction_id for item in DocumentPair.model_validate(row["package"]).items}
+        keys = set(row["keys"])
         left = {one["key"] for one in await rows(conn, "contradictions_standing", {"keys": sorted(keys)})}
         if left <= set(contradictions) and keys.isdisjoint(asked):
             effects += await withdraw_task(conn, row["task_id"], "None of its values contradict each other any more.")

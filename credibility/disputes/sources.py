@@ -168,11 +168,6 @@ def source_in(tallies: Tallies, name: str, at: datetime) -> Source:
     return Source(name, kind, score, tally.outcomes, tally.correct)
 
 
-def source_at(name: str, outcomes: Iterable[SourceOutcome], at: datetime) -> Source:
-    """Return a source with its score by the outcomes that were known at *at*."""
-    return source_in(tallies_of(outcomes), name, at)
-
-
 def score_of(weight: float, correct: int, outcomes: int, age: timedelta) -> float:
     """
     Return the score of a source.

@@ -131,7 +131,7 @@ class Judge(NamedTuple):
         one, other = self.claims(a, b)
         differential = abs(one.source.score - other.source.score)
         if b.decided_by is not None:
-            # Who states a value of their own holds it against everything that could be known by then.
+            # A person who states another value knew both points: the stated value counts.
             return _by_person(ResolutionLevelData.HUMAN, OWN_VALUE, ContradictionSide.B, differential)
         difference = difference_of(a, b)
         rule = next((rule for rule in self.rules if covers(rule, a, b, difference)), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from typing import Final
 
 
 class Recommendation(StrEnum):
@@ -247,6 +248,10 @@ class DebateState(StrEnum):
     CLOSED = "closed"
     WITHDRAWN = "withdrawn"
     SUPERSEDED = "superseded"
+
+
+ENDED_DEBATES: Final = frozenset({DebateState.CLOSED, DebateState.WITHDRAWN, DebateState.SUPERSEDED})
+"""States that no debate leaves."""
 
 
 class ResolutionMethod(StrEnum):

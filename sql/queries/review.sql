@@ -58,11 +58,7 @@ WHERE kind = 'task' AND key = %(task_id)s AND state = 'open' AND request IS NULL
 SELECT * FROM lifecycle WHERE kind = 'task' AND key = %(task_id)s FOR UPDATE
 
 -- tasks_still_open --
--- Those of the given tasks that are open.
-SELECT key FROM lifecycle WHERE kind = 'task' AND state = 'open' AND key = ANY (%(task_ids)s::text[])
-
--- tasks_due --
--- Until when the given tasks are open, NULL for one without a limit; others are left out. Columns: key, due_at.
+-- Those of the given tasks that are open, and until when; NULL: without a limit. Columns: key, due_at.
 SELECT key, due_at FROM lifecycle WHERE kind = 'task' AND state = 'open' AND key = ANY (%(task_ids)s::text[])
 
 -- task_package --

@@ -16,7 +16,6 @@ from imem.services.parts.actor_api import ActorApi
 if TYPE_CHECKING:
     from imem.debates.precedents.model import Precedents
     from imem.debates.service import DebateProgress, Debates
-    from imem.debates.states import Act
     from imem.journal.deadline import Deadline
 
 D = TypeVar("D")
@@ -132,9 +131,7 @@ class DebatesApi(ActorApi):
 
     async def acknowledge(self, debate_id: str, *, deadline_ms: float | None = None) -> DebateProgress:
         """Acknowledge a challenge of one's finding: the sides have until the end of level 1 to agree."""
-        from imem.debates.states import Act  # noqa: PLC0415 - who only reads needs none of it
-
-        return await self._act(debate_id, Act.ACKNOWLEDGE, deadline_ms)
+        return await self._act(debate_id, "acknowledge", deadline_ms)
 
     async def respond(
         self,
@@ -152,33 +149,25 @@ class DebatesApi(ActorApi):
             value: the side's position from now on.
             evidence: ids of findings that it rests on.
         """
-        from imem.debates.states import Act  # noqa: PLC0415 - as above
-
-        return await self._act(debate_id, Act.RESPOND, deadline_ms, text=text, value=value, evidence=evidence)
+        return await self._act(debate_id, "respond", deadline_ms, text=text, value=value, evidence=evidence)
 
     async def accept(
         self, debate_id: str, text: LongText | None = None, *, deadline_ms: float | None = None
     ) -> DebateProgress:
         """Accept the position of the other side, which ends the debate."""
-        from imem.debates.states import Act  # noqa: PLC0415 - as above
-
-        return await self._act(debate_id, Act.ACCEPT, deadline_ms, text=text)
+        return await self._act(debate_id, "accept", deadline_ms, text=text)
 
     async def stand(
         self, debate_id: str, text: LongText | None = None, *, deadline_ms: float | None = None
     ) -> DebateProgress:
         """Say that one has nothing to add; when both sides have said so, level 1 ends at once."""
-        from imem.debates.states import Act  # noqa: PLC0415 - as above
-
-        return await self._act(debate_id, Act.STAND, deadline_ms, text=text)
+        return await self._act(debate_id, "stand", deadline_ms, text=text)
 
     async def withdraw(
         self, debate_id: str, text: LongText | None = None, *, deadline_ms: float | None = None
     ) -> DebateProgress:
         """Take one's challenge back, which ends the debate."""
-        from imem.debates.states import Act  # noqa: PLC0415 - as above
-
-        return await self._act(debate_id, Act.WITHDRAW, deadline_ms, text=text)
+        return await self._act(debate_id, "withdraw", deadline_ms, text=text)
 
     async def judge(
         self, debate_id: str, winner: str, text: LongText, *, deadline_ms: float | None = None
@@ -190,9 +179,7 @@ class DebatesApi(ActorApi):
             winner: the side whose position counts.
             text: why.
         """
-        from imem.debates.states import Act  # noqa: PLC0415 - as above
-
-        return await self._act(debate_id, Act.JUDGE, deadline_ms, text=text, winner=winner)
+        return await self._act(debate_id, "judge", deadline_ms, text=text, winner=winner)
 
     # Reads
 
@@ -235,7 +222,7 @@ class DebatesApi(ActorApi):
     async def _act(
         self,
         debate_id: str,
-        act: Act,
+        act: str,
         deadline_ms: float | None,
         *,
         text: str | None = None,
@@ -243,12 +230,21 @@ class DebatesApi(ActorApi):
         evidence: Sequence[str] = (),
         winner: str | None = None,
     ) -> DebateProgress:
+        from imem.debates.states import Act  # noqa: PLC0415 - who only reads needs none of it
+
         due = self._write_due(deadline_ms, ACT_MS)
         return await self._of_debate(
             Action.APPEND,
             debate_id,
             lambda debates: debates.act(
-                debate_id, act, text=text, value=value, evidence=evidence, winner=winner, by=self._actor, deadline=due
+                debate_id,
+                Act(act),
+                text=text,
+                value=value,
+                evidence=evidence,
+                winner=winner,
+                by=self._actor,
+                deadline=due,
             ),
             due,
         )
@@ -258,11 +254,7 @@ class DebatesApi(ActorApi):
     ) -> D:
         from imem.debates.service import DebateLimits, Debates  # noqa: PLC0415 - who takes part in no debate needs none of it
 
-        settings = self._stores.settings
-        limits = DebateLimits(
-            settings.debate_acknowledge_s, settings.debate_evidence_s, settings.debate_judge_s, settings.debate_answer_s
-        )
-        debates = Debates(self._stores.gateway, limits)
+        debates = Debates(self._stores.gateway, DebateLimits.of_settings(self._stores.settings))
         if action is Action.READ:
             resource = Resource(ResourceType.GRAPH, which)
         else:

@@ -24,7 +24,7 @@ from examples.lines import known_at_of_date, read_rows
 from imem.credibility.disputes.cells import CONTRADICTIONS, Pair, Point, differ, pairs_of
 from imem.credibility.disputes.findings import OpenQuestion, line_of_report
 from imem.credibility.disputes.levels import Claim, settle
-from imem.credibility.disputes.sources import Source, source_at
+from imem.credibility.disputes.sources import Source, source_in
 from imem.credibility.disputes.values import Judge, standing_of
 from imem.kg.kinds.enums import ContradictionPriority, DataDifference
 from imem.kg.kinds.trust import DataContradiction
@@ -134,7 +134,7 @@ def wins_of_evidence(name: str, source: str, *, guard: bool = True) -> int:
     won = 0
     for pair in filter(lambda pair: pair.contradicts, planted(name, source)):
         a, b = (
-            Claim(one.value, source_at(one.source, (), one.known_at), one.filed_at) for one in (pair.a, pair.b)
+            Claim(one.value, source_in({}, one.source, one.known_at), one.filed_at) for one in (pair.a, pair.b)
         )  # fmt: skip
         verdict = settle(a, b, ContradictionPriority.MEDIUM, guard=guard)
         won += verdict is not None and verdict.winner == "b"
@@ -187,7 +187,7 @@ def reports() -> dict[tuple[str, str], list[Point]]:
 
 def _unproven(name: str) -> Source:
     """Return a source without any outcome."""
-    return source_at(name, (), datetime.min.replace(tzinfo=UTC))
+    return source_in({}, name, datetime.min.replace(tzinfo=UTC))
 
 
 JUDGE: Final = Judge(_unproven, ContradictionPriority.MEDIUM, guard=True)

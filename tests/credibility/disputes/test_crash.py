@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,10 +14,9 @@ import pytest
 from imem.review import inbox
 from imem.services.task_kinds import TASK_KINDS
 from tests.killed_programs import killed_program
-from tests.waiting import until
 
 from ..conftest import World  # noqa: TID252 - a folder of its own
-from ..running.killed import ENDS_ITSELF, POINTS  # noqa: TID252 - the same program
+from ..running.killed import POINTS, killed_at  # noqa: TID252 - the same program
 from .test_arbitration import ADMIN, ENOUGH, advance, reviewer, tasks
 from .test_detection import BLOOMBERG, SEC, find, point
 from .test_reviewed import OVER
@@ -121,12 +118,7 @@ async def test_killed_around_a_transition(world: World, name: str) -> None:
         before = await world.written()
         after = before
         if point is not None:
-            told = {"operation": move.operation, "ahead_s": 0, "point": point}
-            ended = await program.ended(json.dumps(told))
-            assert ended == (ENDS_ITSELF if point == "cut_off" else -signal.SIGKILL), point
-            await until(world.released)
-            after = await world.written()
-            assert (after == before) is (point != "after_commit"), point
+            after = await killed_at(world, program, point, move.operation, before)
         await (find(world) if move.operation == "find" else advance(world))
         assert point != "after_commit" or await world.written() == after
         assert await statuses(world, number) == move.statuses

@@ -13,7 +13,7 @@ import pytest
 from imem.credibility.disputes.arbitration import ACTOR
 from imem.credibility.disputes.detection import find_contradictions
 from imem.credibility.disputes.histories import outcomes_of
-from imem.credibility.disputes.sources import source_at
+from imem.credibility.disputes.sources import source_in, tallies_of
 from imem.jobs.pipeline import Report
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
@@ -211,9 +211,9 @@ async def test_a_later_filing_says_who_was_right(world: World) -> None:
         deadline=Deadline.never(),
     )
     outcomes = outcomes_of(rows)
-    assert source_at(BLOOMBERG, outcomes, day(23)).score == 0.95
-    assert source_at(BLOOMBERG, outcomes, day(24)).score == pytest.approx(0.38 + 0.20)
-    assert source_at(NEWS, outcomes, day(24)).score == pytest.approx(0.40 + 0.28 + 0.20)
+    assert source_in(tallies_of(outcomes), BLOOMBERG, day(23)).score == 0.95
+    assert source_in(tallies_of(outcomes), BLOOMBERG, day(24)).score == pytest.approx(0.38 + 0.20)
+    assert source_in(tallies_of(outcomes), NEWS, day(24)).score == pytest.approx(0.40 + 0.28 + 0.20)
 
 
 async def test_no_agent_says_how_important_or_resolved_it_is(world: World) -> None:

@@ -24,7 +24,8 @@ from imem.credibility.disputes.sources import (
     Source,
     SourceOutcome,
     score_of,
-    source_at,
+    source_in,
+    tallies_of,
     type_of,
 )
 from imem.kg.kinds.enums import ContradictionPriority as Priority
@@ -84,7 +85,7 @@ def test_scores_are_those_of_the_specification(
     """Fourteen outcomes leave the weight of the type alone, without decay."""
     at = NOW - YEAR * years
     known = outcomes(source, correct, total - correct, at, OutcomeProvenance.LATER_FILING)
-    assert source_at(source, known, NOW).score == pytest.approx(expected, abs=5e-5)
+    assert source_in(tallies_of(known), source, NOW).score == pytest.approx(expected, abs=5e-5)
     assert score_of(SOURCE_TYPES[type_of(source)].weight, correct, total, YEAR * years) == pytest.approx(
         expected, abs=5e-5
     )
@@ -98,14 +99,14 @@ def test_what_the_system_says_itself_is_no_evidence() -> None:
         *outcomes("Bloomberg", 50, 0, NOW, OutcomeProvenance.CONSENSUS),
         *outcomes("Reuters", 50, 0, NOW, OutcomeProvenance.HUMAN_LABEL),
     ]
-    assert source_at("Bloomberg", told, NOW).score == pytest.approx(0.4 / 3 + 0.38 + 0.2)
-    assert source_at("Bloomberg", told[15:], NOW).score == 0.95
+    assert source_in(tallies_of(told), "Bloomberg", NOW).score == pytest.approx(0.4 / 3 + 0.38 + 0.2)
+    assert source_in(tallies_of(told[15:]), "Bloomberg", NOW).score == 0.95
 
 
 def test_the_score_of_a_day_knows_nothing_later() -> None:
     told = outcomes("Bloomberg", 0, 15, NOW, OutcomeProvenance.LATER_FILING)
-    assert source_at("Bloomberg", told, NOW - timedelta(seconds=1)).score == 0.95
-    assert source_at("Bloomberg", told, NOW).score < 0.6
+    assert source_in(tallies_of(told), "Bloomberg", NOW - timedelta(seconds=1)).score == 0.95
+    assert source_in(tallies_of(told), "Bloomberg", NOW).score < 0.6
 
 
 # Levels

@@ -21,7 +21,7 @@ from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
-from imem.journal.settings import Role
+from imem.journal.settings import Role, Settings
 from imem.kg.kinds.enums import DebatePriority
 from imem.review import inbox
 from imem.review.admission import Reviewer
@@ -38,6 +38,7 @@ BULL, BEAR = Actor("bull", Role.AGENT), Actor("bear", Role.AGENT)
 KINDS = {one.kind: one for one in (DEBATES, TASKS, GATES_OF_ANALYSES)}
 ENOUGH = Deadline.never()
 HOUR = timedelta(hours=1)
+LIMITS = DebateLimits.of_settings(Settings.read({}))
 LONG_AGO = datetime(2026, 1, 5, tzinfo=UTC)
 
 
@@ -108,7 +109,7 @@ class Forum:
         before = world.pipelines, world.engine, world.database, self.debates
         world.pipelines, world.engine = made[0], Gateway(made[0], world.engine.actor)
         if application:
-            world.database, self.debates = made[1], Debates(Gateway(made[1], BULL), DebateLimits())
+            world.database, self.debates = made[1], Debates(Gateway(made[1], BULL), LIMITS)
         try:
             yield
         finally:
@@ -177,4 +178,4 @@ class Forum:
 @pytest_asyncio.fixture
 async def forum(world: World) -> Forum:
     await world.say(claimed("f-bull", "bull"), claimed("e-bull", "bull", 101.0), claimed("e-bear", "bear", 81.0))
-    return Forum(world, Debates(Gateway(world.database, BULL), DebateLimits()))
+    return Forum(world, Debates(Gateway(world.database, BULL), LIMITS))

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
@@ -28,6 +29,11 @@ from imem.journal.statements import sql
 from imem.services.task_kinds import TASK_KINDS
 from imem.workers.pipelines import LIFECYCLES
 from tests.kill_points import run_each_line
+from tests.killed_programs import KilledProgram
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from ..conftest import World  # noqa: TID252 - a folder of its own
 
 POINTS: Final = ("before_change", "after_change", "before_append", "before_commit", "after_commit", "cut_off")
 """
@@ -41,6 +47,19 @@ CHANGES: Final = {"advance": "lifecycle_move", "find": "disputes_lock"}
 
 ENDS_ITSELF: Final = 1
 """Exit code of a process whose connection was cut off."""
+
+
+async def killed_at(
+    world: World, program: KilledProgram, point: str, operation: str, before: Counter[str], *, ahead_s: int = 0
+) -> Counter[str]:
+    """Have a process end at a point; return what is written then: what was *before*, or all of its change."""
+    ended = await program.ended(json.dumps({"operation": operation, "ahead_s": ahead_s, "point": point}))
+    assert ended == (ENDS_ITSELF if point == "cut_off" else -signal.SIGKILL), point
+    # The server may not have noticed yet that a process is dead, whose row nobody else can move.
+    await until(world.released)
+    after = await world.written()
+    assert (after == before) is (point != "after_commit"), point
+    return after
 
 
 def _arm(point: str, change: str, url: str) -> None:

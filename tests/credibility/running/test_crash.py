@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
@@ -23,10 +21,9 @@ from imem.journal.settings import Role
 from imem.review import inbox
 from imem.services.task_kinds import TASK_KINDS
 from tests.killed_programs import killed_program
-from tests.waiting import until
 
 from .conftest import ADMIN, BEAR, BULL, ENOUGH, HOUR, Forum, claimed
-from .killed import ENDS_ITSELF, POINTS
+from .killed import POINTS, killed_at
 from .test_debates import opened_gate, rejected
 
 KILLS: Final = 25 if os.environ.get("IMEM_CHAOS") else 3
@@ -161,13 +158,8 @@ async def test_killed_around_a_transition(forum: Forum, name: str) -> None:
             before = await forum.world.written()
         after = before
         if point is not None:
-            told = {"operation": "advance", "ahead_s": int(ends.total_seconds()), "point": point}
-            ended = await program.ended(json.dumps(told))
-            assert ended == (ENDS_ITSELF if point == "cut_off" else -signal.SIGKILL), point
-            # The server may not have noticed yet that a process is dead, whose row nobody else can move.
-            await until(forum.world.released)
-            after = await forum.world.written()
-            assert (after == before) is (point != "after_commit"), point
+            ahead_s = int(ends.total_seconds())
+            after = await killed_at(forum.world, program, point, "advance", before, ahead_s=ahead_s)
         await (forum.later(ends) if move.ahead else forum.advance())
         last = await forum.world.written()
         assert point != "after_commit" or after == last

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from imem.checkpoints.pauses import human_gates
-from imem.debates.service import DebateLimits, Debates
+from imem.debates.service import Debates
 from imem.debates.states import Act
 from imem.journal.actors import Actor
 from imem.journal.errors import BadInput, PermissionDenied, TransitionRefused, UnknownDebate
@@ -21,7 +22,7 @@ from imem.kg.kinds.enums import DebatePriority, DebateState
 from imem.review.states import TaskState
 
 from ..conftest import finding, outcome, text  # noqa: TID252 - a folder of its own
-from .conftest import ADMIN, BEAR, BULL, ENOUGH, HOUR, LONG_AGO, Forum, claimed
+from .conftest import ADMIN, BEAR, BULL, ENOUGH, HOUR, LIMITS, LONG_AGO, Forum, claimed
 
 CHAOS = bool(os.environ.get("IMEM_CHAOS"))
 MINUTE = timedelta(minutes=1)
@@ -87,7 +88,7 @@ async def test_level_1_ends_in_time(forum: Forum) -> None:
 async def test_limits_differ_by_priority(forum: Forum) -> None:
     """Those of a debate are what was set when it was opened; a person's as well."""
     await forum.reviewer(capacity=9)
-    limits = DebateLimits(acknowledge="900,critical_path=60", answer="21600,critical_path=3600")
+    limits = replace(LIMITS, acknowledge="900,critical_path=60", answer="21600,critical_path=3600")
     forum.debates = Debates(Gateway(forum.world.database, BULL), limits)
     urgent = await forum.challenge(priority=DebatePriority.CRITICAL_PATH)
     other = await forum.challenge("e-bull")

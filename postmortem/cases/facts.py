@@ -62,7 +62,7 @@ def analysed(case: PostmortemCase) -> Effects:
         unexpected_changes=_said(case, RootCause.REGIME_CHANGE, RootCause.DATA_QUALITY),
         missing_factors=_said(case, RootCause.MISSING_FACTORS), warning_signs=_said(case, RootCause.MODEL_ASSUMPTIONS),
     )  # fmt: skip
-    return appended(record_of(found))
+    return appended(record_of(found, writer=WRITER))
 
 
 def _said(case: PostmortemCase, *causes: RootCause) -> Sequence[str] | None:
@@ -91,7 +91,7 @@ def insight_of(case: PostmortemCase, said: SixAnswers, answer: Answer, now: date
     person = Actor(answer.by, Role.HUMAN_ADMIN)
     return Effects(
         facts=[
-            (person, Action.APPEND_POSTMORTEM, entry_of(record_of(insight))),
+            (person, Action.APPEND_POSTMORTEM, entry_of(record_of(insight, writer=WRITER))),
             (person, Action.APPEND, entry_of(record_of(lesson))),
         ]
     )
@@ -100,7 +100,7 @@ def insight_of(case: PostmortemCase, said: SixAnswers, answer: Answer, now: date
 def automatic_lesson(case: PostmortemCase) -> Effects:
     """Return what records the lesson of a case that nobody reviewed: the automatic cause, and what it recommends."""
     lesson = Lesson(
-        id=f"{case.case_id}/lesson/{case.attempt}", source=LessonSource.AI_ANALYSIS, postmortem_id=case.case_id,
+        id=f"{case.case_id}/automatic/{case.attempt}", source=LessonSource.AI_ANALYSIS, postmortem_id=case.case_id,
         category=case.cause.value, insight=f"{case.decision_id} was off: {case.cause}. {_quoted(case)}"[:LONGEST],
         recommended_action=REMEDIES[case.cause], affected_domains=list(case.domains) or None,
         priority=LessonPriority.LOW,

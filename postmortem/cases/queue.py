@@ -29,7 +29,7 @@ from imem.kg.kinds.forecasts import TOTAL_RETURN
 from imem.kg.kinds.learning import PostMortem
 from imem.kg.load_format.lines import record_of
 from imem.postmortem.cases.answers import CASE
-from imem.postmortem.cases.facts import analysed, appended, investigated, stated
+from imem.postmortem.cases.facts import WRITER, analysed, appended, investigated, stated
 from imem.postmortem.cases.package import REMIND_AFTER, PostmortemCase
 from imem.postmortem.cases.priorities import SYSTEMIC, Impact, PriorityPolicy
 from imem.postmortem.cases.records import case_of
@@ -134,7 +134,7 @@ async def _open(
         trigger_date=row.opened_at,
     )  # fmt: skip
     state = stated(row, runtime.postmortem_priority)
-    return appended(record_of(core)) + state + await investigated(conn, row, under=True)
+    return appended(record_of(core, writer=WRITER)) + state + await investigated(conn, row, under=True)
 
 
 async def _update(

@@ -36,6 +36,7 @@ from imem.commands.memory import (
     forecasts,
     memories,
     panels,
+    postmortems,
     reflections,
     scores,
     sections,
@@ -72,6 +73,7 @@ app.add_typer(signals.app)
 app.add_typer(panels.app)
 app.add_typer(values.app)
 app.add_typer(forecasts.app)
+app.add_typer(postmortems.app)
 app.add_typer(demo.app)
 app.add_typer(graph.app)
 app.add_typer(work.app)

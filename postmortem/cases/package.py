@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -47,6 +47,11 @@ class SeenCheckpoint(_Seen):
     actual: float
     deviation: float
     outcome_id: str
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Self:
+        """Return a checkpoint that a case keeps, as JSON types."""
+        return cls(**{name: stored[name] for name in cls.model_fields if name in stored})
 
 
 class SeenFinding(_Seen):

@@ -30,7 +30,7 @@ from imem.kg.kinds.learning import PostMortem
 from imem.kg.load_format.lines import record_of
 from imem.postmortem.cases.answers import CASE
 from imem.postmortem.cases.facts import WRITER, analysed, appended, investigated, stated
-from imem.postmortem.cases.package import REMIND_AFTER, PostmortemCase
+from imem.postmortem.cases.package import REMIND_AFTER, REVIEW_WITHIN, PostmortemCase
 from imem.postmortem.cases.priorities import SYSTEMIC, Impact, PriorityPolicy
 from imem.postmortem.cases.records import case_of
 from imem.postmortem.cases.states import CASE_STATES, CaseFacts
@@ -244,13 +244,14 @@ async def _review(
 async def _step(_runtime: PostmortemRuntime, conn: Connection, row: LifecycleRow, now: datetime) -> Effects:
     """Remind the reviewers of a case that nobody has answered for a day."""
     await execute(conn, "case_reminded", {"key": row.key})
-    if row.state != _S.IN_REVIEW:
+    ends_at = row.entered_at + REVIEW_WITHIN
+    if row.state != _S.IN_REVIEW or now >= ends_at:
         return Effects()
-    reason = f"The review of {row.data['decision_id']} ends at {row.entered_at + 2 * REMIND_AFTER:%Y-%m-%d %H:%M} UTC."
+    reason = f"The review of {row.data['decision_id']} ends at {ends_at:%Y-%m-%d %H:%M} UTC."
     alert = NewAlert(
         alert_id=id_of("postmortem reminder", row.data["task_id"]), kind=REMINDER, severity=Severity.HIGH,
         subject=row.data["checkpoints"][0].get("subject_id"), about=row.matter,
-        payload={"task_id": row.data["task_id"], "reason": reason, "at": now.isoformat()},
+        payload={"task_id": row.data["task_id"], "reason": reason},
     )  # fmt: skip
     return Effects(alerts=[alert])
 

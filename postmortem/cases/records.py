@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from imem.credibility.regimes.readings import market_regime
@@ -60,7 +60,7 @@ async def case_of(
         reasoning=reasoning,
         patterns=tuple(sorted(_keys(cited, "Pattern"))),
         domains=tuple(sorted({one.core["domain"] for one in findings.values()})),
-        checkpoints=tuple(_checkpoint(one) for one in row.data["checkpoints"]),
+        checkpoints=tuple(SeenCheckpoint.of(one) for one in row.data["checkpoints"]),
         earlier=tuple(
             SeenDecision(
                 id=one.key, decided_at=one.occurred_at, action=one.get("action"), stance=one.get("stance")
@@ -96,11 +96,6 @@ def _keys(found: Sequence[Row], kind: str | None = None) -> list[str]:
 
 def _about(decision: Decision) -> dict[str, Any]:
     return {"subject_id": decision.subject_id, "decided_at": decision.decided_at, "decision_id": decision.id}
-
-
-def _checkpoint(stored: Mapping[str, Any]) -> SeenCheckpoint:
-    kept = {name: stored[name] for name in SeenCheckpoint.model_fields if name in stored}
-    return SeenCheckpoint(**{**kept, "deviation": float(stored["deviation"])})
 
 
 async def _record(read: _Reader, decision: Decision, reasoning: Sequence[SeenFinding]) -> CaseRecord:

@@ -106,6 +106,7 @@ OF_MEMBERS = frozenset(
         "paused",
         "pause_state",
         "session",
+        "postmortems",
         "tasks",
         "task",
         "roster",

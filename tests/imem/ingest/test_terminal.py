@@ -97,6 +97,7 @@ TELLING = {
     "value": [SUBJECT, EVIL, KNOWN],
     "sources": [],
     "forecasts": [],
+    "postmortems": ["--all"],
     "load": [],  # of a file with hostile lines and a hostile name, see below
 }
 """Commands that print what is stored, with arguments by which they print it."""

@@ -82,16 +82,25 @@ class Clinic:
             postmortem_priority=self.policy,
         )  # fmt: skip
 
+    async def track(self) -> None:
+        """Let the pipeline of forecasts do what is due."""
+        await track_forecasts(self.runtime(), until=ENOUGH)
+
+    async def move(self) -> bool:
+        """Let timers and answers have their effect; return whether there were any."""
+        moved = False
+        while (report := await advance_due(self.runtime(), LIFECYCLES, until=ENOUGH)).moved:
+            assert (report.failed, report.refused) == (0, 0), report
+            moved = True
+        return moved
+
     async def advance(self) -> None:
         """Let the pipelines do what is due: forecasts, timers and answers, cases."""
-        runtime = self.runtime()
-        await track_forecasts(runtime, until=ENOUGH)
+        await self.track()
         while True:
-            report = await advance_due(runtime, LIFECYCLES, until=ENOUGH)
-            assert (report.failed, report.refused) == (0, 0), report
-            opened = await open_cases(runtime, until=ENOUGH)
+            moved, opened = await self.move(), await open_cases(self.runtime(), until=ENOUGH)
             assert "stuck" not in opened, opened
-            if not report.moved and not opened:
+            if not moved and not opened:
                 return
 
     @asynccontextmanager
@@ -111,6 +120,16 @@ class Clinic:
     async def cases(self) -> dict[str, str]:
         found = await self.world.rows("SELECT key, state FROM lifecycle WHERE kind = 'postmortem' ORDER BY key")
         return {row["key"]: row["state"] for row in found}
+
+    async def audit(self, key: str) -> list[str]:
+        """Return the states that a case has entered."""
+        found = await self.world.rows(
+            "SELECT request_context ->> 'after' AS after FROM memory_access_audit"
+            " WHERE request_context ->> 'kind' = 'postmortem' AND request_context ->> 'key' = %s"
+            " AND request_context ? 'after' ORDER BY timestamp, id",
+            key,
+        )
+        return [row["after"] for row in found]
 
     async def tasks(self, *states: TaskState) -> list[Task[PostmortemCase]]:
         return await inbox.list_tasks(

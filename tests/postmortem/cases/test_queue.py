@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -237,12 +238,12 @@ async def test_a_day_before_its_end_a_reminder_is_sent_once(clinic: Clinic) -> N
         ("patterns_to_revise", "p-unknown"),
     ],
 )
-async def test_incomplete_answers_are_refused(clinic: Clinic, field: str, value: object) -> None:
+async def test_incomplete_answers_are_refused(clinic: Clinic, field: str, value: Any) -> None:
     await clinic.world.say(decided(), happened(-0.40))
     await clinic.advance()
     [task] = await clinic.tasks()
     with pytest.raises(BadInput, match=field):
-        await clinic.answer(task.task_id, **{field: value})
+        await clinic.answer(task.task_id, "review", None, **{field: value})
     await clinic.advance()
     assert await clinic.cases() == {"d/1": "in_review"}
 

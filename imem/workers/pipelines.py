@@ -12,6 +12,7 @@ from imem.credibility.forecasts.tracking import FORECASTS
 from imem.credibility.pipelines import (
     DETECT_REGIME,
     FIND_CONTRADICTIONS,
+    MEASURE_RETURNS,
     PUBLISH_SCORES,
     RECONCILE,
     REVIEW,
@@ -43,6 +44,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     REVIEW,
     FIND_CONTRADICTIONS,
     TRACK_FORECASTS,
+    MEASURE_RETURNS,
     SIMILAR,
     REBUILD_SIMILAR,
     REBUILD_VIEWS,

@@ -25,7 +25,6 @@ from imem.journal.errors import BadInput, StoreUnavailable
 from imem.journal.retry import retry
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 MOST_BYTES: Final = 16_000_000
 """Largest file or answer that is read."""
@@ -83,14 +82,14 @@ class RowShape(Generic[T]):
         return found
 
 
-class Feed(Protocol[T_co]):
+class Feed(Protocol[T]):
     """Provides rows."""
 
     @property
     def name(self) -> str:
         """What records name as their source."""
 
-    async def rows(self, *, deadline: Deadline) -> list[T_co]:
+    async def rows(self, *, deadline: Deadline) -> list[T]:
         """
         Return all rows that there are, in any order.
 

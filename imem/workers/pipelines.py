@@ -29,6 +29,7 @@ from imem.jobs.pipeline import Pipeline
 from imem.kg.pipelines import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
 from imem.kg.projection.derived_values import RULES
 from imem.postmortem.reflection.pipelines import REFLECT
+from imem.postmortem.successes import VALIDATE_SUCCESSES
 from imem.postmortem.trades.situations import EMBED_SITUATIONS
 from imem.recall.memories.pipelines import CONSOLIDATE_MEMORIES, EMBED_MEMORIES, MAINTAIN_MEMORIES
 from imem.recall.search.pipelines import PROJECT_TEXTS
@@ -52,6 +53,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     CONSOLIDATE_MEMORIES,
     MAINTAIN_MEMORIES,
     PROJECT_TEXTS,
+    VALIDATE_SUCCESSES,
     REFLECT,
     EMBED_SITUATIONS,
     PROJECT_SIGNALS,

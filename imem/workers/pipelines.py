@@ -12,6 +12,7 @@ from imem.credibility.forecasts.tracking import FORECASTS
 from imem.credibility.pipelines import (
     DETECT_REGIME,
     FIND_CONTRADICTIONS,
+    MEASURE_RETURNS,
     PUBLISH_SCORES,
     RECONCILE,
     REVIEW,
@@ -29,6 +30,7 @@ from imem.kg.pipelines import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
 from imem.kg.projection.derived_values import RULES
 from imem.postmortem.cases.queue import CASES, OPEN_CASES
 from imem.postmortem.reflection.pipelines import REFLECT
+from imem.postmortem.successes import VALIDATE_SUCCESSES
 from imem.postmortem.trades.situations import EMBED_SITUATIONS
 from imem.recall.memories.pipelines import CONSOLIDATE_MEMORIES, EMBED_MEMORIES, MAINTAIN_MEMORIES
 from imem.recall.search.pipelines import PROJECT_TEXTS
@@ -45,6 +47,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     FIND_CONTRADICTIONS,
     TRACK_FORECASTS,
     OPEN_CASES,
+    MEASURE_RETURNS,
     SIMILAR,
     REBUILD_SIMILAR,
     REBUILD_VIEWS,
@@ -52,6 +55,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     CONSOLIDATE_MEMORIES,
     MAINTAIN_MEMORIES,
     PROJECT_TEXTS,
+    VALIDATE_SUCCESSES,
     REFLECT,
     EMBED_SITUATIONS,
     PROJECT_SIGNALS,

@@ -260,7 +260,7 @@ async def _step(_runtime: LifecycleRuntime, conn: Connection, row: LifecycleRow,
 def _to_review(row: LifecycleRow, core: Mapping[str, Any], now: datetime) -> NewAlert:
     reason = f"The lesson {row.key} was applied a year ago: does it still hold? {core['insight']}"
     return NewAlert(
-        alert_id=id_of("lesson to review", row.key, now.date().isoformat()), kind=REVIEW_ALERT, severity=Severity.MEDIUM,
+        alert_id=id_of("lesson to review", row.key, f"{now:%Y-%m-%d}"), kind=REVIEW_ALERT, severity=Severity.MEDIUM,
         about=row.matter, payload={"reason": reason[:2000]},
     )  # fmt: skip
 

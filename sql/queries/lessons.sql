@@ -8,13 +8,11 @@ SELECT imem_now() AS now
 
 -- lessons_recorded --
 -- What the given lessons say now, those without a row, in the order in which they were recorded. state: a state that was recorded with
--- it. by_person: whether a person wrote it, not an import. insight: whether a person reviewed its post-mortem; decision_id: of that.
+-- it. by_person: whether a person wrote it, not an import. insights: how often a person reviewed its post-mortem; patterns: recorded ones
+-- that a person would revise. decision_id: of the post-mortem.
 SELECT h.key AS lesson_id, e.payload -> 'core' AS core, s.payload -> 'groups' -> 'state' AS state,
     r.actor_role = 'human_admin' AND NOT r.imported AND NOT starts_with(r.actor, 'import:') AS by_person,
-    EXISTS (
-        SELECT FROM event AS i WHERE i.kind = 'record.HumanInsight' AND i.payload -> 'core' ->> 'postmortem_id' = e.payload -> 'core' ->> 'postmortem_id'
-    ) AS insight,
-    p.payload -> 'core' ->> 'decision_id' AS decision_id
+    i.insights, i.patterns, p.payload -> 'core' ->> 'decision_id' AS decision_id
 FROM record_head AS h
 JOIN event AS r ON r.position = h.position
 LEFT JOIN record_head AS k ON k.kind = h.kind AND k.key = h.key AND k.grp = 'correction'
@@ -23,6 +21,14 @@ LEFT JOIN record_head AS g ON g.kind = h.kind AND g.key = h.key AND g.grp = 'sta
 LEFT JOIN event AS s ON s.position = g.position
 LEFT JOIN record_head AS m ON m.kind = 'PostMortem' AND m.key = e.payload -> 'core' ->> 'postmortem_id' AND m.grp = 'core'
 LEFT JOIN event AS p ON p.position = m.position
+CROSS JOIN LATERAL (
+    SELECT count(*) AS insights, array(
+        SELECT DISTINCT t.pattern FROM event AS n
+        CROSS JOIN LATERAL jsonb_array_elements_text(n.payload -> 'core' -> 'patterns_to_revise') AS t (pattern)
+        JOIN record_head AS w ON w.kind = 'Pattern' AND w.key = t.pattern AND w.grp = 'core'
+        WHERE n.kind = 'record.HumanInsight' AND n.payload -> 'core' ->> 'postmortem_id' = m.key ORDER BY 1) AS patterns
+    FROM event AS n WHERE n.kind = 'record.HumanInsight' AND n.payload -> 'core' ->> 'postmortem_id' = m.key
+) AS i
 WHERE h.kind = 'Lesson' AND h.grp = 'core' AND h.key = ANY (%(lessons)s::text[])
   AND NOT EXISTS (SELECT FROM lifecycle AS l WHERE l.kind = 'lesson' AND l.key = h.key)
 ORDER BY h.position

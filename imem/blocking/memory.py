@@ -140,6 +140,11 @@ class SyncMemory(Twin[Memory]):
     forecasts = blocking(Memory.forecasts)
     forecast_report = blocking(Memory.forecast_report)
 
+    # Lessons in every state
+
+    all_lessons = blocking(Memory.all_lessons)
+    lesson_effect = blocking(Memory.lesson_effect)
+
     # Synchronisation
 
     push = blocking(Memory.push)

@@ -37,6 +37,7 @@ from imem.commands.memory import (
     lessons,
     memories,
     panels,
+    postmortems,
     reflections,
     scores,
     sections,
@@ -74,6 +75,7 @@ app.add_typer(panels.app)
 app.add_typer(values.app)
 app.add_typer(forecasts.app)
 app.add_typer(lessons.app)
+app.add_typer(postmortems.app)
 app.add_typer(demo.app)
 app.add_typer(graph.app)
 app.add_typer(work.app)

@@ -139,6 +139,7 @@ class SyncMemory(Twin[Memory]):
 
     forecasts = blocking(Memory.forecasts)
     forecast_report = blocking(Memory.forecast_report)
+    postmortems = blocking(Memory.postmortems)
 
     # Lessons in every state
 

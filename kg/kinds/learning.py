@@ -42,6 +42,7 @@ class PostMortem(Kind, governed="postmortem", tags=(Tag("lessons"),)):
         status: PostmortemStatus
         priority: Number
         completion_date: Moment | None = None
+        impact_score: Number | None = Field(None, description="0 to 100: by deviation, loss, share and sector.")
 
     id: Key
     decision_id: Key

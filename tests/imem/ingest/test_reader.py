@@ -108,6 +108,7 @@ OF_MEMBERS = frozenset(
         "paused",
         "pause_state",
         "session",
+        "postmortems",
         "tasks",
         "task",
         "roster",

@@ -98,6 +98,7 @@ TELLING = {
     "sources": [],
     "forecasts": [],
     "learning lessons": [],
+    "postmortems": ["--all"],
     "load": [],  # of a file with hostile lines and a hostile name, see below
 }
 """Commands that print what is stored, with arguments by which they print it."""

@@ -34,6 +34,7 @@ from imem.commands.memory import (
     ask,
     debates,
     forecasts,
+    lessons,
     memories,
     panels,
     postmortems,
@@ -73,6 +74,7 @@ app.add_typer(signals.app)
 app.add_typer(panels.app)
 app.add_typer(values.app)
 app.add_typer(forecasts.app)
+app.add_typer(lessons.app)
 app.add_typer(postmortems.app)
 app.add_typer(demo.app)
 app.add_typer(graph.app)

@@ -141,6 +141,11 @@ class SyncMemory(Twin[Memory]):
     forecast_report = blocking(Memory.forecast_report)
     postmortems = blocking(Memory.postmortems)
 
+    # Lessons in every state
+
+    all_lessons = blocking(Memory.all_lessons)
+    lesson_effect = blocking(Memory.lesson_effect)
+
     # Synchronisation
 
     push = blocking(Memory.push)

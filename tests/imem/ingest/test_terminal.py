@@ -97,6 +97,7 @@ TELLING = {
     "value": [SUBJECT, EVIL, KNOWN],
     "sources": [],
     "forecasts": [],
+    "learning lessons": [],
     "postmortems": ["--all"],
     "load": [],  # of a file with hostile lines and a hostile name, see below
 }
@@ -115,6 +116,7 @@ ECHOING = {
     "memories delete": ["--user", EVIL],
     "patterns": [SUBJECT],
     "lessons": [SUBJECT],
+    "learning effect": [EVIL],
     "agent": [EVIL, "--context", f"sector={EVIL}"],
     "credibility pin": [EVIL, EVIL, "0.5", "--reason", EVIL],
     "credibility unpin": [EVIL, "--reason", EVIL],

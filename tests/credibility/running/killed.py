@@ -20,6 +20,7 @@ import psycopg
 from imem.credibility.disputes.detection import find_contradictions
 from imem.credibility.scores.auto_resolve import Basis
 from imem.credibility.settling import ACTOR
+from imem.gates.learning.gate import open_due_package
 from imem.jobs.lifecycle import advance_due
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
@@ -42,7 +43,7 @@ the transaction commits, and after it, before anybody hears of it and before the
 Postgres ends the connection before the commit.
 """
 
-CHANGES: Final = {"advance": "lifecycle_move", "find": "disputes_lock"}
+CHANGES: Final = {"advance": "lifecycle_move", "find": "disputes_lock", "validate": "lifecycle_move"}
 """Operation → the first statement of its transaction that changes or takes something."""
 
 ENDS_ITSELF: Final = 1
@@ -110,7 +111,15 @@ async def _find(runtime: Any) -> None:
     await find_contradictions(runtime, guard=True, until=Deadline.after_ms(30_000))
 
 
-OPERATIONS: Final[dict[str, Callable[[Any], Awaitable[None]]]] = {"advance": _advance, "find": _find}
+async def _validate(runtime: Any) -> None:
+    await open_due_package(runtime)
+
+
+OPERATIONS: Final[dict[str, Callable[[Any], Awaitable[None]]]] = {
+    "advance": _advance,
+    "find": _find,
+    "validate": _validate,
+}
 
 
 async def run(url: str, line: str) -> None:

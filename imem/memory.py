@@ -296,7 +296,11 @@ class Memory(
         return await single_reads.part(self._recall, patterns.SECTION, subject, limit=limit, **await self._at(**asked))
 
     async def lessons(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> RecordsSection:
-        """Return the lessons that concern *subject*."""
+        """
+        Return the lessons that concern *subject*: those that a person approved, and advisory ones.
+
+        An advisory lesson is in the state ``pending_gate6``: a person reviewed what it is learned from.
+        """
         return await single_reads.part(self._recall, lessons.SECTION, subject, limit=limit, **await self._at(**asked))
 
     async def track_record(
@@ -428,7 +432,8 @@ class Memory(
         """
         Return the long text of a record; None if it had none.
 
-        For a pattern that was not active it is None, unless the actor may validate patterns.
+        For a pattern that was not active it is None, unless the actor may validate patterns, and for a lesson that
+        agents did not see, unless the actor may read lessons in every state.
         """
         return await single_reads.text(self._recall, kind, key, **await self._at(**asked))
 
@@ -446,8 +451,9 @@ class Memory(
         """
         Return what the institution knows about *query*, by words and by meaning, best first.
 
-        It searches analyses, findings, decisions, debates with their turns, lessons, active patterns, subjects,
-        contradictions, and the memories that the actor may read; each hit states where it stands and why it was found.
+        It searches analyses, findings, decisions, debates with their turns, lessons that agents see, active patterns,
+        subjects, contradictions, and the memories that the actor may read; each hit states where it stands and why it
+        was found.
         What was recorded in the last seconds, and what has no vector yet, is missing or found by words alone: then the
         answer is ``partial`` and says so.
 

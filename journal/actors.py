@@ -64,6 +64,8 @@ class ResourceType(StrEnum):
     """Tasks for people, and the roster of who answers them."""
     REFLECTIONS = "reflections"
     """Notes about closed trades, and what a skill is reminded of; one's own are those of one's deployments."""
+    LESSONS = "lessons"
+    """Post-mortems, and lessons in every state. Lessons that agents see are part of the graph."""
 
 
 class Action(StrEnum):
@@ -184,6 +186,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.LEARNING_ENGINE, _T.MEMORIES, Scope.ALL, _A.READ),
     **_cells(_R.LEARNING_ENGINE, _T.TRADES, Scope.ALL, _A.READ),
     **_cells(_R.LEARNING_ENGINE, _T.REFLECTIONS, Scope.ALL, _A.READ),
+    **_cells(_R.LEARNING_ENGINE, _T.LESSONS, Scope.ALL, _A.READ),
     # human admin
     **_cells(_R.HUMAN_ADMIN, _T.WORKING_MEMORY, Scope.ALL, _A.READ),
     **_cells(
@@ -202,6 +205,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.HUMAN_ADMIN, _T.MEMORIES, Scope.ALL, _A.READ, _A.WRITE, _A.DELETE, _A.OVERRULE),
     **_cells(_R.HUMAN_ADMIN, _T.TRADES, Scope.ALL, _A.READ),
     **_cells(_R.HUMAN_ADMIN, _T.REFLECTIONS, Scope.ALL, _A.READ, _A.WRITE, _A.APPROVE),
+    **_cells(_R.HUMAN_ADMIN, _T.LESSONS, Scope.ALL, _A.READ),
     **_cells(
         _R.HUMAN_ADMIN, _T.JOURNAL, Scope.ALL,
         _A.APPEND, _A.IMPORT, _A.APPEND_GATES, _A.APPEND_POSTMORTEM, _A.REPLAY,
@@ -214,6 +218,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.REVIEWER, _T.SYNC, Scope.ALL, _A.READ),
     **_cells(_R.REVIEWER, _T.MEMORIES, Scope.OWN, _A.READ),
     **_cells(_R.REVIEWER, _T.REVIEWS, Scope.ALL, _A.READ, _A.ANSWER),
+    **_cells(_R.REVIEWER, _T.LESSONS, Scope.ALL, _A.READ),
     # reader: what belongs to the institution, and nothing that an agent keeps for itself
     **_cells(_R.READER, _T.GRAPH, Scope.ALL, _A.READ),
     **_cells(_R.READER, _T.PATTERNS, Scope.ALL, _A.READ),

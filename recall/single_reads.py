@@ -27,6 +27,7 @@ from imem.journal.errors import BadInput, BudgetExceeded, UnknownDebate
 from imem.kg.asof import AsOf, ValuesAsOf, active_among, dated, parse_as_of
 from imem.kg.kinds.catalog import KINDS
 from imem.kg.kinds.enums import PatternStatus
+from imem.kg.kinds.learning import visibility
 from imem.kg.queries import arguments, named_queries
 from imem.kg.similarity.scoring import NEIGHBOURS
 from imem.recall.brief import Recall
@@ -73,18 +74,22 @@ _AREAS: Final[Mapping[str, tuple[ResourceType, Action]]] = {
     "patterns": (ResourceType.PATTERNS, Action.VALIDATE),
     "evidence": (ResourceType.PATTERNS, Action.VALIDATE),
     "agents": (ResourceType.CREDIBILITY, Action.READ),
+    "learning": (ResourceType.LESSONS, Action.READ),
 }
 """Right needed for named queries of an area; other areas need only reading the graph."""
 
 _QUERIES: Final[Mapping[str, tuple[ResourceType, Action]]] = {
     "active_patterns": (ResourceType.PATTERNS, Action.READ),
-    "patterns_pending_revision": (ResourceType.PATTERNS, Action.READ),
 }
-"""Queries that show active patterns alone: open to every reader of patterns, and audited."""
+"""Right needed for single queries: one that shows active patterns alone is open to every reader of patterns."""
+
+_ACTIVE_ONLY: Final = frozenset({"active_patterns", "patterns_pending_revision"})
+"""Queries that show active patterns alone."""
 
 _SHOWN: Final = "pattern"
 """The column that holds the pattern in these queries."""
 
+_LESSON: Final = "Lesson"
 _PATTERN: Final = "Pattern"
 _KINDS: Final[Mapping[str, tuple[ResourceType, Action]]] = {
     _PATTERN: (ResourceType.PATTERNS, Action.READ),
@@ -93,6 +98,9 @@ _KINDS: Final[Mapping[str, tuple[ResourceType, Action]]] = {
         (ResourceType.PATTERNS, Action.VALIDATE),
     ),
     "AgentCredibility": (ResourceType.CREDIBILITY, Action.READ),
+    **dict.fromkeys(
+        ("PostMortem", "FailureAnalysis", "HumanInsight", "SuccessValidation"), (ResourceType.LESSONS, Action.READ)
+    ),
 }
 """Right needed for records of a kind; other kinds need only reading the graph."""
 
@@ -450,7 +458,8 @@ async def text(
     """
     Return the long text of a record as of the moment; None if it had none.
 
-    For a pattern that was not active it is None, unless the actor may validate patterns.
+    For a pattern that was not active it is None, unless the actor may validate patterns, and for a lesson that agents
+    did not see, unless the actor may read lessons in every state.
 
     Raises:
         BadInput: there is no such kind.
@@ -462,13 +471,16 @@ async def text(
     database = recall.database
     type_, action = _KINDS.get(kind, _GRAPH)
     found = None
-    if type_ is not ResourceType.GRAPH:
+    if type_ is not ResourceType.GRAPH or kind == _LESSON:
         found = (await dated(database, [(kind, key)], at, deadline=deadline)).records.get((kind, key))
     resource = Resource(type_, key, owner=found.get("agent_id") if found is not None else None)
 
     async def ask() -> LongText | None:
         active = found is not None and found.groups.get("status", {}).get("status") == PatternStatus.ACTIVE
         if kind == _PATTERN and not active and not recall.may(resource, Action.VALIDATE):
+            return None
+        shown = found is not None and visibility(found.groups.get("state")) is not None
+        if kind == _LESSON and not shown and not recall.may(Resource(ResourceType.LESSONS, key), Action.READ):
             return None
         rows = await database.named("body_of", {"kind": kind, "key": key, **at.limits}, deadline=deadline)
         if not rows:
@@ -522,7 +534,7 @@ async def named(
 
     async def ask() -> list[dict[str, Any]]:
         rows = await recall.sources.graph.read(name, bound, deadline=deadline)
-        if name in _QUERIES:
+        if name in _ACTIVE_ONLY:
             shown = (row[_SHOWN]["pattern_id"] for row in rows)
             active = await active_among(shown, recall.database, deadline=deadline)
             rows = [row for row in rows if row[_SHOWN]["pattern_id"] in active]

@@ -267,12 +267,10 @@ def late_lines_of(draw: st.DrawFn, kind: str, group: str, *, full: bool | None =
     """Draw lines that state one group of a record known before."""
     info = KINDS[kind]
     key = draw(values_of(info.core.properties[info.key].type))
-    return {
-        "record": kind,
-        "known_at": draw(moments()),
-        "key": key,
-        "groups": {group: draw(properties_of(info.groups[group], full=full))},
-    }
+    value = draw(properties_of(info.groups[group], full=full))
+    if (kind, group) == ("Lesson", "state"):
+        value["applied"] = value["state"] == "applied"
+    return {"record": kind, "known_at": draw(moments()), "key": key, "groups": {group: value}}
 
 
 @st.composite

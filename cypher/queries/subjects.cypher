@@ -206,9 +206,9 @@ RETURN c.id AS contradiction, total
 ORDER BY place
 
 // lessons_of_subject //
-// Lessons about a subject: by a domain of its findings, by an active pattern of its analyses, or by a post-mortem of its decisions.
-// `via` holds domain, pattern, decision. For a lesson that was corrected since, domain in `via` is not reliable: the caller compares
-// the domains that the lesson had at the moment with `domains`.
+// Lessons about a subject that agents see: by a domain of its findings, by an active pattern of its analyses, or by a post-mortem of its
+// decisions. `via` holds domain, pattern, decision. For a lesson that was corrected since, domain in `via` is not reliable: the caller
+// compares the domains that the lesson had at the moment with `domains`. A lesson whose state changed since counts as corrected.
 // parameters: subject_id (string), active (list of strings: those of its patterns that were active at the moment, which the journal
 //   knows; Memory.query fills them in), known_until (datetime), recorded_until (datetime), limit (int)
 // columns: lesson (string: id), via (list of strings), patterns (list of strings: pattern ids), domains (list of strings: of the subject),
@@ -262,9 +262,13 @@ ORDER BY via, pattern
 WITH l, domains, collect(DISTINCT via) AS via, collect(DISTINCT pattern) AS patterns
 WHERE l.known_at <= $given.known_until AND l.recorded_at <= $given.recorded_until
 WITH l, domains, via, patterns,
-     coalesce(l.correction_known_at > $given.known_until OR l.correction_recorded_at > $given.recorded_until, false) AS unsettled,
+     coalesce(l.correction_known_at > $given.known_until OR l.correction_recorded_at > $given.recorded_until, false)
+     OR coalesce(l.state_known_at > $given.known_until OR l.state_recorded_at > $given.recorded_until, false) AS unsettled,
+     l.state IN ['approved', 'applied'] OR l.state = 'pending_gate6' AND l.reviewed AS shown,
      CASE WHEN $given.recorded_until.year < 9999 THEN l.position
           ELSE l.known_at.epochSeconds * 1000000 + l.known_at.microsecond END AS newness
+WHERE unsettled OR shown
+WITH l, domains, via, patterns, unsettled, newness
 ORDER BY newness DESC, l.id
 WITH collect({l: l, domains: domains, via: via, patterns: patterns, unsettled: unsettled, newness: newness}) AS rows
 WITH [row IN rows WHERE row.unsettled] AS corrected, [row IN rows WHERE NOT row.unsettled] AS rows

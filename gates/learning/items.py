@@ -31,7 +31,7 @@ class Seen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-S = TypeVar("S", bound=Seen)
+S = TypeVar("S", bound=BaseModel)
 
 
 class ItemPriority(StrEnum):

@@ -25,6 +25,7 @@ from imem.gates.learning.items import (
     Seen,
     WaitingItem,
 )
+from imem.gates.learning.lessons import LESSON
 from imem.gates.learning.scores import BIAS, CREDIBILITY
 from imem.gates.learning.trigger import Due, Urgency
 from imem.jobs.lifecycle import Effects
@@ -38,7 +39,7 @@ log = structlog.get_logger()
 
 KIND: Final = "learning"
 
-ITEM_KINDS: Final[Mapping[str, ItemKind[Any]]] = {one.name: one for one in (CREDIBILITY, BIAS)}
+ITEM_KINDS: Final[Mapping[str, ItemKind[Any]]] = {one.name: one for one in (CREDIBILITY, BIAS, LESSON)}
 """Kinds of items, by name."""
 
 ANSWER_WITHIN: Final = timedelta(hours=48)

@@ -311,6 +311,19 @@ class LessonPriority(StrEnum):
     LOW = "low"
 
 
+class LessonState(StrEnum):
+    """The state of a lesson."""
+
+    DRAFT = "draft"
+    PENDING_GATE6 = "pending_gate6"
+    APPROVED = "approved"
+    APPLIED = "applied"
+    """Approved, and delivered to the agents that it concerns."""
+    REJECTED = "rejected"
+    RETIRED = "retired"
+    SUPERSEDED = "superseded"
+
+
 class ArchiveContent(StrEnum):
     """The kinds of content of an archive."""
 

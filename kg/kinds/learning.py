@@ -1,9 +1,20 @@
 """Post-mortems, analyses of failure and success, and lessons."""
 
-from pydantic import Field
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from pydantic import Field, model_validator
 
 from imem.kg.kinds.base import Group, Kind, Tag
-from imem.kg.kinds.enums import LessonPriority, LessonSource, PostmortemStatus, RootCause, SuccessClass
+from imem.kg.kinds.enums import (
+    LessonPriority,
+    LessonSource,
+    LessonState,
+    PostmortemStatus,
+    RootCause,
+    SuccessClass,
+)
 from imem.kg.kinds.fields import (
     Flag,
     Integer,
@@ -17,6 +28,7 @@ from imem.kg.kinds.fields import (
     ShortText,
     Strings,
     Text,
+    refuse,
 )
 
 
@@ -82,11 +94,19 @@ class Lesson(Kind, unowned=True, tags=(Tag("lessons"),)):
     """A lesson: a change in how agents work."""
 
     class State(Group, governed="postmortem"):
-        """Whether the lesson is applied, and whether its effect is measured."""
+        """The state of the lesson, whether it is applied, and whether its effect is measured."""
 
+        state: LessonState
+        reviewed: Flag = Field(description="Whether a person reviewed the post-mortem, or wrote the lesson.")
         applied: Flag
         applied_date: Moment | None = None
         effectiveness_tracked: Flag
+
+        @model_validator(mode="after")
+        def _applied_in_its_state(self) -> Self:
+            if self.applied and self.state is not LessonState.APPLIED:
+                raise refuse("applied", "is true in the state applied alone.")
+            return self
 
     id: Key
     source: LessonSource
@@ -96,4 +116,30 @@ class Lesson(Kind, unowned=True, tags=(Tag("lessons"),)):
     recommended_action: Text
     affected_domains: Names | None = None
     priority: LessonPriority
+    confirmations: Integer | None = Field(None, description="Cases that say the same, this one included; 1 by default.")
+    confidence: Prob | None = None
+    contradicting_ids: Strings | None = Field(None, description="Lessons that say the opposite.")
     state: State | None = None
+
+
+class LessonVisibility(StrEnum):
+    """How agents see a lesson."""
+
+    APPROVED = "approved"
+    """A person approved it."""
+    ADVISORY = "advisory"
+    """A person reviewed what it is learned from, and nobody has approved it yet."""
+
+
+SHOWN_STATES: Final = frozenset({LessonState.APPROVED, LessonState.APPLIED})
+"""States in which agents see a lesson; in pending_gate6 they see a reviewed one as advisory."""
+
+
+def visibility(state: Mapping[str, Any] | None) -> LessonVisibility | None:
+    """Return how agents see a lesson whose canonical group ``state`` this is; None where they do not see it."""
+    name = None if state is None else state["state"]
+    if name in SHOWN_STATES:
+        return LessonVisibility.APPROVED
+    if state is not None and name == LessonState.PENDING_GATE6 and state["reviewed"]:
+        return LessonVisibility.ADVISORY
+    return None

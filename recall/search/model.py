@@ -25,6 +25,7 @@ class SearchKind(StrEnum):
     DEBATE = "debate"
     """Debates, their turns and resolutions."""
     LESSON = "lesson"
+    """Those that agents see."""
     PATTERN = "pattern"
     """Active ones."""
     SUBJECT = "subject"
@@ -66,6 +67,7 @@ class FoundText(AnswerModel):
         score: by which results are ordered; comparable within one answer alone.
         similarity: of text and query by meaning, 0 (unrelated) to 1; None where a vector is missing.
         found_by: why it was found.
+        advisory: whether it is a lesson that a person reviewed and that nobody has approved yet.
     """
 
     kind: SearchKind
@@ -80,6 +82,7 @@ class FoundText(AnswerModel):
     score: float
     similarity: float | None = None
     found_by: list[MemoryMatch]
+    advisory: bool = False
 
 
 class SearchSection(BriefingSection):

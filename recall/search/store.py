@@ -13,6 +13,7 @@ from typing import Any
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
+from imem.kg.kinds.learning import LessonVisibility
 from imem.kg.similarity.vectors import Vector
 from imem.recall.answers import Quality
 from imem.recall.memories.model import MemoryQuery, StoredMemory
@@ -98,13 +99,13 @@ class SearchIndex:
         deadline: Deadline,
     ) -> list[FoundText]:
         """Return what is shown: of each record the best part."""
-        texts = await self._texts([rows[one.id] for one, _ in ranked if one.id not in memories], deadline)
+        texts = await self._texts([rows[one.id] for one, _ in ranked if one.id not in memories], query.until, deadline)
         wanted: list[_Shown] = []
         seen: set[tuple[str, str]] = set()
         for one, score in ranked:
             text = texts.get(one.id)
-            if text is None and one.id not in memories:
-                continue  # Its text was replaced since the candidates were read.
+            if one.id not in memories and (text is None or (text["kind"] == "Lesson" and text["shown"] is None)):
+                continue  # Its text was replaced, or the lesson withdrawn, since the candidates were read.
             record = ("", str(one.id)) if text is None else (text["kind"], text["key"])
             if record not in seen and len(wanted) < query.limit:
                 seen.add(record)
@@ -126,10 +127,10 @@ class SearchIndex:
             if one.id in stored or one.id in texts
         ]
 
-    async def _texts(self, rows: list[Row], deadline: Deadline) -> dict[object, Row]:
+    async def _texts(self, rows: list[Row], until: datetime | None, deadline: Deadline) -> dict[object, Row]:
         if not rows:
             return {}
-        wanted = {"ids": [row["id"] for row in rows], "versions": [row["version"] for row in rows]}
+        wanted = {"ids": [row["id"] for row in rows], "versions": [row["version"] for row in rows], "until": until}
         found = await self._database.named("record_texts_by_version", wanted, deadline=deadline)
         return {row["id"]: row for row in found}
 
@@ -157,4 +158,5 @@ def _of_record(text: Row) -> dict[str, Any]:
         "text": text["content"],
         "part": text["part"],
         "known_at": text["known_at"],
+        "advisory": text["shown"] == LessonVisibility.ADVISORY,
     }

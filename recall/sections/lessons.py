@@ -1,4 +1,9 @@
-"""Lessons that bear on the subject, newest first."""
+"""
+Lessons that bear on the subject, newest first: those that agents see.
+
+A lesson is shown once a person approved it, or as advisory once a person reviewed what it is learned from. The journal
+decides, as of the moment; the graph may lag behind it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from typing import Any, Final
 
 from imem.cache.tiers import tags
 from imem.kg.asof import RecordAsOf, ValuesAsOf
+from imem.kg.kinds.learning import LessonVisibility, visibility
 from imem.recall.answers import Completeness, DatedRecord, RecordsSection
 from imem.recall.dated_rows import DatedQuery, Row, active_patterns, refs_in
 from imem.recall.rendering.formatting import label, quote_lead, when
@@ -70,6 +76,8 @@ def _dated_rows(rows: Sequence[Row], answer: ValuesAsOf, given: Mapping[str, Any
         if via:
             kept.append({**row, "via": via})
             total += number < corrected
+        else:
+            total -= number >= corrected
     kept.sort(key=lambda row: (-row["newness"], row["lesson"]))
     return [{**row, "total": total} for row in kept[: given["limit"]]]
 
@@ -77,7 +85,7 @@ def _dated_rows(rows: Sequence[Row], answer: ValuesAsOf, given: Mapping[str, Any
 def _ways(row: Row, answer: ValuesAsOf) -> list[str]:
     """Return the ways in which a lesson concerns the subject."""
     lesson = answer.records.get(("Lesson", row["lesson"]))
-    if lesson is None:
+    if lesson is None or visibility(lesson.groups.get("state")) is None:
         return []
     by_domain = not set(lesson.get("affected_domains") or ()).isdisjoint(row["domains"])
     return sorted({way for way in row["via"] if way != "domain"} | ({"domain"} if by_domain else set()))
@@ -101,8 +109,9 @@ def render(context: RenderContext) -> RenderedSection:
 def lesson_text(record: DatedRecord) -> str:
     """Return a lesson as a list item."""
     core = record.core
+    advisory = ", advisory" if visibility(record.groups.get("state")) is LessonVisibility.ADVISORY else ""
     return (
-        f"- {when(record.known_at)} ({label(core['priority'])}) {quote_lead(core['insight'], TEXT_CHARS)}; "
+        f"- {when(record.known_at)} ({label(core['priority'])}{advisory}) {quote_lead(core['insight'], TEXT_CHARS)}; "
         f"do: {quote_lead(core['recommended_action'], TEXT_CHARS)} [{label(record.key)}]"
     )
 

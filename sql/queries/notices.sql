@@ -21,9 +21,15 @@ ORDER BY i.agent_id
 
 -- notices_due --
 -- Events to be routed, their rows locked; rows locked by another process are skipped. The most urgent first. An event
--- without delivery (the graph has no place for it) counts as normal.
-SELECT n.position, e.kind, e.actor, e.analysis_id, e.importance, e.payload -> 'core' AS core, coalesce(d.tier, 3) AS tier,
-    e.record_key
+-- without delivery (the graph has no place for it) counts as normal. A lesson names the agents that it is delivered to. shown: whether
+-- agents see the record.
+SELECT n.position, e.kind, e.actor, e.analysis_id, e.importance, coalesce(d.tier, 3) AS tier, e.record_key,
+    workflow.notice_shown_v1(e.kind, e.record_key) AS shown,
+    CASE WHEN split_part(e.kind, '.', 2) = 'Lesson' THEN (
+        SELECT jsonb_build_object('agents', coalesce(jsonb_agg(t.agent ORDER BY t.agent), '[]')) FROM lifecycle AS l
+        CROSS JOIN LATERAL jsonb_object_keys(l.data -> 'deliveries') AS t (agent)
+        WHERE l.kind = 'lesson' AND l.key = e.record_key)
+    ELSE e.payload -> 'core' END AS core
 FROM workflow.notice_due AS n
 JOIN event AS e ON e.position = n.position LEFT JOIN delivery AS d ON d.position = n.position
 ORDER BY coalesce(d.tier, 3), n.position LIMIT %(limit)s
@@ -114,11 +120,15 @@ WHERE a.kind = %(kind)s AND a.closed_at IS NULL
 
 -- updates_to_pull --
 -- Updates that an agent was notified of and has not pulled, or all from a number on. The content is that of the event,
--- also where the record was corrected later. With apart, also updates below the threshold.
+-- also where the record was corrected later; with the state of a lesson comes what it says. What agents see no more is left out. With
+-- apart, also updates below the threshold.
 SELECT r.seq, r.position, r.tier, r.score, r.why, e.event_id, e.kind, e.record_key, e.actor, e.analysis_id, e.importance,
-    e.payload, e.known_at, e.recorded_at, coalesce(d.state, 'applied') = 'applied' AS in_graph
+    CASE WHEN e.kind = 'record.Lesson' THEN jsonb_build_object('core', (
+        SELECT c.payload -> 'core' FROM record_head AS h JOIN event AS c ON c.position = h.position
+        WHERE h.kind = 'Lesson' AND h.key = e.record_key AND h.grp IN ('core', 'correction') ORDER BY h.grp = 'core' LIMIT 1)) || e.payload
+    ELSE e.payload END AS payload, e.known_at, e.recorded_at, coalesce(d.state, 'applied') = 'applied' AS in_graph
 FROM workflow.recipient AS r JOIN event AS e ON e.position = r.position LEFT JOIN delivery AS d ON d.position = r.position
-WHERE r.agent_id = %(agent_id)s
+WHERE r.agent_id = %(agent_id)s AND workflow.notice_shown_v1(e.kind, e.record_key)
   AND (r.seq IS NOT NULL OR (%(apart)s AND r.why = 'below' AND r.pulled_at IS NULL))
   AND (%(since)s::bigint IS NOT NULL OR r.pulled_at IS NULL) AND (r.seq IS NULL OR r.seq > coalesce(%(since)s::bigint, 0))
   AND r.tier = ANY (%(tiers)s::smallint[])
@@ -160,3 +170,8 @@ WHERE NOT EXISTS (
 DELETE FROM workflow.recipient WHERE (position, agent_id) IN (
     SELECT position, agent_id FROM workflow.recipient WHERE routed_at < (SELECT imem_now()) - interval '90 days'
     ORDER BY routed_at LIMIT %(limit)s)
+
+-- notices_of_lesson_over --
+-- Ends the updates about a lesson that agents see no more: nothing is left to pull.
+UPDATE workflow.recipient AS r SET pulled_at = imem_now() FROM record_history AS y
+WHERE y.kind = 'Lesson' AND y.key = %(key)s AND r.position = y.position AND r.pulled_at IS NULL

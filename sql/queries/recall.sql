@@ -376,8 +376,8 @@ SELECT NULL, NULL, a.kind, coalesce(a.core ->> 'agent_id', a.core ->> 'agent') F
 WHERE coalesce(a.core ->> 'agent_id', a.core ->> 'agent') IS NOT NULL
 
 -- lessons_in_journal --
--- The newest lessons for the domains in which something was stated about a subject, and how many there are: what is asked
--- when the graph is away. Of corrected ones the first statement decides. Parameters: subject_id, known_until,
+-- The newest lessons that agents see for the domains in which something was stated about a subject, and how many there are: what is
+-- asked when the graph is away. Of corrected ones the first statement decides. Parameters: subject_id, known_until,
 -- recorded_until, limit, half (of all, about every other one, by a hash of its key).
 WITH domains AS (
     SELECT DISTINCT stood.domain FROM record_head AS h
@@ -399,6 +399,7 @@ CROSS JOIN LATERAL (
     ORDER BY y.order_key LIMIT 1
 ) AS stood
 WHERE h.kind = 'Lesson' AND h.grp = 'core'
+  AND imem_lesson_shown_v1(h.key, %(known_until)s, %(recorded_until)s) IS NOT NULL
   AND (NOT %(half)s::boolean OR get_byte(sha256(convert_to(h.key, 'UTF8')), 0) %% 2 = 0)
   AND EXISTS (SELECT FROM domains AS d WHERE stood.domains ? d.domain)
 ORDER BY CASE WHEN %(recorded_until)s::timestamptz < '9999-01-01' THEN stood.first_position END DESC, stood.known_at DESC, h.key

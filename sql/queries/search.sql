@@ -77,8 +77,10 @@ FROM recall.search_records_v1(
     %(vector)s::halfvec, %(subject_id)s, %(until)s::timestamptz, %(candidates)s, %(exact)s)
 
 -- record_texts_by_version --
--- The given versions of texts of records, in the given order. Parameters: ids, versions.
-SELECT t.id, t.version, t.kind, t.key, t.part, t.place, t.subject_id, t.author, t.title, t.content, t.known_at
+-- The given versions of texts of records, in the given order; shown: of a lesson, how agents see it. Parameters: ids, versions, until
+-- (NULL: now).
+SELECT t.id, t.version, t.kind, t.key, t.part, t.place, t.subject_id, t.author, t.title, t.content, t.known_at,
+    CASE WHEN t.kind = 'Lesson' THEN imem_lesson_shown_v1(t.key, coalesce(%(until)s::timestamptz, 'infinity'), 'infinity') END AS shown
 FROM unnest(%(ids)s::uuid[], %(versions)s::integer[]) WITH ORDINALITY AS w (id, version, nth)
 JOIN recall.record_text AS t ON t.id = w.id AND t.version = w.version
 ORDER BY w.nth

@@ -1,7 +1,7 @@
--- Patterns: the epoch of their statuses, and the values that they are chosen by.
+-- Patterns: the epoch of their statuses, and the values that they are chosen by. Lessons: how agents see them.
 
--- The epoch of pattern statuses: a cached result that shows patterns is valid only while this number is the one that it was made under,
--- so that a pattern that was withdrawn is never shown again, whichever cache holds it.
+-- The epoch of pattern statuses and of states of lessons: a cached result that shows either is valid only while this number is the one
+-- that it was made under, so that what was withdrawn is never shown again, whichever cache holds it.
 --
 -- It grows in the transaction of the status itself: when a transition is acknowledged, the number has changed. The row is locked last in
 -- that transaction, at its commit, so that writers who hold other locks cannot wait for each other; and once, however many patterns are
@@ -13,7 +13,7 @@ CREATE TABLE pattern_epoch (
     changed_by xid8
 ) WITH (fillfactor = 50);
 INSERT INTO pattern_epoch DEFAULT VALUES;
-COMMENT ON TABLE pattern_epoch IS 'How often the status of any pattern was recorded: one row.';
+COMMENT ON TABLE pattern_epoch IS 'How often the status of any pattern, or the state of any lesson, was recorded: one row.';
 COMMENT ON COLUMN pattern_epoch.changed_by IS 'The transaction that made it grow last; it does so once in each.';
 
 CREATE FUNCTION imem_pattern_epoch_grow() RETURNS trigger
@@ -28,8 +28,21 @@ $$;
 
 CREATE CONSTRAINT TRIGGER pattern_epoch_grow AFTER INSERT ON record_history
     DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW WHEN (NEW.kind = 'Pattern' AND NEW.grp = 'status')
+    FOR EACH ROW WHEN (NEW.kind = 'Pattern' AND NEW.grp = 'status' OR NEW.kind = 'Lesson' AND NEW.grp = 'state')
     EXECUTE FUNCTION imem_pattern_epoch_grow();
+
+CREATE FUNCTION imem_lesson_shown_v1(p_key text, p_known_until timestamptz, p_recorded_until timestamptz) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+-- How agents see a lesson as of a moment: approved, or advisory while only a person's review stands behind it; NULL: they do not.
+SELECT CASE WHEN s.value ->> 'state' IN ('approved', 'applied') THEN 'approved'
+    WHEN s.value ->> 'state' = 'pending_gate6' AND (s.value ->> 'reviewed')::boolean THEN 'advisory' END
+FROM (
+    SELECT e.payload -> 'groups' -> 'state' AS value FROM record_history AS y JOIN event AS e ON e.position = y.position
+    WHERE y.kind = 'Lesson' AND y.key = p_key AND y.grp = 'state' AND y.known_at <= p_known_until AND y.recorded_at <= p_recorded_until
+    ORDER BY y.order_key DESC LIMIT 1
+) AS s
+$$;
 
 -- What is asked of all patterns at once: the status, the sector and the success of each, at each time that they were recorded. Each
 -- briefing looks through thousands of patterns, and to fetch an event for each would take longer than all else. A copy, made in the

@@ -62,6 +62,15 @@ CREATE TABLE workflow.notice_due (
 );
 COMMENT ON TABLE workflow.notice_due IS 'Events whose recipients are still to be found; a row lives for a moment. Imports of history notify no agent.';
 
+CREATE FUNCTION workflow.notice_shown_v1(p_kind text, p_key text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = public, pg_temp
+AS $$
+-- Whether agents see the record of an event of a kind: not what people review, and of lessons those that are shown now.
+SELECT CASE
+    WHEN split_part(p_kind, '.', 2) = 'Lesson' THEN imem_lesson_shown_v1(p_key, 'infinity', 'infinity') IS NOT NULL
+    ELSE split_part(p_kind, '.', 2) NOT IN ('PostMortem', 'FailureAnalysis', 'HumanInsight', 'SuccessValidation') END
+$$;
+
 CREATE TABLE workflow.inbox (
     agent_id     text PRIMARY KEY REFERENCES workflow.agent_instance,
     notified_seq bigint NOT NULL DEFAULT 0

@@ -192,8 +192,8 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 -- What rows m of a table are searched, as SQL: of the collections $1, those with the values $2 of other columns (null: none), as of $3 (current ones
 -- for NULL). Of memories, is_item says whether they are items of LangGraph's store, is_message (false) leaves out messages, and exact and
--- value say what the value of an item has to match (recall.filter_parts_v1). Of patterns those that are active then; as of a moment, by
--- the journal.
+-- value say what the value of an item has to match (recall.filter_parts_v1). Of patterns those that are active then, and of lessons those
+-- that agents see then; as of a moment, by the journal.
 SELECT format('m.%I = ANY ($1)', CASE p_table WHEN 'record_text' THEN 'kind' ELSE 'namespace' END)
     || CASE WHEN p_until IS NULL THEN ' AND m.superseded_at IS NULL'
         ELSE format(' AND m.%I <= $3 AND (m.superseded_at IS NULL OR m.superseded_at > $3)',
@@ -206,7 +206,8 @@ SELECT format('m.%I = ANY ($1)', CASE p_table WHEN 'record_text' THEN 'kind' ELS
     || CASE WHEN p_equal ? 'exact' THEN ' AND m.metadata @> ($2 -> ''exact'')' ELSE '' END
     || CASE WHEN p_equal ? 'value' THEN ' AND recall.matches_v1(m.metadata, $2 -> ''value'')' ELSE '' END
     || CASE WHEN p_table <> 'record_text' THEN ' AND (m.expires_at IS NULL OR m.expires_at > coalesce($3, imem_now()))'
-        ELSE ' AND (m.kind <> ''Pattern'' OR recall.active_pattern_v1(m.key, coalesce($3, ''infinity'')))' END
+        ELSE ' AND (m.kind <> ''Pattern'' OR recall.active_pattern_v1(m.key, coalesce($3, ''infinity'')))'
+            ' AND (m.kind <> ''Lesson'' OR imem_lesson_shown_v1(m.key, coalesce($3, ''infinity''), ''infinity'') IS NOT NULL)' END
 $$;
 
 CREATE FUNCTION recall.nearest_texts_v1(

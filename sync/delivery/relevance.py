@@ -50,6 +50,7 @@ _NAMING: Final[Mapping[str, tuple[str, ...]]] = {
     "Debate": ("challenger_agent", "challenged_agent"),
     "DebateResolution": ("winning_agent",),
     "Decision": ("agents_involved",),
+    "Lesson": ("agents",),
 }
 """Kind of record → the fields of its core that name agents."""
 
@@ -80,6 +81,7 @@ class RoutableEvent:
         subject_id, analysis_id: its subject, and its analysis.
         importance: fraction 0–1.
         named: agents that it names.
+        shown: whether agents see the record.
     """
 
     position: int
@@ -91,6 +93,7 @@ class RoutableEvent:
     analysis_id: str | None = None
     importance: float | None = None
     named: frozenset[str] = frozenset()
+    shown: bool = True
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> RoutableEvent:
@@ -107,6 +110,7 @@ class RoutableEvent:
             analysis_id=row["analysis_id"],
             importance=row["importance"],
             named=frozenset(_named(kind, core)),
+            shown=row["shown"],
         )
 
 
@@ -171,11 +175,13 @@ class RelevanceScore:
 
 def is_news(message: RoutableEvent, candidate: Candidate) -> bool:
     """
-    Return whether *message* may be new to *candidate*.
+    Return whether *message* may be new to *candidate*; what agents do not see is not.
 
     An actor's own event is not. Several instances may have one owner, and the journal knows only owners: an instance
     that is named is notified all the same, as one that another instance of its owner challenges.
     """
+    if not message.shown:
+        return False
     others = candidate.owner != message.sender or candidate.agent_id in message.named
     return others or message.tier is Tier.SYSTEM_CRITICAL
 

@@ -156,7 +156,18 @@ def lesson(key: str, at: float, **core: Any) -> Line:
         "id": key, "source": "ai_analysis", "category": "process", "insight": f"What {key} teaches.",
         "recommended_action": "Look twice.", "priority": "high", "affected_domains": [f"domain{number_in(key) % 3}"],
     }  # fmt: skip
-    return {"record": "Lesson", "known_at": day(at), "core": {**values, **core}}
+    groups = {"state": lesson_state("approved")}
+    return {"record": "Lesson", "known_at": day(at), "core": {**values, **core}, "groups": groups}
+
+
+def lesson_state(state: str, *, reviewed: bool = False) -> Line:
+    applied = state == "applied"
+    return {"state": state, "reviewed": reviewed, "applied": applied, "effectiveness_tracked": False}
+
+
+def lesson_enters(key: str, at: float, state: str, *, reviewed: bool = False) -> Line:
+    groups = {"state": lesson_state(state, reviewed=reviewed)}
+    return {"record": "Lesson", "known_at": day(at), "key": key, "groups": groups}
 
 
 def affects(key: str, at: float) -> Line:

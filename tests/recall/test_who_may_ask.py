@@ -67,7 +67,7 @@ async def test_the_text_of_a_pattern_is_open_to_agents_while_it_is_active(harnes
 @pytest.mark.spec("AC-1")
 async def test_every_query_that_shows_patterns_is_in_the_audit(harness: RecallHarness) -> None:
     """What agents may ask as well, and what is closed to them: granted or denied, a row each."""
-    for_all = ("active_patterns", "patterns_pending_revision")
+    for_all = ("active_patterns",)
     closed = ("patterns_ready_for_gate6", "tier2_candidates")
     given = {"active_patterns": {"sector": None}}
     for role, actor in ((Role.AGENT, "agent0"), (Role.KNOWLEDGE_BASE_AGENT, "validator")):

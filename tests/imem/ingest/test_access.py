@@ -37,6 +37,7 @@ WORKING, CACHE, GRAPH, PATTERNS, CREDIBILITY, AUDIT, JOURNAL, WORKFLOW, SYNC, ME
     "working_memory", "agent_cache", "graph", "patterns", "credibility", "audit", "journal", "workflow", "sync",
     "memories", "trades", "reflections", "reviews",
 )  # fmt: skip
+LESSONS = "lessons"
 
 TABLE: dict[str, dict[str, dict[str, str]]] = {
     "agent": {
@@ -91,6 +92,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         MEMORIES: {"read": ALL},
         TRADES: {"read": ALL},
         REFLECTIONS: {"read": ALL},
+        LESSONS: {"read": ALL},
     },
     "human_admin": {
         WORKING: {"read": ALL},
@@ -111,6 +113,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         TRADES: {"read": ALL},
         REFLECTIONS: {"read": ALL, "write": ALL, "approve": ALL},
         REVIEWS: {"read": ALL, "write": ALL, "answer": ALL},
+        LESSONS: {"read": ALL},
     },
     "reviewer": {
         GRAPH: {"read": ALL},
@@ -119,6 +122,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         SYNC: {"read": ALL},
         MEMORIES: {"read": OWN},
         REVIEWS: {"read": ALL, "answer": ALL},
+        LESSONS: {"read": ALL},
     },
     "reader": {
         GRAPH: {"read": ALL},

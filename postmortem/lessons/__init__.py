@@ -1,0 +1,1 @@
+"""Lessons: what was learned, who decides on it, and whom it reaches."""

@@ -1,0 +1,168 @@
+"""What a gate asks about lessons, and what a person's decision does to one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from imem.jobs.lifecycle import Effects, LifecycleRow, move
+from imem.journal.actors import Action, Actor
+from imem.journal.errors import BadInput
+from imem.journal.postgres.connection import Connection
+from imem.journal.postgres.rows import json, rows
+from imem.journal.settings import Role
+from imem.kg.kinds.enums import LessonPriority, LessonSource, LessonState
+from imem.kg.kinds.learning import Lesson
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import correction_of
+from imem.postmortem.lessons.life import applied_if_delivered, due_of_row, state_of, targets_of, withdrawn
+from imem.postmortem.lessons.states import LESSON_STATES, LessonFacts
+
+_Said = Annotated[str, Field(min_length=1, max_length=2_000)]
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LessonItem(_Value):
+    """
+    A lesson that waits for a person's decision.
+
+    Attributes:
+        lesson_id: of the record.
+        source, category, insight, recommended_action, affected_domains, priority: as it was recorded, or corrected.
+        reviewed: whether a person reviewed the post-mortem, or wrote the lesson.
+        confirmations: cases that say the same, this one included.
+        confidence: a fraction 0-1, where it was stated.
+        contradicting_ids: lessons that say the opposite.
+        postmortem_id: where it comes from.
+        decision_ids: the decisions behind it.
+        notes: what was said when it was left pending.
+        since: since when it waits.
+    """
+
+    lesson_id: str
+    source: LessonSource
+    category: str
+    insight: str
+    recommended_action: str
+    affected_domains: tuple[str, ...] = ()
+    priority: LessonPriority
+    reviewed: bool
+    confirmations: int
+    confidence: float | None = None
+    contradicting_ids: tuple[str, ...] = ()
+    postmortem_id: str | None = None
+    decision_ids: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    since: datetime
+
+
+class LessonDecision(StrEnum):
+    """What a person decides about a lesson."""
+
+    APPROVE = "approve"
+    ADD_CAVEATS = "add_caveats"
+    """Approve it in other words."""
+    REJECT = "reject"
+    TEST_FIRST = "test_first"
+    """Leave it pending."""
+
+
+class LessonWording(_Value):
+    """The words in which a person approves a lesson; what is None stays as it is."""
+
+    insight: _Said | None = None
+    recommended_action: _Said | None = None
+
+
+async def lessons_waiting(conn: Connection) -> list[LessonItem]:
+    """Return the lessons that wait for a decision at Gate 6, the oldest first; their rows are locked."""
+    given = {"states": [LessonState.PENDING_GATE6.value], "category": None}
+    return [_item(LifecycleRow.of(found), found["core"]) for found in await rows(conn, "lesson_rows_of", given)]
+
+
+_CORE: Final = (
+    "source", "category", "insight", "recommended_action", "affected_domains", "priority", "confidence",
+    "contradicting_ids", "postmortem_id",
+)  # fmt: skip
+
+
+def _item(row: LifecycleRow, core: Mapping[str, Any]) -> LessonItem:
+    said = {name: core[name] for name in _CORE if core.get(name) is not None}
+    return LessonItem(
+        lesson_id=row.key,
+        since=row.opened_at,
+        reviewed=row.data["reviewed"],
+        confirmations=row.data["confirmations"],
+        decision_ids=tuple(row.data["decision_ids"]),
+        notes=tuple(f"{one['by']}: {one['said']}" for one in row.data.get("notes", ())),
+        **said,
+    )
+
+
+async def decide_lesson(
+    conn: Connection,
+    lesson_id: str,
+    decision: LessonDecision,
+    *,
+    by: str,
+    reason: str | None,
+    wording: LessonWording | None,
+    now: datetime,
+) -> Effects:
+    """
+    Give a person's decision about a lesson its effect, in the transaction of *conn*; return what is left to its end.
+
+    An approved lesson is applied once its deliveries are done: a pipeline goes on with them.
+
+    Args:
+        by: the person, in whose name other words are recorded.
+        reason: why; required to reject it.
+        wording: the other words; required to add caveats, and for nothing else.
+
+    Raises:
+        BadInput: there is no such lesson, or the reason or the wording is missing or given without use.
+        TransitionRefused: it does not wait for a decision.
+    """
+    found = await rows(conn, "lesson_row", {"key": lesson_id})
+    if not found:
+        raise BadInput("lesson_id", f"no lesson {lesson_id!r} waits for a decision.")
+    row, lesson = LifecycleRow.of(found[0]), Lesson.model_validate(found[0]["core"])
+    if (wording is not None) != (decision is LessonDecision.ADD_CAVEATS):
+        raise BadInput("wording", f"is for {LessonDecision.ADD_CAVEATS.value}, and required there.")
+    if decision is LessonDecision.REJECT and not (reason or "").strip():
+        raise BadInput("reason", "is required to reject a lesson.")
+    decided = LessonFacts(decided=True)
+    if decision is LessonDecision.TEST_FIRST:
+        # It may be tested first exactly where it may be approved.
+        LESSON_STATES.check(LessonState(row.state), LessonState.APPROVED, decided, of=f"The lesson {lesson_id}")
+        notes = [*row.data.get("notes", ()), {"by": by, "said": reason or "Test it first.", "at": now.isoformat()}]
+        noted = json({**row.data, "notes": notes})
+        await rows(conn, "lesson_keep", {"key": lesson_id, "data": noted, "due_at": row.due_at})
+        return Effects()
+    data: dict[str, Any] = {**row.data, "decided_by": by}
+    if decision is LessonDecision.REJECT:
+        return await withdrawn(
+            conn, await move(conn, LESSON_STATES, row, LessonState.REJECTED, decided, data=data, reason=reason)
+        )
+    data["deliveries"] = await targets_of(conn, lesson, data)
+    approved = await move(
+        conn, LESSON_STATES, row, LessonState.APPROVED, decided, data=data, due_at=due_of_row(data, now), reason=reason
+    )
+    return _reworded(lesson, wording, by, reason) + state_of(approved) + await applied_if_delivered(conn, approved, now)
+
+
+def _reworded(lesson: Lesson, wording: LessonWording | None, by: str, reason: str | None) -> Effects:
+    """Return the correction, in the person's name, that gives a lesson other words."""
+    if wording is None:
+        return Effects()
+    line = correction_of(
+        lesson.model_copy(update=wording.model_dump(exclude_none=True)), reason or "Approved in other words."
+    )
+    return Effects(facts=[(Actor(by, Role.HUMAN_ADMIN), Action.APPEND, entry_of(line))])

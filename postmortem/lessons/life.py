@@ -1,0 +1,277 @@
+"""
+Lessons: proposed to people as they are recorded, and delivered to the agents that they concern.
+
+A lesson is one lifecycle row. Its record makes it due; the pipeline opens the row and proposes the lesson for Gate 6,
+or merges it with an open one that says the same. What a person reviewed or approved is delivered to the agents of its
+domains: one entry of the row for each, and a batch of them with their links in one transaction. A crash leaves the rest
+for the next round, and no agent has a lesson twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from imem.alerts.store import NewAlert, Severity
+from imem.jobs.due import DueRule, finish_due, halving, next_due, set_due_aside
+from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, LifecycleRuntime, finish, move
+from imem.jobs.pipeline import Every, Pipeline, Report
+from imem.journal.actors import Action, Actor
+from imem.journal.deadline import Deadline
+from imem.journal.events.entry import Tier
+from imem.journal.events.ids import id_of
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import execute, json, rows
+from imem.journal.settings import Role
+from imem.kg.kinds.enums import LessonState
+from imem.kg.kinds.learning import SHOWN_STATES, Lesson, visibility
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import Line, groups_of, link_of
+from imem.postmortem.lessons.states import LESSON_STATES, OPEN, LessonFacts, concerned, says_the_same
+
+ACTOR: Final = Actor("postmortem", Role.LEARNING_ENGINE)
+"""The actor that records states and deliveries."""
+
+WRITER: Final = "postmortem"
+"""The subsystem that owns the governed group written here."""
+
+QUEUE: Final = "lessons"
+"""The queue of its due rows: lessons that were recorded."""
+
+KIND: Final = "lesson"
+"""Kind of the lifecycle rows."""
+
+MOST_AGENTS: Final = 500
+"""Agents that a lesson is delivered to at most."""
+
+DELIVERED_AT_ONCE: Final = 20
+"""Agents that get a lesson in one transaction."""
+
+REVIEW_AFTER: Final = timedelta(days=365)
+"""After how long an applied lesson is to be looked at again (postmortem-and-gates, section 8)."""
+
+REVIEW_ALERT: Final = "LESSON_TO_REVIEW"
+"""Kind of the alert about an applied lesson that is a year old."""
+
+BATCH: Final = 100
+BATCH_MS: Final = 60_000
+
+
+# Opening
+
+
+async def open_lessons(runtime: LifecycleRuntime, *, until: Deadline) -> Report:
+    """
+    Open the rows of lessons that are due; return how many lessons were looked at.
+
+    Raises:
+        PostgresUnavailable: committed batches stay; the rest is still due.
+    """
+    total = 0
+    while not until.passed:
+        done = await halving(
+            lambda size: _open_batch(runtime, size), BATCH, lambda error: _alone(runtime.database, error)
+        )
+        if not done:
+            return {"lessons": total} if total else {}
+        total += done
+    return {"lessons": total, "more": True}
+
+
+async def _alone(database: Database, error: Exception) -> int:
+    async with database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
+        await rows(conn, "lessons_lock")
+        due = await next_due(conn, QUEUE, ("Lesson",), 1)
+        await set_due_aside(conn, QUEUE, due, error)
+    return len(due)
+
+
+async def _open_batch(runtime: LifecycleRuntime, size: int) -> int:
+    async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
+        await rows(conn, "lessons_lock")
+        due = await next_due(conn, QUEUE, ("Lesson",), size)
+        if not due:
+            return 0
+        [clock] = await rows(conn, "lessons_now")
+        effects = Effects()
+        for found in await rows(conn, "lessons_recorded", {"lessons": sorted({one.key for one in due})}):
+            effects += await _open(conn, found, clock["now"])
+        await finish_due(conn, QUEUE, due)
+        await finish(conn, effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
+    if effects.facts:
+        await runtime.gateway.publish_wakeup(tuple(Tier))
+    return len(due)
+
+
+async def _open(conn: Connection, found: Row, now: datetime) -> Effects:
+    """Open the row of a lesson: in the state that was recorded with it, else proposed, or merged with an older one."""
+    lesson = Lesson.model_validate(found["core"])
+    stated = found["state"]
+    data = {
+        "reviewed": stated["reviewed"] if stated else found["by_person"] or found["insight"],
+        "confirmations": lesson.confirmations or 1,
+        "decision_ids": [found["decision_id"]] if found["decision_id"] else [],
+        "deliveries": {},
+    }
+    if stated is not None:
+        state = LessonState(stated["state"])
+        LESSON_STATES.check(None, state, LessonFacts(stated=True), of=f"The lesson {lesson.id}")
+        await _insert(conn, lesson, state, data, now + REVIEW_AFTER if state is LessonState.APPLIED else None)
+        return Effects()
+    LESSON_STATES.check(None, LessonState.DRAFT, LessonFacts(), of=f"The lesson {lesson.id}")
+    row = await _insert(conn, lesson, LessonState.DRAFT, data, None)
+    older = await _same(conn, lesson, reviewed=data["reviewed"])
+    if older is not None:
+        await _confirm(conn, older, data)
+        reason = f"The lesson {older.key} says the same."
+        superseded = await move(
+            conn, LESSON_STATES, row, LessonState.SUPERSEDED, LessonFacts(alike=True),
+            data={**data, "superseded_by": older.key}, reason=reason,
+        )  # fmt: skip
+        return state_of(superseded)
+    data["deliveries"] = await targets_of(conn, lesson, data) if data["reviewed"] else {}
+    proposed = await move(
+        conn, LESSON_STATES, row, LessonState.PENDING_GATE6, LessonFacts(), data=data, due_at=due_of_row(data, now)
+    )
+    return state_of(proposed)
+
+
+async def _insert(
+    conn: Connection, lesson: Lesson, state: LessonState, data: Mapping[str, Any], due_at: datetime | None
+) -> LifecycleRow:
+    values = {"key": lesson.id, "postmortem_id": lesson.postmortem_id, "state": state.value, "due_at": due_at}
+    [row] = await rows(conn, "lesson_insert", values | {"data": json(data)})
+    return LifecycleRow.of(row)
+
+
+async def _same(conn: Connection, lesson: Lesson, *, reviewed: bool) -> LifecycleRow | None:
+    """Return the oldest open lesson that says the same; one that a person reviewed confirms no other one."""
+    given = {"states": [state.value for state in OPEN], "category": lesson.category}
+    for found in await rows(conn, "lesson_rows_of", given):
+        row = LifecycleRow.of(found)
+        heard = row.data["reviewed"] or row.state in SHOWN_STATES or not reviewed
+        if heard and says_the_same(lesson, Lesson.model_validate(found["core"])):
+            return row
+    return None
+
+
+async def _confirm(conn: Connection, older: LifecycleRow, newer: Mapping[str, Any]) -> None:
+    data = {
+        **older.data,
+        "confirmations": older.data["confirmations"] + newer["confirmations"],
+        "decision_ids": list(dict.fromkeys([*older.data["decision_ids"], *newer["decision_ids"]])),
+    }
+    await rows(conn, "lesson_keep", {"key": older.key, "data": json(data), "due_at": older.due_at})
+
+
+# What is recorded of a lesson
+
+
+def _facts(action: Action, lines: Iterable[Line]) -> Effects:
+    return Effects(facts=[(ACTOR, action, entry_of(line)) for line in lines])
+
+
+def state_of(row: LifecycleRow) -> Effects:
+    """Return what records the state of a lesson."""
+    state = LessonState(row.state)
+    applied = state is LessonState.APPLIED
+    values = Lesson.State(
+        state=state, reviewed=row.data["reviewed"], applied=applied, applied_date=row.entered_at if applied else None,
+        effectiveness_tracked=applied,
+    )  # fmt: skip
+    return _facts(Action.APPEND_POSTMORTEM, [groups_of(Lesson, row.key, {"state": values}, writer=WRITER)])
+
+
+async def withdrawn(conn: Connection, row: LifecycleRow) -> Effects:
+    """Return what records the state of a lesson that agents see no more; what waits to be pulled is over."""
+    await execute(conn, "notices_of_lesson_over", {"key": row.key})
+    return state_of(row)
+
+
+# Deliveries
+
+
+async def targets_of(conn: Connection, lesson: Lesson, data: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the deliveries of a lesson, those that were done included: agent → when; None of one that waits."""
+    domains: Sequence[str] = lesson.affected_domains or ()
+    for decision_id in [] if domains else data["decision_ids"]:
+        cited = await rows(conn, "lesson_domains", {"decision_id": decision_id})
+        domains = [*domains, *(one["domain"] for one in cited)]
+    found = await rows(conn, "lesson_agents", {"domains": concerned(domains), "limit": MOST_AGENTS})
+    return {**{one["agent"]: None for one in found}, **data["deliveries"]}
+
+
+def waiting_in(data: Mapping[str, Any]) -> list[str]:
+    """Return the agents that a lesson is still to be delivered to."""
+    return sorted(agent for agent, at in data["deliveries"].items() if at is None)
+
+
+def due_of_row(data: Mapping[str, Any], now: datetime) -> datetime | None:
+    """Return when a lesson that is not applied is looked at: at once while deliveries wait."""
+    return now if waiting_in(data) else None
+
+
+async def applied_if_delivered(conn: Connection, row: LifecycleRow, now: datetime) -> Effects:
+    """Return the state of an approved lesson: applied where every agent that it concerns has it."""
+    if row.state != LessonState.APPROVED or waiting_in(row.data):
+        return Effects()
+    return state_of(
+        await move(
+            conn, LESSON_STATES, row, LessonState.APPLIED, LessonFacts(delivered=True), due_at=now + REVIEW_AFTER,
+            reason="Every agent that it concerns has it.",
+        )
+    )  # fmt: skip
+
+
+async def _deliver(conn: Connection, row: LifecycleRow, now: datetime) -> Effects:
+    """Deliver a lesson to the next agents, with their links."""
+    agents = waiting_in(row.data)[:DELIVERED_AT_ONCE]
+    data = {**row.data, "deliveries": {**row.data["deliveries"], **dict.fromkeys(agents, now.isoformat())}}
+    [kept] = await rows(conn, "lesson_keep", {"key": row.key, "data": json(data), "due_at": due_of_row(data, now)})
+    lesson = ("Lesson", row.key)
+    lines = [
+        line
+        for agent in agents
+        for line in (
+            link_of("AFFECTS_AGENT", lesson, ("Agent", agent)),
+            link_of("ADDED_TO_CHECKLIST", lesson, ("Agent", agent), {"at": now}),
+            link_of("RECEIVED_LESSON", ("Agent", agent), lesson, {"at": now}),
+        )
+    ]
+    return _facts(Action.APPEND, lines) + await applied_if_delivered(conn, LifecycleRow.of(kept), now)
+
+
+async def _step(_runtime: LifecycleRuntime, conn: Connection, row: LifecycleRow, now: datetime) -> Effects:
+    """Deliver a lesson further; a year after it was applied, ask people to look at it again."""
+    [found] = await rows(conn, "lesson_row", {"key": row.key})
+    if row.state == LessonState.APPLIED:
+        data = json(row.data)
+        await rows(conn, "lesson_keep", {"key": row.key, "data": data, "due_at": now + REVIEW_AFTER})
+        return Effects(alerts=[_to_review(row, found["core"], now)])
+    state = {"state": row.state, "reviewed": row.data["reviewed"]}
+    if visibility(state) is not None and waiting_in(row.data):
+        return await _deliver(conn, row, now)
+    await rows(conn, "lesson_keep", {"key": row.key, "data": json(row.data), "due_at": None})
+    return Effects()
+
+
+def _to_review(row: LifecycleRow, core: Mapping[str, Any], now: datetime) -> NewAlert:
+    reason = f"The lesson {row.key} was applied a year ago: does it still hold? {core['insight']}"
+    return NewAlert(
+        alert_id=id_of("lesson to review", row.key, f"{now:%Y-%m-%d}"), kind=REVIEW_ALERT, severity=Severity.MEDIUM,
+        about=row.matter, payload={"reason": reason[:2000]},
+    )  # fmt: skip
+
+
+LIFE: Final[Lifecycle[Any]] = Lifecycle(KIND, _step)
+
+LESSONS: Final[Pipeline[LifecycleRuntime]] = Pipeline(
+    "postmortem.lessons",
+    lambda runtime, until: open_lessons(runtime, until=until),
+    Every(15.0),
+    budget_ms=45_000,
+    without_broker=True,
+    due=(DueRule(QUEUE, "Lesson", "record.Lesson", "$key ? (exists($.core))"),),
+)

@@ -1,0 +1,100 @@
+"""The states of a lesson, what lets it enter each, and which lessons say the same. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from imem.jobs.state_machine import StateMachine, Transition
+from imem.kg.kinds.enums import LessonState
+from imem.kg.kinds.learning import Lesson
+
+ALIKE: Final = 0.8
+"""Share of common words from which two lessons of one category say the same."""
+
+SENT_ON: Final = {"financial": "strategy", "business_research": "screening", "valuation": "financial"}
+"""Domain of a lesson → the domain whose agents build on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LessonFacts:
+    """
+    The facts that guards check.
+
+    Attributes:
+        stated: whether whoever recorded the lesson stated its state.
+        alike: whether an older lesson says the same.
+        decided: whether a person decided.
+        delivered: whether every agent that it concerns has it.
+    """
+
+    stated: bool = False
+    alike: bool = False
+    decided: bool = False
+    delivered: bool = False
+
+
+def _stated(facts: LessonFacts) -> str | None:
+    return None if facts.stated else "Nobody stated it."
+
+
+def _alike(facts: LessonFacts) -> str | None:
+    return None if facts.alike else "No older lesson says the same."
+
+
+def _alone(facts: LessonFacts) -> str | None:
+    return "An older lesson says the same." if facts.alike else None
+
+
+def _decided(facts: LessonFacts) -> str | None:
+    return None if facts.decided else "No person decided."
+
+
+def _delivered(facts: LessonFacts) -> str | None:
+    return None if facts.delivered else "Not every agent that it concerns has it."
+
+
+_S = LessonState
+
+_ADOPTED: Final[list[Transition[LessonState, LessonFacts]]] = [
+    Transition("adopt", None, state, _stated, "its state was recorded with it")
+    for state in LessonState
+    if state is not _S.DRAFT
+]
+
+LESSON_STATES: Final[StateMachine[LessonState, LessonFacts]] = StateMachine(
+    "lesson",
+    Transition("record", None, _S.DRAFT, lambda _: None, "a lesson is recorded"),
+    *_ADOPTED,
+    Transition("propose", _S.DRAFT, _S.PENDING_GATE6, _alone, "no open lesson says the same"),
+    Transition("merge", _S.DRAFT, _S.SUPERSEDED, _alike, "an open lesson says the same, and is confirmed by it"),
+    Transition("approve", _S.PENDING_GATE6, _S.APPROVED, _decided, "a person approves it at Gate 6"),
+    Transition("reject", _S.PENDING_GATE6, _S.REJECTED, _decided, "a person rejects it at Gate 6"),
+    Transition("apply", _S.APPROVED, _S.APPLIED, _delivered, "every agent that it concerns has it"),
+    initial="not recorded",
+)
+
+OPEN: Final = (_S.PENDING_GATE6, _S.APPROVED, _S.APPLIED)
+"""States of lessons that a new one may confirm."""
+
+_WORDS: Final = re.compile(r"[^\W_]+")
+
+
+def says_the_same(one: Lesson, other: Lesson) -> bool:
+    """Return whether two lessons are of one category and about the same domains, in almost the same words."""
+    if (one.category, set(one.affected_domains or ())) != (other.category, set(other.affected_domains or ())):
+        return False
+    words, others = _words(one), _words(other)
+    return len(words & others) >= ALIKE * len(words | others) > 0
+
+
+def _words(lesson: Lesson) -> frozenset[str]:
+    return frozenset(_WORDS.findall(f"{lesson.insight} {lesson.recommended_action}".lower()))
+
+
+def concerned(domains: Iterable[str]) -> list[str]:
+    """Return *domains* with those whose agents build on them."""
+    named = set(domains)
+    return sorted(named | {SENT_ON[domain] for domain in named if domain in SENT_ON})

@@ -1,0 +1,158 @@
+"""Lessons are proposed, merged, decided on and delivered, in a journal of the test's own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from imem.journal.errors import BadInput, TransitionRefused
+from imem.kg.kinds.enums import LessonSource
+from imem.kg.kinds.learning import HumanInsight, Lesson, PostMortem
+from imem.postmortem.lessons.gate import LessonDecision, LessonWording
+from tests.credibility.conftest import World, cites, decision, finding
+from tests.postmortem.lessons.parts import (
+    DAY0,
+    LINKS,
+    PERSON,
+    agent,
+    decide,
+    go_on,
+    lesson,
+    links,
+    record,
+    states,
+    waiting,
+)
+
+
+async def reviewed_case(world: World, key: str = "case") -> None:
+    """Record a decision of ann that was off, and what a person answered about it."""
+    flu = finding("f", DAY0, datetime(2026, 2, 1, tzinfo=UTC), probability=0.6)
+    await world.say(flu, decision("d", DAY0), cites("d", "f", DAY0))
+    case = PostMortem(id=key, decision_id="d", checkpoint=90, deviation=0.5, trigger_date=DAY0)
+    await record(world, case)
+    said = HumanInsight(
+        id=f"{key}/insight", postmortem_id=key, primary_reason="timing", factors_missed="Inventories.",
+        warning_signs_missed="Prices.", future_actions="Look.", foreseeability_rating=3, review_date=DAY0,
+    )  # fmt: skip
+    await record(world, said, actor=PERSON)
+
+
+async def test_a_lesson_waits_for_gate_6_and_no_agent_has_it(world: World) -> None:
+    await world.say(agent("ann"))
+    await record(world, lesson("l"))
+    await go_on(world)
+
+    assert await states(world) == {"l": "pending_gate6"}
+    [item] = await waiting(world)
+    assert (item.lesson_id, item.reviewed, item.confirmations, item.decision_ids) == ("l", False, 1, ())
+    assert (item.insight, item.affected_domains) == (lesson("l").insight, ("flu",))
+    assert await links(world) == []
+    await go_on(world)
+    assert await states(world) == {"l": "pending_gate6"}, "nothing is due"
+
+
+async def test_what_a_person_reviewed_is_delivered_as_advice_and_applied_when_it_is_approved(world: World) -> None:
+    await reviewed_case(world)
+    await world.say(agent("ann"), agent("bob"), agent("cy", domains=["gas"]), agent("ref", "baseline"))
+    await record(world, lesson("l", postmortem_id="case", affected_domains=None), actor=PERSON)
+    await go_on(world)
+
+    assert await states(world) == {"l": "pending_gate6"}
+    [item] = await waiting(world)
+    assert (item.reviewed, item.postmortem_id, item.decision_ids) == (True, "case", ("d",))
+    assert await links(world) == [(link, name) for link in LINKS for name in ("ann", "bob")]
+
+    await world.say(agent("dan"))
+    await decide(world, "l", LessonDecision.APPROVE)
+    assert await states(world) == {"l": "approved"}, "dan does not have it yet"
+    await go_on(world)
+    assert await states(world) == {"l": "applied"}
+    assert await links(world) == [(link, name) for link in LINKS for name in ("ann", "bob", "dan")]
+    assert await waiting(world) == []
+    with pytest.raises(TransitionRefused, match="applied"):
+        await decide(world, "l", LessonDecision.APPROVE)
+
+
+async def test_a_lesson_of_no_agent_is_applied_at_once(world: World) -> None:
+    await record(world, lesson("l"))
+    await go_on(world)
+    await decide(world, "l", LessonDecision.APPROVE)
+    assert await states(world) == {"l": "applied"}
+
+
+async def test_a_rejected_lesson_stays_so(world: World) -> None:
+    await record(world, lesson("l"))
+    await go_on(world)
+    with pytest.raises(BadInput, match="reason"):
+        await decide(world, "l", LessonDecision.REJECT, " ")
+    await decide(world, "l", LessonDecision.REJECT, "It is one case.")
+    assert await states(world) == {"l": "rejected"}
+    for what in (LessonDecision.APPROVE, LessonDecision.TEST_FIRST):
+        with pytest.raises(TransitionRefused, match="rejected"):
+            await decide(world, "l", what)
+    [row] = await world.rows(
+        "SELECT action_reason AS reason FROM memory_access_audit"
+        " WHERE action = 'reject' AND request_context ->> 'kind' = 'lesson'"
+    )
+    assert row["reason"] == "It is one case."
+    with pytest.raises(BadInput, match="lesson_id"):
+        await decide(world, "none", LessonDecision.APPROVE)
+
+
+async def test_a_person_approves_in_other_words(world: World) -> None:
+    await record(world, lesson("l"))
+    await go_on(world)
+    wording = LessonWording(recommended_action="Look at inventories, but in cyclical sectors alone.")
+    for what, words in ((LessonDecision.ADD_CAVEATS, None), (LessonDecision.APPROVE, wording)):
+        with pytest.raises(BadInput, match="wording"):
+            await decide(world, "l", what, wording=words)
+
+    await decide(world, "l", LessonDecision.ADD_CAVEATS, "It is too wide.", wording)
+    assert await states(world) == {"l": "applied"}
+    [row] = await world.rows("SELECT actor, payload FROM event WHERE kind = 'correct.Lesson'")
+    said = Lesson.model_validate(row["payload"]["core"])
+    assert (row["actor"], said) == (
+        "kate", lesson("l").model_copy(update={"recommended_action": wording.recommended_action})
+    )  # fmt: skip
+
+
+async def test_a_lesson_that_is_to_be_tested_first_goes_on_waiting(world: World) -> None:
+    await record(world, lesson("l"))
+    await go_on(world)
+    await decide(world, "l", LessonDecision.TEST_FIRST, "Ten decisions with it.")
+    assert await states(world) == {"l": "pending_gate6"}
+    [item] = await waiting(world)
+    assert item.notes == ("kate: Ten decisions with it.",)
+    await decide(world, "l", LessonDecision.APPROVE)
+    assert await states(world) == {"l": "applied"}
+
+
+async def test_what_says_the_same_confirms_the_older_one(world: World) -> None:
+    same = {"insight": "Inventories rise first.", "recommended_action": "Look at inventories before prices."}
+    await record(world, lesson("l1", **same))
+    await record(world, lesson("l2", **same | {"insight": "Inventories rise first!"}))
+    await record(world, lesson("l3", **same, category="timing"), lesson("l4", **same, affected_domains=["gas"]))
+    await go_on(world)
+
+    assert await states(world) == {
+        "l1": "pending_gate6", "l2": "superseded", "l3": "pending_gate6", "l4": "pending_gate6"
+    }  # fmt: skip
+    assert {one.lesson_id: one.confirmations for one in await waiting(world)} == {"l1": 2, "l3": 1, "l4": 1}
+
+    await record(world, lesson("l5", **same, source=LessonSource.HUMAN_INSIGHT), actor=PERSON)
+    await go_on(world)
+    assert (await states(world))["l5"] == "pending_gate6", "what a person says is not buried in what nobody reviewed"
+    await record(world, lesson("l6", **same, confirmations=3))
+    await decide(world, "l1", LessonDecision.REJECT, "l5 says it.")
+    await go_on(world)
+    assert {one.lesson_id: one.confirmations for one in await waiting(world)} == {"l3": 1, "l4": 1, "l5": 4}
+
+
+async def test_a_state_that_is_recorded_with_a_lesson_is_kept(world: World) -> None:
+    state = Lesson.State(state="retired", reviewed=True, applied=False, effectiveness_tracked=False)
+    await record(world, lesson("l", state=state), writer="postmortem")
+    await go_on(world)
+    assert await states(world) == {"l": "retired"}
+    assert await waiting(world) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from textwrap import shorten
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -19,6 +20,9 @@ from imem.review.kinds import Fields
 CONFIRMED: Final = 5
 SURE: Final = 0.90
 """A lesson with so many confirmations, that sure and without a contradiction, may be approved in bulk."""
+
+LEAD: Final = 120
+"""Characters of a lesson in the line that says what is asked."""
 
 _Words = Annotated[str, Field(min_length=1, max_length=2_000)]
 
@@ -63,7 +67,7 @@ def importance_of(lesson: LessonItem) -> Importance:
 async def _lessons(conn: Connection) -> list[WaitingItem[LessonItem]]:
     return [
         WaitingItem(
-            key=lesson.lesson_id, headline=f"{lesson.insight} → {lesson.recommended_action}", seen=lesson,
+            key=lesson.lesson_id, headline=f"{lesson.category}: {shorten(lesson.insight, LEAD)}", seen=lesson,
             since=lesson.since, importance=importance_of(lesson), bulk=bulk_of(lesson),
         )
         for lesson in await lessons_waiting(conn)

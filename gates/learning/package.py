@@ -262,7 +262,10 @@ async def _apply(
         effects += await kind.decide(conn, one.item.key, kind.seen.model_validate(one.item.seen), decided, now)
     notes = {"answered": len(given) - len(over), "over": over, "hasty": hasty}
     await rows(conn, "learning_noted", {"task_id": task.task_id, "notes": json(notes)})
-    return effects + (Effects(alerts=[_hasty(task, answer, estimate)]) if hasty else Effects())
+    # What one actor records is one statement, and actors are locked in one order.
+    facts = sorted(effects.facts, key=lambda fact: (fact[0].id, fact[1]))
+    alerts = [*effects.alerts, *([_hasty(task, answer, estimate)] if hasty else [])]
+    return Effects(facts=facts, alerts=alerts, over=effects.over)
 
 
 def _hasty(task: Task[LearningPackage], answer: Answer, estimate: float) -> NewAlert:

@@ -28,6 +28,7 @@ from imem.review.states import TaskState
 from imem.review.tasks import TASKS
 from imem.services.task_kinds import TASK_KINDS
 from tests.credibility.conftest import World, opened, outcome
+from tests.postmortem.lessons.parts import go_on, lesson, record
 from tests.servers import ahead, cloned
 
 ADMIN = Actor("ann", Role.HUMAN_ADMIN)
@@ -87,6 +88,15 @@ class Desk:
         """Publish a score, and another one that differs by so much."""
         await self.publish(agent, domain, 0.7, n)
         await self.publish(agent, domain, 0.7 + by, n, **more)
+
+    async def lesson(self, key: str, *, times: int = 1, **core: Any) -> None:
+        """Record a lesson, and others that say the same."""
+        words = " ".join(f"{key}{place}" for place in ("one", "two", "three", "four", "five"))
+        alike = {"insight": words, "recommended_action": f"Wait for {words}."}
+        for number in range(times):
+            named = key if not number else f"{key}-{number}"
+            await record(self.world, lesson(named, **alike, **core))
+        await go_on(self.world)
 
     async def settle(self, outcomes: int) -> None:
         """Record so many new outcomes."""

@@ -17,6 +17,11 @@ from .conftest import DAY, Desk, bias
 KILLS: Final = 25 if os.environ.get("IMEM_CHAOS") else 2
 """At each point."""
 
+WORDS: Final = [
+    f"{one}{other}" for one in ("ada", "bea", "cleo", "dora", "eva", "fay") for other in "bcdfghjklmnpqrstvwxyz"
+]
+"""Names of lessons, which are not alike."""
+
 
 def added(before: Counter[str], after: Counter[str]) -> Counter[str]:
     """Return what was written between, but for the version of the clock."""
@@ -42,13 +47,15 @@ async def test_killed_around_a_package(desk: Desk, operation: str) -> None:
         await desk.changed(f"a{number}", "flu", -0.06)
         await desk.changed(f"p{number}", "flu", 0.1)
         await desk.world.say(bias(f"b{number}"))
+        await desk.lesson(WORDS[number])
         desk.shifted += 30 * DAY
         if operation == "advance":
-            assert (await desk.validate())["items"] == 3
+            assert (await desk.validate())["items"] == 4
             answers = [
                 {"item": f"credibility:p{number}/flu", "action": "override", "rationale": "Luck."},
                 {"item": f"credibility:a{number}/flu", "action": "approve"},
                 {"item": f"bias:b{number}", "action": "approve"},
+                {"item": f"lesson:{WORDS[number]}", "action": "approve"},
             ]
             await desk.say(*answers)
         before = await desk.world.written()

@@ -15,6 +15,7 @@ from imem.journal.errors import BadInput
 from imem.journal.settings import Role
 from imem.kg.asof import AsOf
 from imem.review.states import TaskState
+from tests.postmortem.lessons.parts import states
 
 from .conftest import ADMIN, DAY, ENOUGH, Desk, bias
 
@@ -91,6 +92,7 @@ async def test_without_an_answer_nothing_is_approved(desk: Desk) -> None:
     await desk.started()
     await desk.changed("ann", "flu", -0.06)
     await desk.world.say(bias("b-1"))
+    await desk.lesson("mu", times=5, confidence=0.95)
     await desk.later(MONTH)
     before = await desk.world.rows("SELECT count(*) AS n FROM event")
     assert await desk.later(48 * HOUR) == {}
@@ -102,7 +104,8 @@ async def test_without_an_answer_nothing_is_approved(desk: Desk) -> None:
     state = await desk.group("BiasCorrection", "b-1", "state")
     assert state is not None
     assert state["status"] == "proposed"
-    assert await desk.later(MONTH) == {"items": 2, "left": 0}
+    assert (await states(desk.world))["mu"] == "pending_gate6"
+    assert await desk.later(MONTH) == {"items": 3, "left": 0}
     first, second = await desk.tasks()
     assert (first.state, second.state) == (TaskState.WITHDRAWN, TaskState.OPEN)
     assert [one.id for one in second.package.items] == [one.id for one in first.package.items]
@@ -221,6 +224,35 @@ async def test_a_hasty_review_is_flagged(desk: Desk, *, looked: bool, bulk: bool
     assert answer is not None
     assert answer["hasty"] is hasty
     assert len(await desk.alerts(HASTY_ALERT)) == hasty
+
+
+@pytest.mark.spec("GT-2")
+async def test_lessons_are_decided_each_for_itself(desk: Desk) -> None:
+    """Approved, in other words, rejected or tested first; the last comes up again, with what was said."""
+    await desk.started()
+    for key in ("alpha", "bravo", "charlie", "delta"):
+        await desk.lesson(key)
+    await desk.lesson("echo", times=5, confidence=0.95)
+    await desk.later(MONTH)
+    assert (await desk.package()).package.minutes == 35.0
+    await desk.answer(
+        {"item": "lesson:alpha", **APPROVE},
+        {"item": "lesson:bravo", "action": "add_caveats", "fields": {"insight": "Bravo fell, once."}},
+        {"item": "lesson:charlie", "action": "reject", "rationale": "It is one case."},
+        {"item": "lesson:delta", "action": "test_first"},
+        bulk=True,
+        rationale="As discussed.",
+    )
+    assert {key: state for key, state in (await states(desk.world)).items() if "-" not in key} == {
+        "alpha": "applied", "bravo": "applied", "charlie": "rejected", "delta": "pending_gate6", "echo": "applied",
+    }  # fmt: skip
+    [said] = await desk.world.rows(
+        "SELECT payload -> 'core' ->> 'insight' AS insight, actor FROM event WHERE kind = 'correct.Lesson'"
+    )
+    assert (said["insight"], said["actor"]) == ("Bravo fell, once.", ADMIN.id)
+    await desk.later(MONTH)
+    [item] = (await desk.package()).package.items
+    assert (item.key, item.seen["notes"]) == ("delta", ["ann: As discussed."])
 
 
 async def test_agents_own_outcomes_do_not_count(desk: Desk) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imem.gates.learning.items import Importance, ItemPriority, WaitingItem
+from imem.gates.learning.lessons import LESSON, bulk_of, importance_of
 from imem.gates.learning.package import (
     ITEM_KINDS,
     LearningPackage,
@@ -20,7 +21,8 @@ from imem.gates.learning.package import (
 from imem.gates.learning.scores import BIAS, CREDIBILITY, ScoreChange, SeenBias
 from imem.gates.learning.trigger import Due, Urgency
 from imem.journal.errors import BadInput
-from imem.kg.kinds.enums import BiasKind
+from imem.kg.kinds.enums import BiasKind, LessonPriority, LessonSource
+from imem.postmortem.lessons.gate import LessonItem
 
 AT = datetime(2026, 1, 5, tzinfo=UTC)
 DUE = Due(Urgency.NORMAL, 50, timedelta(days=7))
@@ -37,6 +39,53 @@ def item(seen: ScoreChange, key: str = "ann/flu", at: datetime = AT, **importanc
         key=key, headline=seen.headline, seen=seen, since=at, importance=Importance(**importance), bulk=seen.bulk
     )
     return CREDIBILITY, waits
+
+
+def lesson(confirmations: int = 5, confidence: float | None = 0.9, **more: Any) -> LessonItem:
+    values = {
+        "lesson_id": "l", "source": LessonSource.AI_ANALYSIS, "category": "timing", "insight": "It was early.",
+        "recommended_action": "Wait.", "priority": LessonPriority.MEDIUM, "reviewed": True, "since": AT, **more,
+    }  # fmt: skip
+    return LessonItem(confirmations=confirmations, confidence=confidence, **values)
+
+
+def lesson_item(seen: LessonItem, key: str) -> Any:
+    return LESSON, WaitingItem(
+        key=key, headline=seen.insight, seen=seen, since=AT, importance=importance_of(seen), bulk=bulk_of(seen)
+    )
+
+
+@pytest.mark.spec("GT-3")
+@pytest.mark.parametrize(
+    ("seen", "bulk"),
+    [
+        (lesson(), True),
+        (lesson(confirmations=4), False),
+        (lesson(confidence=0.89), False),
+        (lesson(confidence=None), False),
+        (lesson(contradicting_ids=("x",)), False),
+        (lesson(affected_domains=("valuation",)), False),
+        (lesson(category="Valuation"), False),
+    ],
+)
+def test_confirmed_lessons_may_be_approved_in_bulk(seen: LessonItem, *, bulk: bool) -> None:
+    assert (bulk_of(seen) is not None) is bulk
+
+
+@pytest.mark.parametrize(
+    ("seen", "priority"),
+    [
+        (lesson(), ItemPriority.NORMAL),
+        (lesson(priority=LessonPriority.HIGH, confirmations=1), ItemPriority.HIGH),
+        (lesson(priority=LessonPriority.LOW), ItemPriority.LOW),
+        (lesson(confirmations=4), ItemPriority.LOW),
+        (lesson(confidence=0.5), ItemPriority.LOW),
+        (lesson(confirmations=1, contradicting_ids=("x",)), ItemPriority.HIGH),
+        (lesson(affected_domains=("risk_assessment",)), ItemPriority.HIGH),
+    ],
+)
+def test_priorities_of_lessons(seen: LessonItem, priority: ItemPriority) -> None:
+    assert importance_of(seen).priority is priority
 
 
 def bias_item(key: str) -> Any:
@@ -114,11 +163,13 @@ def package(*items: Any) -> LearningPackage:
          "fields.items.0.fields.score"),
         ({"items": [{"item": "1", "action": "reset_for_regime", "rationale": "So."}]}, "action"),
         ({"bulk": True}, "fields.items"),
+        ({"items": [{"item": "2", "action": "add_caveats"}]}, "fields.insight"),
+        ({"items": [{"item": "2", "action": "reject", "rationale": " "}]}, "fields.items.0.rationale"),
     ],
 )  # fmt: skip
 def test_wrong_answers_are_refused_by_name(stated: dict[str, Any], field: str) -> None:
     with pytest.raises(BadInput) as refused:
-        answers_given(package(item(change(-0.06))), PackageAnswers.model_validate(stated))
+        answers_given(package(item(change(-0.06)), lesson_item(lesson(4), "l")), PackageAnswers.model_validate(stated))
 
     assert refused.value.field == field
 
@@ -131,12 +182,23 @@ CHANGES = st.builds(
     stable=st.booleans(),
 )
 
+LESSONS = st.builds(
+    lesson,
+    st.integers(1, 9),
+    confidence=st.sampled_from([None, 0.5, 0.9, 0.99]),
+    affected_domains=st.sampled_from([(), ("flu",), ("flu", "valuation")]),
+    contradicting_ids=st.sampled_from([(), ("x",)]),
+)
+
 
 @pytest.mark.spec("GT-3")
-@given(st.lists(CHANGES, max_size=12), st.integers(0, 5), st.sets(st.integers(1, 6)))
-def test_nothing_is_approved_that_no_person_named(changes: list[ScoreChange], biases: int, named: set[int]) -> None:
+@given(st.lists(CHANGES, max_size=12), st.lists(LESSONS, max_size=4), st.integers(0, 5), st.sets(st.integers(1, 6)))
+def test_nothing_is_approved_that_no_person_named(
+    changes: list[ScoreChange], lessons: list[LessonItem], biases: int, named: set[int]
+) -> None:
     """Whatever waits: items are approved by name, or, with bulk, where a rule lets them; of valuation never."""
     waiting = [item(seen, f"{n}/{seen.domain}") for n, seen in enumerate(changes)]
+    waiting += [lesson_item(seen, f"{n}/{','.join(seen.affected_domains)}") for n, seen in enumerate(lessons)]
     waiting += [bias_item(f"b{n}") for n in range(biases)]
     found = package(*waiting)
     numbers = sorted(n for n in named if n <= len(found.items))
@@ -159,5 +221,7 @@ def test_nothing_is_approved_that_no_person_named(changes: list[ScoreChange], bi
 
 
 def test_every_kind_can_be_approved_and_is_estimated() -> None:
-    assert {name: kind.minutes for name, kind in ITEM_KINDS.items()} == {"credibility": 6.0, "bias": 6.0}
+    assert {name: kind.minutes for name, kind in ITEM_KINDS.items()} == {
+        "credibility": 6.0, "bias": 6.0, "lesson": 7.0,
+    }  # fmt: skip
     assert all("approve" in kind.actions for kind in ITEM_KINDS.values())

@@ -26,6 +26,7 @@ from imem.kg.kinds.catalog import KINDS, KindInfo, PropertySet, link_props
 from imem.kg.kinds.links import LINK_KINDS, LinkKind
 from imem.kg.kinds.metrics import metrics
 from imem.mcp.tools import TOOLS
+from imem.postmortem.cases.states import CASE_STATES
 from imem.review.states import TASK_STATES
 
 GENERATED: Final = Path(__file__).resolve().parent / "reference" / "generated"
@@ -164,6 +165,11 @@ def gate_states() -> str:
 def task_states() -> str:
     """Return the table of transitions of a review task."""
     return _states(TASK_STATES)
+
+
+def case_states() -> str:
+    """Return the table of transitions of a post-mortem."""
+    return _states(CASE_STATES)
 
 
 # The graph

@@ -34,8 +34,10 @@ from imem.commands.memory import (
     ask,
     debates,
     forecasts,
+    lessons,
     memories,
     panels,
+    postmortems,
     reflections,
     scores,
     sections,
@@ -72,6 +74,8 @@ app.add_typer(signals.app)
 app.add_typer(panels.app)
 app.add_typer(values.app)
 app.add_typer(forecasts.app)
+app.add_typer(lessons.app)
+app.add_typer(postmortems.app)
 app.add_typer(demo.app)
 app.add_typer(graph.app)
 app.add_typer(work.app)

@@ -51,6 +51,7 @@ from imem.services.connections import Part
 from imem.services.delegation import delegated_actor
 from imem.services.parts.debates_api import DebatesApi
 from imem.services.parts.forecasts_api import ForecastsApi
+from imem.services.parts.lessons_api import LessonsApi
 from imem.services.parts.memories_api import MemoriesApi
 from imem.services.parts.pause_api import PauseApi
 from imem.services.parts.regime_api import RegimeApi
@@ -106,6 +107,7 @@ class Memory(
     ScoresApi,
     DebatesApi,
     ForecastsApi,
+    LessonsApi,
     TradingApi,
     RegimeApi,
     PauseApi,

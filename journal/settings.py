@@ -161,6 +161,9 @@ class Settings(BaseSettings):
     auto_resolution_basis: Literal["posterior", "as_designed"] = Field(
         "posterior", description="Which score decides between two agents: the posterior, or the product as designed."
     )
+    postmortem_priority: Literal["deviation", "weighted"] = Field(
+        "deviation", description="What orders the queue of post-mortems: the deviation, or the impact."
+    )
     debate_acknowledge_s: str = Field(
         "900",
         pattern=_BY_PRIORITY,

@@ -56,14 +56,15 @@ RETURN $given.classification AS classification, validations, mean_skill_ratio, m
 LIMIT $given.limit
 
 // patterns_pending_revision //
-// Active patterns named by lessons that were neither applied nor have revised them.
+// Active patterns named by lessons that were neither applied nor have revised them, and that are not over.
 // parameters: limit (int)
 // columns: pattern (map), lessons (int), lesson_ids (list of strings; by id)
 // order: lessons descending, then pattern_id
 // as_of: no
 MATCH (p:ActivePattern)<-[:AFFECTS_PATTERN]-(l:Lesson)
 USING SCAN p:ActivePattern
-WHERE l.known_at IS NOT NULL AND NOT coalesce(l.applied, false) AND NOT EXISTS { (p)-[:REVISED_BY]->(l) }
+WHERE l.known_at IS NOT NULL AND NOT coalesce(l.applied, false)
+  AND NOT coalesce(l.state, '') IN ['rejected', 'retired', 'superseded'] AND NOT EXISTS { (p)-[:REVISED_BY]->(l) }
 WITH p, l ORDER BY l.id
 WITH p, collect(DISTINCT l.id) AS lesson_ids
 RETURN properties(p) AS pattern, size(lesson_ids) AS lessons, lesson_ids

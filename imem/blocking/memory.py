@@ -139,6 +139,12 @@ class SyncMemory(Twin[Memory]):
 
     forecasts = blocking(Memory.forecasts)
     forecast_report = blocking(Memory.forecast_report)
+    postmortems = blocking(Memory.postmortems)
+
+    # Lessons in every state
+
+    all_lessons = blocking(Memory.all_lessons)
+    lesson_effect = blocking(Memory.lesson_effect)
 
     # Synchronisation
 

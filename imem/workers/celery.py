@@ -40,6 +40,7 @@ from imem.journal.postgres.database import Database
 from imem.journal.settings import Settings
 from imem.local.readiness import notify_ready
 from imem.logs import configure
+from imem.postmortem.cases.priorities import PriorityPolicy
 from imem.postmortem.reflection.model_distiller import distillers_of
 from imem.recall.memories.upkeep import UpkeepRules
 from imem.services.embedders import embedder_of
@@ -80,6 +81,7 @@ class LoopThread:
         database, gateway: Postgres, and the gateway of the pipelines' actor.
         halflife_years: for agents whose record names none.
         contradiction_guard: whether values that look mistyped go to a person.
+        postmortem_priority: what orders the queue of post-mortems.
         auto_resolution_basis: which score decides between two agents.
         indicators: provides those of the market's regime; None if none is set.
         cleanup: of checkpoints.
@@ -110,6 +112,7 @@ class LoopThread:
         self.indicators = provider_of(settings)
         self.halflife_years = settings.credibility_halflife_years
         self.contradiction_guard = settings.contradiction_guard
+        self.postmortem_priority = PriorityPolicy(settings.postmortem_priority)
         self.auto_resolution_basis = Basis(settings.auto_resolution_basis)
         self.signal_retention = timedelta(days=settings.signals_retention_days)
         self.database = Database(postgres_url, size=POOL_SIZE)

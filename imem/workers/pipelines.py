@@ -28,6 +28,7 @@ from imem.jobs.lifecycle_pipelines import ADVANCE
 from imem.jobs.pipeline import Pipeline
 from imem.kg.pipelines import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
 from imem.kg.projection.derived_values import RULES
+from imem.postmortem.cases.queue import CASES, OPEN_CASES
 from imem.postmortem.lessons.life import LESSONS, LIFE
 from imem.postmortem.reflection.pipelines import REFLECT
 from imem.postmortem.trades.situations import EMBED_SITUATIONS
@@ -46,6 +47,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     FIND_CONTRADICTIONS,
     TRACK_FORECASTS,
     VALIDATE_LEARNING,
+    OPEN_CASES,
     LESSONS,
     SIMILAR,
     REBUILD_SIMILAR,
@@ -75,6 +77,6 @@ DUE_RULES: Final[tuple[DueRule, ...]] = (*RULES, *(rule for pipeline in PIPELINE
 """Which events make which rows due, for the pipelines and the applier; migrations store them in Postgres."""
 
 LIFECYCLES: Final[Mapping[str, Lifecycle[Any]]] = {
-    one.kind: one for one in (GATES_OF_ANALYSES, TASKS, DEBATES, FORECASTS, LIFE)
+    one.kind: one for one in (GATES_OF_ANALYSES, TASKS, DEBATES, FORECASTS, CASES, LIFE)
 }
 """Kinds of lifecycle rows, by name."""

@@ -272,6 +272,8 @@ class PostmortemStatus(StrEnum):
     IN_REVIEW = "in_review"
     COMPLETED = "completed"
     TIMEOUT = "timeout"
+    WITHDRAWN = "withdrawn"
+    """The outcome was revised before anybody reviewed it, and is off no more."""
 
 
 class RootCause(StrEnum):

@@ -12,6 +12,7 @@ from imem.kg.kinds.enums import (
     LessonSource,
     LessonState,
     PostmortemStatus,
+    Regime,
     RootCause,
     SuccessClass,
 )
@@ -41,6 +42,7 @@ class PostMortem(Kind, governed="postmortem", tags=(Tag("lessons"),)):
         status: PostmortemStatus
         priority: Number
         completion_date: Moment | None = None
+        impact_score: Number | None = Field(None, description="0 to 100: by deviation, loss, share and sector.")
 
     id: Key
     decision_id: Key
@@ -119,6 +121,9 @@ class Lesson(Kind, unowned=True, tags=(Tag("lessons"),)):
     confirmations: Integer | None = Field(None, description="Cases that say the same, this one included; 1 by default.")
     confidence: Prob | None = None
     contradicting_ids: Strings | None = Field(None, description="Lessons that say the opposite.")
+    scope_sector: ShortText | None = Field(None, description="It speaks of subjects of this sector alone.")
+    scope_regime: Regime | None = Field(None, description="It speaks of decisions made in this regime alone.")
+    scope_metric: ShortText | None = Field(None, description="It speaks of forecasts of this metric alone.")
     state: State | None = None
 
 

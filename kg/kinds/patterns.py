@@ -72,6 +72,11 @@ class Pattern(
         tier2_created_date: Moment | None = None
         archive_size_mb: Number | None = Field(None, description="In MB of 10^6 bytes.")
 
+    class Investigation(Group, governed="postmortem"):
+        """Whether an open post-mortem concerns a decision that cites the pattern."""
+
+        under_investigation: Flag
+
     pattern_id: Key
     name: ShortText
     category: ShortText
@@ -80,6 +85,7 @@ class Pattern(
     status: Status | None = None
     validation: Validation | None = None
     evidence: Evidence | None = None
+    investigation: Investigation | None = None
 
 
 class PatternValidation(Kind, governed="patterns", tags=()):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from imem.jobs.lifecycle import Effects
+from imem.journal.errors import BadInput
 from imem.journal.postgres.connection import Connection
 from imem.kg.kinds.enums import RootCause
 from imem.review.kinds import Answer, Fields, Task, TaskAction, TaskKind
@@ -19,8 +20,8 @@ KIND: Final = "postmortem"
 REVIEW_WITHIN: Final = timedelta(hours=48)
 """How long a review waits for its answer (postmortem-and-gates, section 2)."""
 
-REASONS: Final = frozenset({*(cause.value for cause in RootCause), "other"})
-"""What a person may name as the primary reason."""
+REMIND_AFTER: Final = timedelta(hours=24)
+"""After how long a reminder says that nobody has answered."""
 
 
 class _Seen(BaseModel):
@@ -47,6 +48,11 @@ class SeenCheckpoint(_Seen):
     deviation: float
     outcome_id: str
 
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Self:
+        """Return a checkpoint that a case keeps, as JSON types."""
+        return cls(**{name: stored[name] for name in cls.model_fields if name in stored})
+
 
 class SeenFinding(_Seen):
     """A finding that the decision cites; *right* says how its claim turned out, None where it has no result."""
@@ -60,8 +66,18 @@ class SeenFinding(_Seen):
 class Evidence(_Seen):
     """A record that speaks for a cause: what it says, and its kind and key."""
 
+    cause: RootCause
     record: str
     says: str
+
+
+class SeenDecision(_Seen):
+    """An earlier decision about the same subject."""
+
+    id: str
+    decided_at: datetime
+    action: str | None = None
+    stance: str | None = None
 
 
 class PostmortemCase(_Seen):
@@ -72,9 +88,16 @@ class PostmortemCase(_Seen):
         case_id, decision_id, subject_id: of the case.
         decided_at, action, stance: of the decision.
         agents: who made it.
+        reviewed_as_of: the day of the review: what became known later is not shown.
         reasoning: the findings that it cites, the most important first.
-        checkpoints: those that were off, the first one first.
+        patterns: ids of the patterns that it cites.
+        domains: of the cited findings.
+        checkpoints: those that were off, the worst first.
+        earlier: earlier decisions about the subject, the newest first.
         cause: what the records speak for; *evidence* quotes them.
+        cluster: what cases with the same cause share; None if the cause is of this one alone.
+        impact: 0 to 100.
+        systemic: whether many decisions of the sector failed lately.
         attempt: how often it is reviewed, this time included.
     """
 
@@ -85,10 +108,17 @@ class PostmortemCase(_Seen):
     action: str | None
     stance: str | None
     agents: tuple[str, ...]
+    reviewed_as_of: datetime
     reasoning: tuple[SeenFinding, ...] = ()
+    patterns: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
     checkpoints: tuple[SeenCheckpoint, ...]
+    earlier: tuple[SeenDecision, ...] = ()
     cause: RootCause
     evidence: tuple[Evidence, ...] = ()
+    cluster: str | None = None
+    impact: float = 0.0
+    systemic: bool = False
     attempt: int = 1
 
 
@@ -116,7 +146,7 @@ class SixAnswers(Fields):
         factors_missed: which factors nobody had considered.
         warning_signs_missed: which signs there were.
         future_actions: what is to be done differently.
-        patterns_to_revise: ids of patterns, separated by commas; ``none`` for none.
+        patterns_to_revise: ids of patterns that the decision cites, separated by commas; ``none`` for none.
         foreseeability: 1, nobody could have seen it, to 5, it should have been seen.
     """
 
@@ -135,7 +165,7 @@ class SixAnswers(Fields):
 
 
 def _headline(case: PostmortemCase) -> str:
-    worst = max(case.checkpoints, key=lambda one: one.deviation)
+    worst = case.checkpoints[0]
     return (
         f"Why was {case.decision_id} off? After {worst.days} days {worst.metric} was {worst.actual:g}, "
         f"and {worst.predicted:g} was forecast."
@@ -143,7 +173,14 @@ def _headline(case: PostmortemCase) -> str:
 
 
 def _default(case: PostmortemCase) -> str:
-    return f"the automatic cause ({case.cause}) stands, and no agent is told anything."
+    return f"the automatic cause ({case.cause}) stands, and no agent sees a lesson of it before it is approved."
+
+
+def _cited(case: PostmortemCase, said: SixAnswers) -> None:
+    unknown = sorted(set(said.patterns) - set(case.patterns))
+    if unknown:
+        cited = ", ".join(case.patterns) or "none"
+        raise BadInput("patterns_to_revise", f"names {unknown[0]}, which the decision does not cite; it cites {cited}.")
 
 
 def case_kind(
@@ -154,7 +191,7 @@ def case_kind(
         name=KIND,
         package=PostmortemCase,
         actions=TaskKind.of(
-            TaskAction(name="review", does="Answer the six questions.", fields=SixAnswers),
+            TaskAction(name="review", does="Answer the six questions.", fields=SixAnswers, check=_cited),
             TaskAction(name="reopen", does="Have it reviewed again, for another 48 hours.", only_default=True),
         ),
         headline=_headline,
@@ -163,4 +200,5 @@ def case_kind(
         due=REVIEW_WITHIN,
         queued=False,
         minutes=60.0,
+        likeness=lambda case: case.cluster,
     )

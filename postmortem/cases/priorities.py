@@ -20,6 +20,11 @@ class PriorityPolicy(StrEnum):
     DEVIATION = "deviation"
     WEIGHTED = "weighted"
 
+    @property
+    def column(self) -> str:
+        """What a case keeps, by which it orders the queue; the largest comes first."""
+        return "impact" if self is PriorityPolicy.WEIGHTED else "deviation"
+
 
 SYSTEMIC: Final = 0.60
 """A systemic factor above this is flagged for immediate review."""
@@ -54,7 +59,3 @@ class Impact:
         f_loss = min(log10(max(self.loss_usd, 1_000.0) / 1_000.0) / 3.0, 1.0)
         f_portfolio = min(self.portfolio_share * 100.0 / 5.0, 1.0)
         return 100.0 * (0.25 * f_deviation + 0.35 * f_loss + 0.30 * f_portfolio + 0.10 * self.systemic)
-
-    def priority(self, policy: PriorityPolicy) -> float:
-        """Return by what the case is ordered; the largest comes first."""
-        return self.deviation if policy is PriorityPolicy.DEVIATION else self.score

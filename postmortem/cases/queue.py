@@ -1,44 +1,40 @@
 """
-Cases: opened for decisions that were off, reviewed by people, a few at a time.
+Cases: opened for decisions that were off, and admitted to review, a few at a time.
 
-A case is one lifecycle row. A forecast that is measured as off makes its outcome due, and the pipeline opens a case of
-the decision, or adds the checkpoint to the one that is open. The cases of the highest priority are in review, at most
-:data:`IN_REVIEW`; each is a review task. Opening, admission and what an answer records are each one transaction: a
-crash leaves the case as it was.
+A case is one lifecycle row. A forecast that is measured makes its outcome due, and the pipeline opens a case of the
+decision if it is off, or brings the open one up to date. The cases of the highest priority are in review, at most
+:data:`IN_REVIEW`; each is a review task. Opening and admission are each one transaction under a lock: a crash leaves
+every case as it was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from imem.alerts.store import NewAlert, Severity
 from imem.credibility.forecasts.measures import DeviationClass
 from imem.jobs.due import DueRule, finish_due, halving, next_due, set_due_aside
-from imem.jobs.lifecycle import Effects, LifecycleRow, finish, move
+from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, finish, move
 from imem.jobs.pipeline import Every, Pipeline, Report
-from imem.jobs.state_machine import StateMachine, Transition
-from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
-from imem.journal.errors import TransitionRefused
 from imem.journal.events.entry import Tier
 from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.rows import json, rows
-from imem.journal.settings import Role
-from imem.kg.kinds.enums import LessonPriority, LessonSource, PostmortemStatus, RootCause
-from imem.kg.kinds.learning import FailureAnalysis, HumanInsight, Lesson, PostMortem
-from imem.kg.load_format.entries import entry_of
-from imem.kg.load_format.lines import groups_of, record_of
-from imem.postmortem.cases.package import PostmortemCase, SixAnswers, case_kind
-from imem.postmortem.cases.priorities import Impact, PriorityPolicy
+from imem.journal.postgres.rows import execute, json, rows
+from imem.kg.asof import AsOf
+from imem.kg.kinds.enums import PostmortemStatus
+from imem.kg.kinds.forecasts import TOTAL_RETURN
+from imem.kg.kinds.learning import PostMortem
+from imem.kg.load_format.lines import record_of
+from imem.postmortem.cases.answers import CASE
+from imem.postmortem.cases.facts import WRITER, analysed, appended, investigated, stated
+from imem.postmortem.cases.package import REMIND_AFTER, REVIEW_WITHIN, PostmortemCase
+from imem.postmortem.cases.priorities import SYSTEMIC, Impact, PriorityPolicy
 from imem.postmortem.cases.records import case_of
-from imem.review.kinds import Answer, Task
+from imem.postmortem.cases.states import CASE_STATES, CaseFacts
 from imem.review.tasks import ReviewRuntime, open_task
-
-ACTOR: Final = Actor("postmortem", Role.LEARNING_ENGINE)
-"""The actor that records cases."""
 
 QUEUE: Final = "postmortem"
 """The queue of its due rows: outcomes that were compared with a forecast."""
@@ -49,50 +45,19 @@ KIND: Final = "postmortem"
 IN_REVIEW: Final = 5
 """Cases that are in review at a time; the rest wait (postmortem-and-gates, section 2)."""
 
+REMINDER: Final = "POSTMORTEM_REMINDER"
+"""Kind of the alert about a review that nobody has answered for a day."""
+
 BATCH: Final = 200
 BATCH_MS: Final = 60_000
+
+_S = PostmortemStatus
 
 
 class PostmortemRuntime(ReviewRuntime, Protocol):
     """A runtime that says what orders the queue."""
 
     postmortem_priority: PriorityPolicy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseFacts:
-    """
-    The facts that guards check.
-
-    Attributes:
-        room: whether a place is free.
-        answered: whether a person answered the six questions.
-        late: whether the time of the review is over.
-        again: whether a person asked for another review.
-    """
-
-    room: bool = False
-    answered: bool = False
-    late: bool = False
-    again: bool = False
-
-
-_S = PostmortemStatus
-
-CASE_STATES: Final[StateMachine[PostmortemStatus, CaseFacts]] = StateMachine(
-    "post-mortem",
-    Transition("open", None, _S.QUEUED, lambda _: None, "a forecast was off by more than noise"),
-    Transition("admit", _S.QUEUED, _S.IN_REVIEW, lambda f: None if f.room else "No place is free.", "a place is free"),
-    Transition(
-        "complete", _S.IN_REVIEW, _S.COMPLETED, lambda f: None if f.answered else "Nobody answered.", "six answers"
-    ),
-    Transition("expire", _S.IN_REVIEW, _S.TIMEOUT, lambda f: None if f.late else "Its time is not over.", "48 hours"),
-    Transition(
-        "complete", _S.TIMEOUT, _S.COMPLETED, lambda f: None if f.answered else "Nobody answered.", "a late answer"
-    ),
-    Transition("reopen", _S.TIMEOUT, _S.QUEUED, lambda f: None if f.again else "Nobody asked.", "a person asks for it"),
-    initial="not open",
-)
 
 
 # Opening
@@ -130,21 +95,19 @@ async def _open_batch(runtime: PostmortemRuntime, size: int) -> dict[str, int]:
         due = await next_due(conn, QUEUE, ("Outcome",), size)
         if not due:
             return {}
-        off = await rows(
-            conn, "forecasts_off", {"outcomes": sorted({one.key for one in due}), "off": DeviationClass.OFF.value}
-        )
+        measured = await rows(conn, "forecasts_measured", {"outcomes": sorted({one.key for one in due})})
+        by_decision: dict[str, dict[int, Row]] = {}
+        for row in measured:
+            by_decision.setdefault(row["decision_id"], {})[row["data"]["days"]] = row
         effects, opened = Effects(), 0
-        by_decision: dict[str, list[Row]] = {}
-        for row in off:
-            by_decision.setdefault(row["decision_id"], []).append(row["data"])
         for decision_id, checkpoints in by_decision.items():
             found = await rows(conn, "case_open_of", {"decision_id": decision_id})
-            effects += await (
-                _extend(conn, runtime, LifecycleRow.of(found[0]), checkpoints)
-                if found
-                else _open(conn, runtime, decision_id, checkpoints)
-            )
-            opened += not found
+            if found:
+                effects += await _update(conn, runtime, LifecycleRow.of(found[0]), checkpoints)
+                continue
+            more = await _open(conn, runtime, decision_id, checkpoints)
+            effects += more or Effects()
+            opened += more is not None
         await finish_due(conn, QUEUE, due)
         await finish(conn, effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
     if effects.facts:
@@ -153,52 +116,86 @@ async def _open_batch(runtime: PostmortemRuntime, size: int) -> dict[str, int]:
 
 
 async def _open(
-    conn: Connection, runtime: PostmortemRuntime, decision_id: str, checkpoints: Sequence[Mapping[str, Any]]
-) -> Effects:
-    """Open a case of a decision."""
-    [count] = await rows(conn, "cases_of_decision", {"decision_id": decision_id})
-    key = f"{decision_id}/{count['count'] + 1}"
-    kept = _worst_first(checkpoints)
-    priority = _priority(runtime, kept)
+    conn: Connection, runtime: PostmortemRuntime, decision_id: str, measured: Mapping[int, Row]
+) -> Effects | None:
+    """Open a case of a decision for checkpoints that are off and in no case that a person could review; None: none."""
+    cases = await rows(conn, "cases_of_decision", {"decision_id": decision_id})
+    seen = {one["days"] for case in cases if case["state"] != _S.WITHDRAWN for one in case["data"]["checkpoints"]}
+    checkpoints = _off({days: row for days, row in measured.items() if days not in seen})
+    if not checkpoints:
+        return None
+    key = f"{decision_id}/{len(cases) + 1}"
+    data = {"decision_id": decision_id, "attempt": 0, **await _ranked(conn, decision_id, checkpoints)}
     CASE_STATES.check(None, _S.QUEUED, CaseFacts(), of=f"The post-mortem {key}")
-    data = {"decision_id": decision_id, "checkpoints": kept, "priority": priority, "attempt": 0}
-    [row] = await rows(conn, "case_insert", {"key": key, "decision_id": decision_id, "data": json(data)})
-    first = kept[0]
+    [opened] = await rows(conn, "case_insert", {"key": key, "decision_id": decision_id, "data": json(data)})
+    row, worst = LifecycleRow.of(opened), checkpoints[0]
     core = PostMortem(
-        id=key, decision_id=decision_id, checkpoint=first["days"], deviation=float(first["deviation"]),
-        trigger_date=row["opened_at"],
+        id=key, decision_id=decision_id, checkpoint=worst["days"], deviation=float(worst["deviation"]),
+        trigger_date=row.opened_at,
     )  # fmt: skip
-    state = PostMortem.State(status=_S.QUEUED, priority=priority)
-    return _facts(record_of(core), groups_of(PostMortem, key, {"state": state}, writer=QUEUE))
+    state = stated(row, runtime.postmortem_priority)
+    return appended(record_of(core, writer=WRITER)) + state + await investigated(conn, row, under=True)
 
 
-async def _extend(
-    conn: Connection, runtime: PostmortemRuntime, row: LifecycleRow, checkpoints: Sequence[Mapping[str, Any]]
+async def _update(
+    conn: Connection, runtime: PostmortemRuntime, row: LifecycleRow, measured: Mapping[int, Row]
 ) -> Effects:
-    """Add checkpoints to an open case; a revised outcome takes the place of the older one."""
-    by_days = {one["days"]: one for one in (*row.data["checkpoints"], *checkpoints)}
-    kept = _worst_first(list(by_days.values()))
-    priority = _priority(runtime, kept)
-    data = {**row.data, "checkpoints": kept, "priority": priority}
-    await rows(conn, "case_data", {"key": row.key, "data": json(data)})
-    state = PostMortem.State(status=PostmortemStatus(row.state), priority=priority)
-    return _facts(groups_of(PostMortem, row.key, {"state": state}, writer=QUEUE))
+    """Bring an open case up to date: with later checkpoints, and without those that a revision made right."""
+    before = {one["days"]: one for one in row.data["checkpoints"]}
+    off = {one["days"]: one for one in _off(measured)}
+    kept = {days: one for days, one in before.items() if days not in measured} | off
+    if not kept:
+        if row.state != _S.QUEUED:
+            # A person is at it, who sees what was known when the review was opened.
+            return Effects()
+        moved = await move(
+            conn, CASE_STATES, row, _S.WITHDRAWN, CaseFacts(off=False), reason="The outcome was revised."
+        )  # fmt: skip
+        return stated(moved, runtime.postmortem_priority) + await investigated(conn, moved, under=False)
+    if kept == before:
+        return Effects()
+    data = {**row.data, **await _ranked(conn, str(row.about), _worst_first(kept.values()))}
+    [updated] = await rows(conn, "case_data", {"key": row.key, "data": json(data)})
+    return stated(LifecycleRow.of(updated), runtime.postmortem_priority)
 
 
-_CHECKPOINT: Final = ("days", "metric", "predicted", "low", "high", "actual", "deviation", "outcome_id", "subject_id")
+_CHECKPOINT: Final = (
+    "days", "metric", "predicted", "low", "high", "actual", "deviation", "outcome_id", "subject_id", "target_at"
+)  # fmt: skip
+
+UNBOUNDED: Final = "1000000"
+"""The deviation of an outcome from a forecast of zero, of a metric without a floor: it divides by zero."""
 
 
-def _worst_first(checkpoints: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    kept = [{name: one[name] for name in _CHECKPOINT if name in one} for one in checkpoints]
-    return sorted(kept, key=lambda one: (-float(one["deviation"]), one["days"]))
+def _off(measured: Mapping[int, Row]) -> list[dict[str, Any]]:
+    """Return the checkpoints that are off, the worst first."""
+    found = [
+        {name: row["data"][name] for name in _CHECKPOINT if name in row["data"]}
+        | {"deviation": row["data"]["deviation"] or UNBOUNDED, "known_at": row["known_at"].isoformat()}
+        for row in measured.values()
+        if row["data"]["verdict"] == DeviationClass.OFF
+    ]
+    return _worst_first(found)
 
 
-def _priority(runtime: PostmortemRuntime, checkpoints: Sequence[Mapping[str, Any]]) -> float:
-    return Impact(deviation=float(checkpoints[0]["deviation"])).priority(runtime.postmortem_priority)
+def _worst_first(checkpoints: Any) -> list[dict[str, Any]]:
+    return sorted(checkpoints, key=lambda one: (-float(one["deviation"]), one["days"]))
 
 
-def _facts(*lines: Any) -> Effects:
-    return Effects(facts=[(ACTOR, Action.APPEND_POSTMORTEM, entry_of(line)) for line in lines])
+async def _ranked(conn: Connection, decision_id: str, checkpoints: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a case keeps of its checkpoints, and by what it is ordered."""
+    worst = checkpoints[0]
+    [around] = await rows(conn, "case_impact", {"decision_id": decision_id})
+    sign = {"long": 1.0, "short": -1.0}.get(around["stance"] or "", 0.0)
+    lost = -sign * worst["actual"] if worst["metric"] == TOTAL_RETURN else 0.0
+    impact = Impact(
+        deviation=float(worst["deviation"]), loss_usd=max(lost, 0.0) * (around["size_usd"] or 0.0),
+        sector_failures=around["failures"],
+    )  # fmt: skip
+    return {
+        "checkpoints": list(checkpoints), "deviation": float(worst["deviation"]), "impact": impact.score,
+        "sector": around["sector"], "systemic": impact.systemic > SYSTEMIC,
+    }  # fmt: skip
 
 
 # Review
@@ -206,90 +203,60 @@ def _facts(*lines: Any) -> Effects:
 
 async def _admit(runtime: PostmortemRuntime) -> int:
     """Open the review of as many cases as there are places, those of the highest priority first."""
+    policy = runtime.postmortem_priority
     async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
-        await rows(conn, "cases_lock")
-        found = await rows(conn, "cases_to_admit", {"places": IN_REVIEW})
+        [clock] = await rows(conn, "cases_lock")
+        found = await rows(conn, "cases_to_admit", {"places": IN_REVIEW, "by": policy.column})
         effects = Effects()
         for each in found:
             row = LifecycleRow.of(each)
             attempt = row.data["attempt"] + 1
-            case = await case_of(conn, row, attempt)
-            moved = await move(
-                conn, CASE_STATES, row, _S.IN_REVIEW, CaseFacts(room=True), data={**row.data, "attempt": attempt}
-            )
-            _, more = await open_task(
-                runtime, conn, CASE, case, task_id=task_id_of(row.key, attempt), rank=0,
-                subject_ids=[case.subject_id],
-            )  # fmt: skip
-            effects += more + _analysed(case) + _state(moved)
+            at = AsOf(_reviewed_as_of(row, attempt, clock["now"]))
+            case = await case_of(runtime.database, row, attempt, at, deadline=Deadline.after_ms(BATCH_MS))
+            effects += await _review(conn, runtime, row, case, clock["now"])
         await finish(conn, effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
     if found:
         await runtime.gateway.publish_wakeup(tuple(Tier))
     return len(found)
 
 
-def task_id_of(case_id: str, attempt: int) -> str:
-    """Return the id of the review task of a case."""
-    return str(id_of("postmortem task", case_id, attempt))
+def _reviewed_as_of(row: LifecycleRow, attempt: int, now: datetime) -> datetime:
+    """Return the day of a review: when the newest checkpoint was over and known; of a repeated one the present."""
+    if attempt > 1:
+        return now
+    checkpoints = row.data["checkpoints"]
+    return max(datetime.fromisoformat(one[name]) for one in checkpoints for name in ("known_at", "target_at"))
 
 
-def _analysed(case: PostmortemCase) -> Effects:
-    """Return what records the automatic cause."""
-    quoted = "\n".join(f"{one.record}: {one.says}" for one in case.evidence) or "No record speaks for another cause."
-    found = FailureAnalysis(
-        id=f"{case.case_id}/analysis/{case.attempt}", postmortem_id=case.case_id, root_cause_category=case.cause,
-        root_cause_details=quoted[:4_000], foreseeability_rating=1 if case.cause is RootCause.BLACK_SWAN else 3,
-    )  # fmt: skip
-    return _facts(record_of(found))
-
-
-def _state(row: LifecycleRow, completed: datetime | None = None) -> Effects:
-    values = PostMortem.State(
-        status=PostmortemStatus(row.state), priority=row.data["priority"], completion_date=completed
-    )
-    return _facts(groups_of(PostMortem, row.key, {"state": values}, writer=QUEUE))
-
-
-async def _apply(
-    _runtime: PostmortemRuntime, conn: Connection, task: Task[PostmortemCase], answer: Answer | None, now: datetime
+async def _review(
+    conn: Connection, runtime: PostmortemRuntime, row: LifecycleRow, case: PostmortemCase, now: datetime
 ) -> Effects:
-    """Give an answer, or its absence, its effect on the case."""
-    [found] = await rows(conn, "case_lock", {"key": task.package.case_id})
-    row = LifecycleRow.of(found)
-    if answer is None:
-        return _state(await move(conn, CASE_STATES, row, _S.TIMEOUT, CaseFacts(late=True)))
-    if answer.action == "reopen":
-        return _state(await move(conn, CASE_STATES, row, _S.QUEUED, CaseFacts(again=True), reason=answer.rationale))
-    if not isinstance(answer.fields, SixAnswers):
-        raise TransitionRefused("The six questions are not answered.")
-    moved = await move(conn, CASE_STATES, row, _S.COMPLETED, CaseFacts(answered=True), reason=answer.rationale)
-    return _state(moved, now) + _insight(task.package, answer.fields, answer, now)
-
-
-def _insight(case: PostmortemCase, said: SixAnswers, answer: Answer, now: datetime) -> Effects:
-    """Return what a person's answers record in the person's name: the insight, and the lesson that waits for Gate 6."""
-    insight = HumanInsight(
-        id=f"{case.case_id}/insight/{case.attempt}", postmortem_id=case.case_id,
-        primary_reason=said.primary_reason.value, factors_missed=said.factors_missed,
-        warning_signs_missed=said.warning_signs_missed, future_actions=said.future_actions,
-        patterns_to_revise=said.patterns or None, foreseeability_rating=said.foreseeability,
-        review_date=min(answer.at, now),
+    task_id = str(id_of("postmortem task", row.key, case.attempt))
+    data = {**row.data, "attempt": case.attempt, "task_id": task_id}
+    moved = await move(
+        conn, CASE_STATES, row, _S.IN_REVIEW, CaseFacts(room=True), due_at=now + REMIND_AFTER, data=data
     )  # fmt: skip
-    lesson = Lesson(
-        id=f"{case.case_id}/lesson/{case.attempt}", source=LessonSource.HUMAN_INSIGHT, postmortem_id=case.case_id,
-        category=said.primary_reason.value, insight=said.factors_missed[:2_000],
-        recommended_action=said.future_actions[:2_000], priority=LessonPriority.HIGH,
+    rank, subjects = 0 if case.systemic else 1, [case.subject_id]
+    _, effects = await open_task(runtime, conn, CASE, case, task_id=task_id, rank=rank, subject_ids=subjects)
+    return effects + analysed(case) + stated(moved, runtime.postmortem_priority)
+
+
+async def _step(_runtime: PostmortemRuntime, conn: Connection, row: LifecycleRow, now: datetime) -> Effects:
+    """Remind the reviewers of a case that nobody has answered for a day."""
+    await execute(conn, "case_reminded", {"key": row.key})
+    ends_at = row.entered_at + REVIEW_WITHIN
+    if row.state != _S.IN_REVIEW or now >= ends_at:
+        return Effects()
+    reason = f"The review of {row.data['decision_id']} ends at {ends_at:%Y-%m-%d %H:%M} UTC."
+    alert = NewAlert(
+        alert_id=id_of("postmortem reminder", row.data["task_id"]), kind=REMINDER, severity=Severity.HIGH,
+        subject=row.data["checkpoints"][0].get("subject_id"), about=row.matter,
+        payload={"task_id": row.data["task_id"], "reason": reason},
     )  # fmt: skip
-    person = Actor(answer.by, Role.HUMAN_ADMIN)
-    return Effects(
-        facts=[
-            (person, Action.APPEND_POSTMORTEM, entry_of(record_of(insight))),
-            (person, Action.APPEND, entry_of(record_of(lesson))),
-        ]
-    )
+    return Effects(alerts=[alert])
 
 
-CASE: Final = case_kind(_apply)
+CASES: Final[Lifecycle[Any]] = Lifecycle(KIND, _step)
 
 OPEN_CASES: Final[Pipeline[PostmortemRuntime]] = Pipeline(
     "postmortem.open_cases",

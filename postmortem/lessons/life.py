@@ -110,7 +110,7 @@ async def _open(conn: Connection, found: Row, now: datetime) -> Effects:
     lesson = Lesson.model_validate(found["core"])
     stated = found["state"]
     data = {
-        "reviewed": stated["reviewed"] if stated else found["by_person"] or found["insight"],
+        "reviewed": stated["reviewed"] if stated else found["by_person"] or found["insights"] > 0,
         "confirmations": lesson.confirmations or 1,
         "decision_ids": [found["decision_id"]] if found["decision_id"] else [],
         "deliveries": {},
@@ -135,7 +135,9 @@ async def _open(conn: Connection, found: Row, now: datetime) -> Effects:
     proposed = await move(
         conn, LESSON_STATES, row, LessonState.PENDING_GATE6, LessonFacts(), data=data, due_at=due_of_row(data, now)
     )
-    return state_of(proposed)
+    # What a person would revise is proposed with it; no lesson changes a pattern.
+    revisions = [link_of("AFFECTS_PATTERN", lesson, ("Pattern", pattern)) for pattern in found["patterns"]]
+    return state_of(proposed) + _facts(Action.APPEND, revisions)
 
 
 async def _insert(

@@ -11,7 +11,7 @@ from imem.jobs.state_machine import StateMachine, Transition
 from imem.kg.kinds.enums import LessonState
 from imem.kg.kinds.learning import Lesson
 
-ALIKE: Final = 0.8
+ALIKE: Final = 0.9
 """Share of common words from which two lessons of one category say the same."""
 
 SENT_ON: Final = {"financial": "strategy", "business_research": "screening", "valuation": "financial"}

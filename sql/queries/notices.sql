@@ -22,9 +22,10 @@ ORDER BY i.agent_id
 -- notices_due --
 -- Events to be routed, their rows locked; rows locked by another process are skipped. The most urgent first. An event
 -- without delivery (the graph has no place for it) counts as normal. A lesson names the agents that it is delivered to. shown: whether
--- agents see the record.
+-- agents see the record; that an approved lesson is applied is no news.
 SELECT n.position, e.kind, e.actor, e.analysis_id, e.importance, coalesce(d.tier, 3) AS tier, e.record_key,
-    workflow.notice_shown_v1(e.kind, e.record_key) AS shown,
+    workflow.notice_shown_v1(e.kind, e.record_key)
+        AND (e.kind <> 'record.Lesson' OR e.payload #>> '{groups,state,state}' IS DISTINCT FROM 'applied') AS shown,
     CASE WHEN split_part(e.kind, '.', 2) = 'Lesson' THEN (
         SELECT jsonb_build_object('agents', coalesce(jsonb_agg(t.agent ORDER BY t.agent), '[]')) FROM lifecycle AS l
         CROSS JOIN LATERAL jsonb_object_keys(l.data -> 'deliveries') AS t (agent)

@@ -56,4 +56,4 @@ def test_a_fall_that_was_expected_is_a_success_of_the_specific_part() -> None:
     """A stock that was passed fell by 30 percent, in a market that rose."""
     one = attribute(-0.30, 0.05, 0.02, 0.9, falls=True)
     assert one.classification is SuccessClass.GENUINE_SUCCESS
-    assert (one.market, one.specific) == (pytest.approx(-0.05), pytest.approx(0.32))
+    assert [one.market, one.specific] == pytest.approx([-0.05, 0.32])

@@ -149,7 +149,7 @@ def test_a_row_of_the_journal_becomes_a_message() -> None:
     core = {"challenger_agent": "ann", "challenged_agent": "bob", "subject_id": "company:MU"}
     row = {
         "position": 7, "kind": "record.Debate", "tier": 1, "actor": "ann", "core": core, "analysis_id": None,
-        "importance": None,
+        "importance": None, "shown": True,
     }  # fmt: skip
 
     found = RoutableEvent.from_row(row)

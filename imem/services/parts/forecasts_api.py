@@ -1,4 +1,4 @@
-"""How the forecasts of decisions turned out: a part of ``Memory``."""
+"""How the forecasts of decisions turned out, and which decisions are under review: a part of ``Memory``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from imem.services.parts.actor_api import ActorApi
 
 if TYPE_CHECKING:
     from imem.credibility.forecasts.reading import DecisionForecast, ForecastReport
+    from imem.postmortem.cases.reading import CaseSummary
 
 
 @checks_arguments
@@ -58,3 +59,22 @@ class ForecastsApi(ActorApi):
         database = self._stores.database
         resource = Resource(ResourceType.GRAPH, "forecasts of decisions")
         return await self._allowed(resource, Action.READ, lambda: forecast_report(database, deadline=due), due)
+
+    async def postmortems(self, *, every: bool = False, deadline_ms: float | None = None) -> list[CaseSummary]:
+        """
+        Return decisions that were off: those in review, then those that wait, by priority; for people.
+
+        Args:
+            every: also those that were completed, timed out or withdrawn, the newest first.
+        """
+        from imem.kg.kinds.enums import PostmortemStatus  # noqa: PLC0415 - as above
+        from imem.postmortem.cases.priorities import PriorityPolicy  # noqa: PLC0415 - as above
+        from imem.postmortem.cases.reading import OPEN, list_cases  # noqa: PLC0415 - as above
+
+        due = await self._due(deadline_ms)
+        database, policy = self._stores.database, PriorityPolicy(self._stores.settings.postmortem_priority)
+        states = tuple(PostmortemStatus) if every else OPEN
+        resource = Resource(ResourceType.REVIEWS)
+        return await self._allowed(
+            resource, Action.READ, lambda: list_cases(database, policy, states=states, deadline=due), due
+        )

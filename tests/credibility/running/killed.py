@@ -27,6 +27,8 @@ from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 from imem.journal.statements import sql
+from imem.postmortem.cases.priorities import PriorityPolicy
+from imem.postmortem.cases.queue import open_cases
 from imem.services.task_kinds import TASK_KINDS
 from imem.workers.pipelines import LIFECYCLES
 from tests.kill_points import run_each_line
@@ -43,7 +45,10 @@ the transaction commits, and after it, before anybody hears of it and before the
 Postgres ends the connection before the commit.
 """
 
-CHANGES: Final = {"advance": "lifecycle_move", "find": "disputes_lock", "validate": "lifecycle_move"}
+CHANGES: Final = {
+    "advance": "lifecycle_move", "find": "disputes_lock", "open": "case_insert", "admit": "cases_to_admit",
+    "validate": "lifecycle_move",
+}  # fmt: skip
 """Operation → the first statement of its transaction that changes or takes something."""
 
 ENDS_ITSELF: Final = 1
@@ -111,15 +116,17 @@ async def _find(runtime: Any) -> None:
     await find_contradictions(runtime, guard=True, until=Deadline.after_ms(30_000))
 
 
+async def _cases(runtime: Any) -> None:
+    await open_cases(runtime, until=Deadline.after_ms(30_000))
+
+
 async def _validate(runtime: Any) -> None:
     await open_due_package(runtime)
 
 
 OPERATIONS: Final[dict[str, Callable[[Any], Awaitable[None]]]] = {
-    "advance": _advance,
-    "find": _find,
-    "validate": _validate,
-}
+    "advance": _advance, "find": _find, "open": _cases, "admit": _cases, "validate": _validate,
+}  # fmt: skip
 
 
 async def run(url: str, line: str) -> None:
@@ -129,7 +136,7 @@ async def run(url: str, line: str) -> None:
     database = Database(url, size=4, options=f"-c imem.clock_shift={told['ahead_s']}s")
     runtime = SimpleNamespace(
         database=database, gateway=Gateway(database, ACTOR), task_kinds=TASK_KINDS, halflife_years=2.0,
-        auto_resolution_basis=Basis.POSTERIOR,
+        auto_resolution_basis=Basis.POSTERIOR, postmortem_priority=PriorityPolicy.DEVIATION,
     )  # fmt: skip
     try:
         await OPERATIONS[told["operation"]](runtime)

@@ -77,11 +77,13 @@ WRITES: dict[str, Call] = {
     "memories.delete_all": lambda m: m.memories.delete_all(namespace="symbol/MU"),
     "memories.record_decision": lambda m: m.memories.record_decision(decision("eve")),
     "trades.resume": lambda m: m.trades.resume("fund"),
+    "all_lessons": lambda m: m.all_lessons(),
+    "lesson_effect": lambda m: m.lesson_effect("l"),
     "reflections.promote": lambda m: m.reflections.promote(uuid4()),
     "conversation": lambda m: m.conversation("w", "t").delete(),
     "working": lambda m: m.working("eve").set("x", "1"),
 }
-"""A call of each method that writes, or that reaches what an agent keeps for itself."""
+"""A call of each method that writes, or that reaches what people review or an agent keeps for itself."""
 
 FOUND_FIRST = frozenset({"force_sync", "memories.supersede", "memories.retire", "memories.delete"})
 """Of what is not there, these say so before they ask for a right."""
@@ -106,6 +108,7 @@ OF_MEMBERS = frozenset(
         "paused",
         "pause_state",
         "session",
+        "postmortems",
         "tasks",
         "task",
         "roster",

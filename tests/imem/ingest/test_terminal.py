@@ -97,6 +97,8 @@ TELLING = {
     "value": [SUBJECT, EVIL, KNOWN],
     "sources": [],
     "forecasts": [],
+    "learning lessons": [],
+    "postmortems": ["--all"],
     "load": [],  # of a file with hostile lines and a hostile name, see below
 }
 """Commands that print what is stored, with arguments by which they print it."""
@@ -114,6 +116,7 @@ ECHOING = {
     "memories delete": ["--user", EVIL],
     "patterns": [SUBJECT],
     "lessons": [SUBJECT],
+    "learning effect": [EVIL],
     "agent": [EVIL, "--context", f"sector={EVIL}"],
     "credibility pin": [EVIL, EVIL, "0.5", "--reason", EVIL],
     "credibility unpin": [EVIL, "--reason", EVIL],

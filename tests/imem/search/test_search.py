@@ -122,9 +122,18 @@ async def load_trading_desk(harness: MemoryHarness) -> None:
             ),
             known_at=day(4),
         )  # fmt: skip
+        await enter_state(memory._stores, "l-1", "approved", day(4))
         await memory.remember("The utility is cutting its dividend.", namespace="symbol/DUK")
         await memory.remember("Micron is a customer of the institute.", namespace="symbol/MU/notes")
         await memory.remember("Kate keeps the keys.", namespace="agent/kate")
+
+
+async def enter_state(stores: Stores, key: str, state: str, at: datetime) -> None:
+    """Record a state of a lesson, as the pipeline does."""
+    groups = {"state": {"state": state, "reviewed": False, "applied": False, "effectiveness_tracked": False}}
+    line = orjson.dumps({"record": "Lesson", "key": key, "known_at": at, "groups": groups})
+    entry = entry_of(parse_line(line, writer="postmortem"))
+    await stores.gateway.append([entry], action=Action.APPEND_POSTMORTEM, deadline=Deadline.after_ms(5_000))
 
 
 async def test_everything_is_found(harness: MemoryHarness) -> None:

@@ -136,6 +136,7 @@ CREATE (m)-[:HAS_ANALYSIS {known_at: $t, recorded_at: $t}]->(:FailureAnalysis {i
     root_cause_category: CASE WHEN i < 100 THEN 'timing' ELSE 'black_swan' END, known_at: $t, recorded_at: $t})
 CREATE (m)-[:GENERATED_LESSON {known_at: $t, recorded_at: $t}]->(l:Lesson {id: 'l' + i, insight: 'x', postmortem_id: m.id,
     affected_domains: ['domain' + i], applied: i < 50, applied_date: CASE WHEN i < 50 THEN $applied END,
+    state: CASE WHEN i < 50 THEN 'applied' ELSE 'approved' END, reviewed: true, state_known_at: $t, state_recorded_at: $t,
     effectiveness_tracked: true, known_at: $t, recorded_at: $t, position: i})
 CREATE (l)-[:AFFECTS_PATTERN {known_at: $t, recorded_at: $t}]->(p)
 FOREACH (_ IN CASE WHEN i < 50 THEN [1] ELSE [] END | CREATE (l)-[:AFFECTS_AGENT {known_at: $t, recorded_at: $t}]->(a))

@@ -277,7 +277,11 @@ def decision(name: str, day: str = "06-01") -> Decision:
 
 
 def lesson(name: str, **fields: Any) -> Lesson:
-    state = Lesson.State(**({"effectiveness_tracked": False} | fields.pop("state"))) if "state" in fields else None
+    said = fields.pop("state", None)
+    if said is not None:
+        said = {"effectiveness_tracked": False, "reviewed": False} | said
+        said.setdefault("state", "applied" if said["applied"] else "approved")
+    state = None if said is None else Lesson.State(**said)
     return Lesson(
         id=name,
         source=LessonSource.COMBINED,

@@ -21,6 +21,7 @@ from imem.kg.model import (
     Lesson,
     LessonPriority,
     LessonSource,
+    LessonState,
     Market,
     Outcome,
     Pattern,
@@ -335,8 +336,13 @@ def lesson(name: str, *domains: str, **more: Any) -> Lesson:
         recommended_action="Look twice.",
         affected_domains=list(domains) or None,
         priority=LessonPriority.HIGH,
-        **more,
+        **{"state": lesson_state(LessonState.APPROVED), **more},
     )
+
+
+def lesson_state(state: LessonState, *, reviewed: bool = False) -> Lesson.State:
+    applied = state is LessonState.APPLIED
+    return Lesson.State(state=state, reviewed=reviewed, applied=applied, effectiveness_tracked=False)
 
 
 def lessons(
@@ -385,6 +391,22 @@ def test_lessons_come_through_domains_active_patterns_and_decisions(micron: neo4
     assert lessons(micron, "06-02", active=("active",)) == [("by pattern", ["pattern"]), ("by domain", ["domain"])]
     assert lessons(micron, "06-02") == [("by domain", ["domain"])]
     assert lessons(micron, "05-31") == []
+
+
+def test_lessons_are_those_that_agents_see(micron: neo4j.Driver) -> None:
+    """One whose state changed after the moment is given to the caller to judge, in addition to the limit."""
+    story = Story()
+    for state in LessonState:
+        for reviewed in (False, True):
+            one = lesson(f"{state} {reviewed}", "macro", state=lesson_state(state, reviewed=reviewed))
+            story.tell(one, known=at("06-01"))
+    story.tell(lesson("stateless", "macro", state=None), known=at("06-01"))
+    story.tell(lesson("retired", "macro"), known=at("06-01"))
+    story.late(Lesson, "retired", state=lesson_state(LessonState.RETIRED), known=at("06-09"))
+    story.write(micron)
+    seen = ["applied False", "applied True", "approved False", "approved True", "pending_gate6 True"]
+    assert [name for name, _ in lessons(micron)] == seen
+    assert [name for name, _ in lessons(micron, "06-05", limit=1)] == ["retired", "applied False"]
 
 
 @pytest.mark.parametrize("clock", ["known", "recorded"])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from imem.journal.errors import BadInput, TransitionRefused
 from imem.kg.kinds.enums import LessonSource
 from imem.kg.kinds.learning import HumanInsight, Lesson, PostMortem
+from imem.kg.kinds.patterns import Pattern
 from imem.postmortem.lessons.gate import LessonDecision, LessonWording
+from imem.postmortem.lessons.life import ACTOR
 from tests.credibility.conftest import World, cites, decision, finding
 from tests.postmortem.lessons.parts import (
     DAY0,
@@ -26,7 +29,7 @@ from tests.postmortem.lessons.parts import (
 )
 
 
-async def reviewed_case(world: World, key: str = "case") -> None:
+async def reviewed_case(world: World, key: str = "case", patterns: tuple[str, ...] = ()) -> None:
     """Record a decision of ann that was off, and what a person answered about it."""
     flu = finding("f", DAY0, datetime(2026, 2, 1, tzinfo=UTC), probability=0.6)
     await world.say(flu, decision("d", DAY0), cites("d", "f", DAY0))
@@ -35,6 +38,7 @@ async def reviewed_case(world: World, key: str = "case") -> None:
     said = HumanInsight(
         id=f"{key}/insight", postmortem_id=key, primary_reason="timing", factors_missed="Inventories.",
         warning_signs_missed="Prices.", future_actions="Look.", foreseeability_rating=3, review_date=DAY0,
+        patterns_to_revise=patterns or None,
     )  # fmt: skip
     await record(world, said, actor=PERSON)
 
@@ -156,3 +160,29 @@ async def test_a_state_that_is_recorded_with_a_lesson_is_kept(world: World) -> N
     await go_on(world)
     assert await states(world) == {"l": "retired"}
     assert await waiting(world) == []
+
+
+@pytest.mark.spec("PM-12")
+async def test_a_lesson_changes_no_pattern(world: World) -> None:
+    """What a person would revise is proposed beside it: before Gate 6 and after it, the pattern stays as it is."""
+    status = Pattern.Status(status="active", quarantined=False)
+    pattern = Pattern(pattern_id="p", name="Peaks", category="cycles", status=status)
+    await record(world, pattern, actor=PERSON, writer="patterns")
+    await reviewed_case(world, patterns=("p", "unknown"))
+    await world.say(agent("ann"))
+
+    async def effects() -> tuple[set[str], list[Any]]:
+        kinds = {row["kind"] for row in await world.rows("SELECT kind FROM event WHERE actor = %s", ACTOR.id)}
+        heads = "SELECT kind, key, grp, position FROM record_head WHERE kind <> 'Lesson' AND kind NOT LIKE 'link.%%'"
+        return kinds, await world.rows(f"{heads} ORDER BY 1, 2, 3")
+
+    _, before = await effects()
+    await record(world, lesson("l", postmortem_id="case"))
+    await go_on(world)
+
+    links_of = {f"link.{name}" for name in LINKS}
+    assert await effects() == ({"record.Lesson", "link.AFFECTS_PATTERN", *links_of}, before)
+    proposed = await world.rows("SELECT payload ->> 'to_key' AS key FROM event WHERE kind = 'link.AFFECTS_PATTERN'")
+    assert [row["key"] for row in proposed] == ["p"]
+    await decide(world, "l", LessonDecision.APPROVE)
+    assert await effects() == ({"record.Lesson", "link.AFFECTS_PATTERN", *links_of}, before)

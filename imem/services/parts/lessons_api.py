@@ -1,0 +1,55 @@
+"""Lessons in every state, for people: a part of ``Memory``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.arguments import checks_arguments
+from imem.journal.errors import BadInput
+from imem.kg.kinds.enums import LessonState
+from imem.services.parts.actor_api import ActorApi
+
+if TYPE_CHECKING:
+    from imem.postmortem.lessons.effect import LessonEffect
+    from imem.postmortem.lessons.reading import ListedLesson
+
+
+@checks_arguments
+class LessonsApi(ActorApi):
+    """Reads lessons in every state; see :class:`imem.memory.Memory`."""
+
+    async def all_lessons(
+        self, *, state: LessonState | str | None = None, deadline_ms: float | None = None
+    ) -> list[ListedLesson]:
+        """
+        Return the lessons in *state*, or in any, the newest first; at most 200.
+
+        Raises:
+            BadInput: there is no such state.
+        """
+        from imem.postmortem.lessons.reading import lessons_listed  # noqa: PLC0415 - who asks for none needs none of it
+
+        if state is not None and state not in set(LessonState):
+            raise BadInput("state", f"{state!r:.60} is none of {', '.join(LessonState)}.")
+        of = None if state is None else LessonState(state)
+        due = await self._due(deadline_ms)
+        database = self._stores.database
+        resource = Resource(ResourceType.LESSONS, "all")
+        return await self._allowed(resource, Action.READ, lambda: lessons_listed(database, of, deadline=due), due)
+
+    async def lesson_effect(self, lesson_id: str, *, deadline_ms: float | None = None) -> LessonEffect:
+        """
+        Return whether a lesson worked: the accuracy of its agents' decisions, in its scope and outside it.
+
+        Without ten decisions in each of the four cells the verdict is ``insufficient``.
+
+        Raises:
+            BadInput: there is no such lesson.
+        """
+        from imem.postmortem.lessons.reading import lesson_effect  # noqa: PLC0415 - as above
+
+        due = await self._due(deadline_ms)
+        database = self._stores.database
+        resource = Resource(ResourceType.LESSONS, lesson_id)
+        return await self._allowed(resource, Action.READ, lambda: lesson_effect(database, lesson_id, deadline=due), due)

@@ -20,6 +20,7 @@ from imem.credibility.pipelines import (
     TRACK_FORECASTS,
 )
 from imem.debates.running import DEBATES
+from imem.gates.learning.gate import VALIDATE_LEARNING
 from imem.jobs.alert_pipelines import SEND_ALERTS, WATCH_ACCESS, WATCH_MEMORY
 from imem.jobs.due import DueRule
 from imem.jobs.journal_pipelines import UPKEEP
@@ -47,6 +48,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     REVIEW,
     FIND_CONTRADICTIONS,
     TRACK_FORECASTS,
+    VALIDATE_LEARNING,
     OPEN_CASES,
     MEASURE_RETURNS,
     LESSONS,

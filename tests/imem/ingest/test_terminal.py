@@ -98,6 +98,7 @@ TELLING = {
     "sources": [],
     "forecasts": [],
     "learning lessons": [],
+    "learning report": [],
     "postmortems": ["--all"],
     "load": [],  # of a file with hostile lines and a hostile name, see below
 }
@@ -117,6 +118,7 @@ ECHOING = {
     "patterns": [SUBJECT],
     "lessons": [SUBJECT],
     "learning effect": [EVIL],
+    "replay policy": ["--setting", EVIL],
     "agent": [EVIL, "--context", f"sector={EVIL}"],
     "credibility pin": [EVIL, EVIL, "0.5", "--reason", EVIL],
     "credibility unpin": [EVIL, "--reason", EVIL],

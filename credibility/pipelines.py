@@ -1,5 +1,5 @@
 """
-Pipelines of credibility: settlement, contradictions, the market's regime, published scores, reconciliation, a review.
+Pipelines of credibility: settlement, contradictions, forecasts, the market's regime, published scores, a review.
 
 The triggers of credibility-and-contradictions, section 6: whatever changes a score makes it due, and it is published
 within a minute, critical or not; the run of the day publishes all of them anew under its regime, with the trend that is
@@ -17,6 +17,10 @@ from imem.credibility.disputes.detection import find_contradictions
 from imem.credibility.forecasts.tracking import ACTOR as FORECASTER
 from imem.credibility.forecasts.tracking import QUEUE as FORECASTS_DUE
 from imem.credibility.forecasts.tracking import track_forecasts
+from imem.credibility.prices.measuring import ACTOR as MEASURER
+from imem.credibility.prices.measuring import NAME as MEASURING
+from imem.credibility.prices.measuring import measure_returns
+from imem.credibility.prices.providers import PriceProvider
 from imem.credibility.publication import ACTOR as PUBLISHER
 from imem.credibility.publication import publish_scores
 from imem.credibility.reconcile import reconcile
@@ -34,7 +38,7 @@ from imem.jobs.pipeline import Daily, Every, Pipeline, Quarterly, Report
 from imem.journal.deadline import Deadline
 from imem.review.tasks import ReviewRuntime
 
-ACTORS: Final = (SETTLER, PUBLISHER, DETECTOR, REVIEWER, DISPUTES, FORECASTER)
+ACTORS: Final = (SETTLER, PUBLISHER, DETECTOR, REVIEWER, DISPUTES, FORECASTER, MEASURER)
 """The actors that these pipelines record as."""
 
 KEPT: Final = 100
@@ -52,11 +56,13 @@ class CredibilityRuntime(ReviewRuntime, Protocol):
         halflife_years: of agents whose record names none.
         contradiction_guard: whether values that look mistyped go to a person.
         indicators: provides those of the market's regime; None without any.
+        prices: provides those that forecasts are compared with; None without any.
     """
 
     halflife_years: float
     contradiction_guard: bool
     indicators: IndicatorProvider | None
+    prices: PriceProvider | None
 
 
 async def _settle(runtime: CredibilityRuntime, until: Deadline) -> Report:
@@ -163,6 +169,16 @@ TRACK_FORECASTS: Final[Pipeline[CredibilityRuntime]] = Pipeline(
         )
         for verb in ("record", "correct")
     ),
+)
+
+# It asks each minute whether prices are to be read; they are once an hour, and when a checkpoint is over.
+MEASURE_RETURNS: Final[Pipeline[CredibilityRuntime]] = Pipeline(
+    MEASURING,
+    lambda runtime, until: measure_returns(runtime, runtime.prices, until=until),
+    Every(60.0),
+    budget_ms=120_000,
+    without_broker=True,
+    reports=KEPT,
 )
 
 # A contradiction that the pipeline finds itself is recorded with its resolution, and makes nothing due.

@@ -292,6 +292,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "pause_states": pause_states,
     "gate_states": gate_states,
     "task_states": task_states,
+    "case_states": case_states,
     "kinds": kinds,
     "links": links,
     "metrics": metric_table,

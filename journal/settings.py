@@ -158,6 +158,11 @@ class Settings(BaseSettings):
     )
     regime_url: SecretStr | None = Field(None, description="URL that returns them as JSON, if no file is named.")
     regime_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
+    price_file: Path | None = Field(
+        None, description="CSV or JSON file of daily closes, with which forecasts of returns are compared."
+    )
+    price_url: SecretStr | None = Field(None, description="URL that returns them as JSON, if no file is named.")
+    price_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
     auto_resolution_basis: Literal["posterior", "as_designed"] = Field(
         "posterior", description="Which score decides between two agents: the posterior, or the product as designed."
     )
@@ -328,7 +333,7 @@ class Settings(BaseSettings):
         """Take values from :meth:`read` alone, so that a test's environment is the one it passes."""
         return (init_settings,)
 
-    @field_validator("home", "cache_dir", "neo4j_home", "agents", "regime_file")
+    @field_validator("home", "cache_dir", "neo4j_home", "agents", "regime_file", "price_file")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return path.expanduser().absolute() if path is not None else None

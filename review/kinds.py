@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -128,7 +128,8 @@ class TaskKind(Generic[R, P]):
         due: how long a task waits for an answer; None: without end.
         extension: how much more time an action gives.
         queued: whether a task takes a place of a reviewer.
-        minutes: estimated time of an answer, in minutes.
+        minutes: estimated time of an answer, in minutes; *estimate*: that of a package, where it differs.
+        lines: what a reviewer reads of a package, line by line; None: its fields one after the other.
         displaces: whether a task of a rank may displace a less urgent one.
         urgent: whether a task of a rank is told to its reviewer at once, and not with the digest.
         likeness: tasks with the same text may be answered together; None: alone.
@@ -145,10 +146,16 @@ class TaskKind(Generic[R, P]):
     extension: timedelta = timedelta()
     queued: bool = True
     minutes: float = 5.0
+    estimate: Callable[[P], float] | None = None
+    lines: Callable[[P], Iterable[str]] | None = None
     displaces: Callable[[int], bool] = field(default=lambda _: False)
     urgent: Callable[[int], bool] = field(default=lambda rank: rank == 0)
     likeness: Callable[[P], str | None] = field(default=lambda _: None)
     closes: bool = False
+
+    def minutes_of(self, package: P) -> float:
+        """Return the estimated time of an answer to *package*, in minutes."""
+        return self.minutes if self.estimate is None else self.estimate(package)
 
     @staticmethod
     def of(*actions: TaskAction) -> Mapping[str, TaskAction]:

@@ -3,7 +3,8 @@ How far an outcome is from what was forecast. Pure.
 
 The deviation is |a - p| / max(|p|, floor), in exact decimals, so that a boundary means what it says
 (postmortem-and-gates, section 1). A forecast is *off* if that is above 0.30 and more than noise: outside the interval
-that the forecast states. Without an interval it cannot be said, and the deviation is only counted.
+that the forecast states or, without one, farther from it than 1.645 standard deviations of what happens anyhow in the
+time. Without either it cannot be said, and the deviation is only counted.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from imem.kg.kinds.metrics import Metric
 DEVIATION: Final = Decimal("0.30")
 """Above this a deviation is one; 0.30 itself is none."""
 
+NOISE: Final = Decimal("1.645")
+"""Within so many standard deviations on either side nine of ten values lie by chance."""
+
 
 class DeviationClass(StrEnum):
     """What a deviation means."""
@@ -26,11 +30,11 @@ class DeviationClass(StrEnum):
     NONE = "none"
     """It is 0.30 at most."""
     NOISE = "noise"
-    """It is above, and inside the interval that was stated."""
+    """It is above, and inside the interval that was stated, or no more than what happens by chance."""
     UNCERTAIN = "uncertain"
     """It is above, and nothing says how much is noise."""
     OFF = "off"
-    """It is above, and outside the interval."""
+    """It is above, and more than noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +64,28 @@ def deviation(predicted: float, actual: float, floor: float) -> Decimal | None:
     return abs(happened - expected) / scale
 
 
-def measure(point: ForecastPoint, metric: Metric, actual: float) -> Measurement:
-    """Return how *actual* compares with what was forecast."""
+def measure(point: ForecastPoint, metric: Metric, actual: float, volatility: float | None = None) -> Measurement:
+    """
+    Return how *actual* compares with what was forecast.
+
+    Args:
+        volatility: standard deviation of the metric over the time of the forecast; None if it is unknown.
+    """
     found = deviation(point.predicted, actual, metric.floor or 0.0)
     exact = actual == point.predicted
     within = found <= Decimal(repr(metric.tolerance or 0.0)) if found is not None else exact
     large = found > DEVIATION if found is not None else not exact
-    if not large:
-        verdict = DeviationClass.NONE
-    elif point.low is None or point.high is None:
-        verdict = DeviationClass.UNCERTAIN
-    else:
-        verdict = DeviationClass.NOISE if point.low <= actual <= point.high else DeviationClass.OFF
+    verdict = _meaning(point, actual, volatility) if large else DeviationClass.NONE
     return Measurement(actual, found, float(within), verdict)
+
+
+def _meaning(point: ForecastPoint, actual: float, volatility: float | None) -> DeviationClass:
+    """Return what a deviation above the limit means."""
+    if point.low is not None and point.high is not None:
+        noise = point.low <= actual <= point.high
+    elif volatility is None:
+        return DeviationClass.UNCERTAIN
+    else:
+        distance = abs(Decimal(repr(actual)) - Decimal(repr(point.predicted)))
+        noise = distance <= NOISE * Decimal(repr(volatility))
+    return DeviationClass.NOISE if noise else DeviationClass.OFF

@@ -37,6 +37,7 @@ class DecisionForecast(BaseModel):
             divides by zero.
         accuracy: 1 inside the tolerance of the metric, else 0.
         verdict: what the deviation means.
+        volatility: standard deviation of the metric over the time, which says how much is noise; None if unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -56,6 +57,7 @@ class DecisionForecast(BaseModel):
     deviation: float | None = None
     accuracy: float | None = None
     verdict: DeviationClass | None = None
+    volatility: float | None = None
 
 
 class ForecastReport(BaseModel):
@@ -107,7 +109,10 @@ async def forecasts_at(database: Database, decision_id: str, at: AsOf, *, deadli
     for (_, key), one in sorted(known.records.items(), key=lambda item: (-item[1].core["vintage"], item[0])):
         core = one.core
         if core.get("checkpoint") is not None and not core.get("withdrawn"):
-            row = {"outcome_id": key, "vintage": core["vintage"], "actual": core["actual"]}
+            row = {
+                "outcome_id": key, "vintage": core["vintage"], "actual": core["actual"],
+                "volatility": core.get("volatility"),
+            }  # fmt: skip
             outcomes.setdefault((core["checkpoint"], core["metric"]), row)
     decision = Decision.model_validate({**found.core})
     return [_forecast_of(one, at.at) for one in tracked(decision, found.known_at, outcomes)]

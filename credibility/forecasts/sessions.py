@@ -45,3 +45,24 @@ def checkpoint_at(decided_at: datetime, days: int) -> datetime:
     while not is_session(day):
         day -= timedelta(days=1)
     return closes_at(day)
+
+
+def session_from(at: datetime) -> date:
+    """Return the first session that closes at or after a moment."""
+    day = at.astimezone(ZONE).date()
+    while not is_session(day) or closes_at(day) < at:
+        day += timedelta(days=1)
+    return day
+
+
+def session_before(session: date) -> date:
+    """Return the session before a day."""
+    day = session - timedelta(days=1)
+    while not is_session(day):
+        day -= timedelta(days=1)
+    return day
+
+
+def sessions_after(start: date, end: date) -> int:
+    """Return how many sessions there are after *start*, up to *end*."""
+    return sum(is_session(start + timedelta(days=n)) for n in range(1, (end - start).days + 1))

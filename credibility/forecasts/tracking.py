@@ -74,6 +74,7 @@ class TrackedForecast:
         point: the checkpoint, and what is expected then.
         target_at: when the checkpoint is over.
         outcome_id, vintage: the outcome that counts; None without one.
+        volatility: standard deviation of the metric over the time, as the outcome says it; None if unknown.
         measured: how it compares; None without an outcome.
     """
 
@@ -84,6 +85,7 @@ class TrackedForecast:
     target_at: datetime
     outcome_id: str | None = None
     vintage: int | None = None
+    volatility: float | None = None
     measured: Measurement | None = None
 
     @property
@@ -104,6 +106,8 @@ class TrackedForecast:
                 "deviation": None if found.deviation is None else str(found.deviation),
                 "accuracy": found.accuracy, "verdict": found.verdict.value,
             }  # fmt: skip
+            if self.volatility is not None:
+                values["volatility"] = self.volatility
         return values
 
 
@@ -135,8 +139,11 @@ def tracked(decision: Decision, known_at: datetime, outcomes: Mapping[tuple[int,
                 target_at=target_at,
                 outcome_id=None if row is None else row["outcome_id"],
                 vintage=None if row is None else row["vintage"],
+                volatility=None if row is None else row["volatility"],
                 # A metric that is registered no more measures nothing.
-                measured=None if row is None or metric is None else measure(point, metric, row["actual"]),
+                measured=(
+                    None if row is None or metric is None else measure(point, metric, row["actual"], row["volatility"])
+                ),
             )
         )
     return found
@@ -227,7 +234,7 @@ async def _schedule(conn: Connection, one: TrackedForecast) -> LifecycleRow:
     return LifecycleRow.of(row)
 
 
-_MEASURED: Final = frozenset({"outcome_id", "vintage", "actual", "deviation", "accuracy", "verdict"})
+_MEASURED: Final = frozenset({"outcome_id", "vintage", "actual", "deviation", "accuracy", "verdict", "volatility"})
 
 
 async def _advance(conn: Connection, row: LifecycleRow, one: TrackedForecast, now: datetime) -> Effects | None:

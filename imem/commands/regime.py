@@ -136,11 +136,12 @@ async def _withdraw(memory: Memory, market: str, key: str, reason: str) -> Marke
 
 
 async def _import(stores: Stores, path: Path, market: str) -> dict[str, int]:
-    from imem.credibility.regimes.providers import FileProvider  # noqa: PLC0415 - as above
+    from imem.credibility.regimes.providers import INDICATORS  # noqa: PLC0415 - as above
     from imem.credibility.regimes.readings import readings_of  # noqa: PLC0415 - as above
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.journal.endpoints.feeds import FileFeed  # noqa: PLC0415 - as above
 
-    provider = FileProvider(path)
+    provider = FileFeed(path, INDICATORS)
     found = await provider.rows(deadline=Deadline.after_ms(RECORD_MS))
     readings = readings_of(found, provider.name, market=market)
     return {"readings": len(readings), "new": await _record(stores, readings, stated=True)}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -78,6 +80,17 @@ def answer(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A field of the answer; repeat.")
     ] = None,
     rationale: Annotated[str | None, typer.Option("--rationale", help="Why; required to override a default.")] = None,
+    item: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--item",
+            metavar="NUMBER='ACTION NAME=VALUE…'",
+            help="The answer to one item of a package, by its number or id, with its fields and rationale=…; repeat.",
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="A JSON file with the fields of the answer.")
+    ] = None,
     always: Annotated[
         bool,
         typer.Option("--always", help="Let the answer count for later contradictions of the kind: `imem tasks rules`."),
@@ -89,7 +102,9 @@ def answer(
 ) -> None:
     """Answer a task; the same answer again changes nothing. Exit code 1: it cannot be answered so any more."""
     with wrong_usage():
-        fields = dict(_pair(text) for text in field or ()) | ({"always": True} if always else {})
+        fields = ({} if source is None else _read(source)) | dict(_pair(text) for text in field or ())
+        fields |= {"always": True} if always else {}
+        fields |= {"items": [*fields.get("items", ()), *map(_item, item)]} if item else {}
     found = _run(
         lambda api: api.answer(
             task, action, fields=fields, rationale=rationale, all_alike=all_alike, deadline_ms=ASK_MS
@@ -181,6 +196,32 @@ def _pair(text: str) -> tuple[str, Any]:
     return name, value if isinstance(parsed, dict | list | str) else parsed
 
 
+def _read(source: Path) -> dict[str, Any]:
+    """Return the fields of a JSON file."""
+    try:
+        found = json.loads(source.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput("--from", f"{source} is no JSON file that can be read: {error}.") from error
+    if not isinstance(found, dict):
+        raise BadInput("--from", f"{source} holds no JSON object.")
+    return found
+
+
+def _item(text: str) -> dict[str, Any]:
+    """Return the answer to an item, written as ``3=override score=0.7 rationale='…'``."""
+    name, sign, said = text.partition("=")
+    try:
+        words = shlex.split(said)
+    except ValueError as error:
+        raise BadInput("--item", f"{text!r:.60}: {error}.") from error
+    if not (name and sign and words):
+        raise BadInput("--item", f"{text!r:.60} is not NUMBER=ACTION.")
+    fields = dict(map(_pair, words[1:]))
+    rationale = fields.pop("rationale", None)
+    given = {"item": name, "action": words[0], "fields": fields}
+    return given if rationale is None else {**given, "rationale": str(rationale)}
+
+
 def _kind(task: Task[Any]) -> TaskKind[Any, Any]:
     from imem.services.task_kinds import TASK_KINDS  # noqa: PLC0415 - as above
 
@@ -202,7 +243,7 @@ def _document(task: Task[Any]) -> dict[str, Any]:
         "headline": kind.headline(task.package),
         "if_nobody_answers": kind.default(task.package),
         "actions": {name: action.does for name, action in _actions(task).items()},
-        "estimated_minutes": kind.minutes,
+        "estimated_minutes": kind.minutes_of(task.package),
     }
 
 
@@ -236,16 +277,23 @@ def _whole(task: Task[Any]) -> Iterator[str]:
     yield shown(_left(task))
     yield ""
     yield shown(kind.headline(task.package))
-    yield from _table(task.package.model_dump(mode="json"))
+    if kind.lines is None:
+        yield from _table(task.package.model_dump(mode="json"))
+    else:
+        yield from map(shown, kind.lines(task.package))
     yield ""
     if task.answer is not None:
         yield f"Answered by {shown(str(task.answer['by']))}: {shown(str(task.answer['action']))}."
     actions = _actions(task)
     if not actions:
         return
-    yield f"About {kind.minutes:.0f} minutes. Answer with `imem tasks answer {shown(task.task_id)} ACTION`:"
+    minutes = kind.minutes_of(task.package)
+    yield f"About {minutes:.0f} minutes. Answer with `imem tasks answer {shown(task.task_id)} ACTION`:"
     for name, action in actions.items():
-        fields = " ".join(f"--set {field}=…" for field in action.fields.model_fields)
+        options = {field: f"--set {field}=…" for field in action.fields.model_fields}
+        if kind.lines is not None and "items" in options:
+            options["items"] = "--item NUMBER='ACTION NAME=VALUE…' (repeat) or --from FILE,"
+        fields = " ".join(options.values())
         yield f"  {name} {fields}".rstrip() + f"  {action.does}"
 
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from imem.credibility.disputes.arbitration import CONTRADICTION
 from imem.debates.running import DEBATE
+from imem.gates.learning.package import LEARNING
 from imem.postmortem.cases.answers import CASE
 from imem.review.kinds import TaskKind
 
-TASK_KINDS: Final[Mapping[str, TaskKind[Any, Any]]] = {one.name: one for one in (CONTRADICTION, DEBATE, CASE)}
+TASK_KINDS: Final[Mapping[str, TaskKind[Any, Any]]] = {one.name: one for one in (CONTRADICTION, DEBATE, CASE, LEARNING)}

@@ -26,6 +26,7 @@ from imem.checkpoints.deliverables import ResultChecks
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.pauses.assembly import assemble
 from imem.checkpoints.pauses.pipelines import register_run_agent
+from imem.credibility.prices.providers import price_provider_of
 from imem.credibility.regimes.providers import provider_of
 from imem.credibility.scores.auto_resolve import Basis
 from imem.credibility.settling import ACTOR
@@ -84,6 +85,7 @@ class LoopThread:
         postmortem_priority: what orders the queue of post-mortems.
         auto_resolution_basis: which score decides between two agents.
         indicators: provides those of the market's regime; None if none is set.
+        prices: provides those that forecasts are compared with; None if none is set.
         cleanup: of checkpoints.
         pause_services: the services of pauses.
         lifecycles, task_kinds: the kinds of lifecycle rows, and of review tasks.
@@ -110,6 +112,7 @@ class LoopThread:
         self.memory_rules = UpkeepRules.of(settings)
         self.situations = settings.situations_enabled
         self.indicators = provider_of(settings)
+        self.prices = price_provider_of(settings)
         self.halflife_years = settings.credibility_halflife_years
         self.contradiction_guard = settings.contradiction_guard
         self.postmortem_priority = PriorityPolicy(settings.postmortem_priority)

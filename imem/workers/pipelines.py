@@ -12,6 +12,7 @@ from imem.credibility.forecasts.tracking import FORECASTS
 from imem.credibility.pipelines import (
     DETECT_REGIME,
     FIND_CONTRADICTIONS,
+    MEASURE_RETURNS,
     PUBLISH_SCORES,
     RECONCILE,
     REVIEW,
@@ -19,6 +20,7 @@ from imem.credibility.pipelines import (
     TRACK_FORECASTS,
 )
 from imem.debates.running import DEBATES
+from imem.gates.learning.gate import VALIDATE_LEARNING
 from imem.jobs.alert_pipelines import SEND_ALERTS, WATCH_ACCESS, WATCH_MEMORY
 from imem.jobs.due import DueRule
 from imem.jobs.journal_pipelines import UPKEEP
@@ -30,6 +32,7 @@ from imem.kg.projection.derived_values import RULES
 from imem.postmortem.cases.queue import CASES, OPEN_CASES
 from imem.postmortem.lessons.life import LESSONS, LIFE
 from imem.postmortem.reflection.pipelines import REFLECT
+from imem.postmortem.successes import VALIDATE_SUCCESSES
 from imem.postmortem.trades.situations import EMBED_SITUATIONS
 from imem.recall.memories.pipelines import CONSOLIDATE_MEMORIES, EMBED_MEMORIES, MAINTAIN_MEMORIES
 from imem.recall.search.pipelines import PROJECT_TEXTS
@@ -45,7 +48,9 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     REVIEW,
     FIND_CONTRADICTIONS,
     TRACK_FORECASTS,
+    VALIDATE_LEARNING,
     OPEN_CASES,
+    MEASURE_RETURNS,
     LESSONS,
     SIMILAR,
     REBUILD_SIMILAR,
@@ -54,6 +59,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     CONSOLIDATE_MEMORIES,
     MAINTAIN_MEMORIES,
     PROJECT_TEXTS,
+    VALIDATE_SUCCESSES,
     REFLECT,
     EMBED_SITUATIONS,
     PROJECT_SIGNALS,

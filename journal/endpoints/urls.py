@@ -123,6 +123,7 @@ CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
     "embedding_url": http,
     "webhook_url": http,
     "regime_url": http,
+    "price_url": http,
 }
 """Setting of a URL → its check."""
 

@@ -80,11 +80,21 @@ class HumanInsight(Kind, governed="postmortem", tags=()):
 
 
 class SuccessValidation(Kind, governed="postmortem", tags=()):
-    """The shares of thesis and market in a success."""
+    """
+    The shares of thesis and market in a success.
+
+    Contributions are shares from 0 to 1. Parts are signed and sum to the return; of decisions that expect a fall, each
+    times -1.
+    """
 
     id: Key
     decision_id: Key
+    checkpoint: Integer | None = Field(None, description="Days after the decision.")
+    outcome_id: Key | None = Field(None, description="The outcome that says the returns.")
     thesis_score: Prob
+    market_part: Number | None = Field(None, description="Return of the market.")
+    sector_part: Number | None = Field(None, description="Return of the sector beyond the market's.")
+    specific_part: Number | None = Field(None, description="Return of the subject beyond the sector's.")
     market_contribution: Number
     sector_contribution: Number
     stock_specific_contribution: Number

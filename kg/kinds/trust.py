@@ -99,10 +99,24 @@ class AgentCredibility(Kind, governed="credibility", tags=(Tag("agent", "agent_i
         posterior_upper: Prob | None = None
         formula_version: ShortText | None = None
 
+    class Review(Group):
+        """What a person said of a change of the score at Gate 6; later changes are measured from it."""
+
+        reviewed_score: Prob = Field(description="The mean of the posterior that the person was shown.")
+        reviewed_n: Integer = Field(description="The observations that it rested on.")
+        review_action: ShortText
+        reviewed_by: Key
+        reviewed_at: Moment
+        review_task: Key
+        review_hasty: Flag | None = Field(
+            None, description="Whether the package was answered in less than a fifth of the time that it takes."
+        )
+
     agent_id: Name
     domain: Name
     id: Key = Field(default_factory=_credibility_id, description="<agent>/<domain>; follows from them.")
     score: Score | None = None
+    review: Review | None = None
 
     @model_validator(mode="after")
     def _own_id(self) -> Self:

@@ -166,6 +166,15 @@ class Outcome(Kind, occurred="target_at", fixed=_CLAIM, settles=True, tags=(Tag(
     observed_at: PastMoment = Field(description="When the value was read from its source.")
     vintage: Count = Field(description="0 for the first number published, 1 for its first revision.")
     source: ShortText | None = None
+    stock_return: Number | None = Field(
+        None, description="Of a checkpoint: total return of the subject since the decision, as a fraction."
+    )
+    market_return: Number | None = Field(None, description="The same of the company's market benchmark.")
+    sector_return: Number | None = Field(None, description="The same of the company's sector benchmark.")
+    volatility: Number | None = Field(
+        None, description="Standard deviation of the metric over the time from the decision on, as known before it."
+    )
+    delisted: Flag | None = Field(None, description="Set where trading ended: the value is that of the last day.")
     withdrawn: Flag | None = Field(
         None, description="Set by a correction: the outcome settles nothing from then on; an older vintage does again."
     )
@@ -179,6 +188,8 @@ class Outcome(Kind, occurred="target_at", fixed=_CLAIM, settles=True, tags=(Tag(
         _check_question(metric, self.unit, self.period_start, self.target_at)
         if not metric.permits(self.actual):
             raise refuse("actual", "must be 0 or 1: of a binary metric it says whether the event happened.")
+        if self.volatility is not None and self.volatility < 0:
+            raise refuse("volatility", "must be at least 0.")
         return self
 
 

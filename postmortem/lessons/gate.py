@@ -43,6 +43,7 @@ class LessonItem(_Value):
         postmortem_id: where it comes from.
         decision_ids: the decisions behind it.
         notes: what was said when it was left pending.
+        since: since when it waits.
     """
 
     lesson_id: str
@@ -59,6 +60,7 @@ class LessonItem(_Value):
     postmortem_id: str | None = None
     decision_ids: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    since: datetime
 
 
 class LessonDecision(StrEnum):
@@ -95,6 +97,7 @@ def _item(row: LifecycleRow, core: Mapping[str, Any]) -> LessonItem:
     said = {name: core[name] for name in _CORE if core.get(name) is not None}
     return LessonItem(
         lesson_id=row.key,
+        since=row.opened_at,
         reviewed=row.data["reviewed"],
         confirmations=row.data["confirmations"],
         decision_ids=tuple(row.data["decision_ids"]),

@@ -180,12 +180,14 @@ USING unnest(%(finding_id)s::text[], %(vintage)s::bigint[], %(revision)s::intege
 WHERE o.finding_id = g.finding_id AND o.vintage = g.vintage AND o.revision = g.revision
 
 -- due_citing --
--- Makes the decisions due that cite one of these findings.
+-- Makes the decisions due that cite one of these findings, and the successes of those whose forecasts have met an outcome.
 INSERT INTO due_row (queue, kind, key)
-SELECT DISTINCT 'credibility', 'Decision', e.payload ->> 'from_key'
+SELECT DISTINCT q.queue, 'Decision', e.payload ->> 'from_key'
 FROM unnest(%(findings)s::text[]) AS f (key)
 JOIN event AS e ON e.kind = 'link.CITES' AND e.payload ->> 'to_key' = f.key
-WHERE e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Finding'
+CROSS JOIN (VALUES ('credibility'), ('successes')) AS q (queue)
+WHERE e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Finding' AND (q.queue = 'credibility' OR EXISTS (
+    SELECT FROM lifecycle AS l WHERE l.kind = 'forecast' AND l.about = e.payload ->> 'from_key' AND l.state = 'measured'))
 
 -- due_tracks --
 -- Makes the track records due that these changes touch, since the given moment; with the first moments at which they changed.

@@ -16,13 +16,13 @@ ORDER BY h.key
 -- What the outcomes of checkpoints of the given decisions say now, those that count: with the import right or by a person, and not
 -- withdrawn; the newest vintage first.
 SELECT DISTINCT ON (o.decision_id, o.checkpoint, o.metric) h.key AS outcome_id, o.decision_id, o.checkpoint, o.metric, o.actual, o.vintage,
-    greatest(h.known_at, k.known_at) AS known_at
+    o.volatility, greatest(h.known_at, k.known_at) AS known_at
 FROM event AS r
 JOIN record_head AS h ON h.kind = 'Outcome' AND h.key = r.record_key AND h.grp = 'core'
 LEFT JOIN record_head AS k ON k.kind = h.kind AND k.key = h.key AND k.grp = 'correction'
 JOIN event AS e ON e.position = coalesce(k.position, h.position)
 CROSS JOIN jsonb_to_record(e.payload -> 'core') AS o (
-    decision_id text, checkpoint integer, metric text, actual float8, vintage bigint, withdrawn boolean)
+    decision_id text, checkpoint integer, metric text, actual float8, vintage bigint, volatility float8, withdrawn boolean)
 WHERE r.kind = 'record.Outcome' AND r.payload -> 'core' ->> 'decision_id' = ANY (%(decisions)s::text[])
   AND o.checkpoint IS NOT NULL AND o.withdrawn IS NOT TRUE AND (e.imported OR e.actor_role = 'human_admin')
 ORDER BY o.decision_id, o.checkpoint, o.metric, o.vintage DESC, h.key

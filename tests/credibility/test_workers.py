@@ -155,11 +155,12 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
     assert {
         "credibility.settle", "credibility.reconcile", "credibility.detect_regime", "credibility.publish_scores",
         "credibility.review", "credibility.find_contradictions", "credibility.track_forecasts",
+        "credibility.measure_returns", "postmortem.validate_successes",
         "kg.similar", "kg.rebuild_similar", "kg.rebuild_views",
         "alerts.send", "alerts.watch_memory", "alerts.watch_access",
         "checkpoints.manage", "checkpoints.retire", "checkpoints.cleanup",
         "sync.gates", "sync.flush", "sync.snapshots", "journal.upkeep", "jobs.advance",
         "recall.embed_memories", "recall.consolidate_memories", "recall.maintain_memories", "recall.project_texts",
         "postmortem.open_cases", "postmortem.lessons", "postmortem.reflect", "postmortem.embed_situations",
-        "recall.project_signals", "recall.retain_signals",
+        "recall.project_signals", "recall.retain_signals", "gates.learning",
     } == {pipeline.name for pipeline in PIPELINES}  # fmt: skip

@@ -10,8 +10,8 @@ import tomllib
 from pathlib import Path
 
 FLOORS = (
-    "debates", "postmortem", "recall", "credibility", "sync", "checkpoints", "cache", "kg", "review", "jobs", "alerts",
-    "journal",
+    "gates", "debates", "postmortem", "recall", "credibility", "sync", "checkpoints", "cache", "kg", "review", "jobs",
+    "alerts", "journal",
 )  # fmt: skip
 
 

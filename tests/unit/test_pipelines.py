@@ -159,7 +159,8 @@ def test_what_must_not_wait_for_the_broker_is_declared() -> None:
         "sync.gates": 120.0, "sync.flush": 10.0, "sync.snapshots": 10.0,
         "credibility.settle": 30.0, "credibility.detect_regime": 30.0,
         "credibility.publish_scores": 30.0, "credibility.find_contradictions": 30.0,
-        "credibility.track_forecasts": 30.0, "postmortem.open_cases": 30.0, "postmortem.lessons": 30.0,
+        "credibility.track_forecasts": 30.0, "postmortem.open_cases": 30.0, "credibility.measure_returns": 120.0,
+        "postmortem.validate_successes": 120.0, "postmortem.lessons": 30.0, "gates.learning": 600.0,
     }  # fmt: skip
     # All that the calendar asks for but what is large, and what clears the broker's Valkey.
     assert {one.name for one in rounds if one.calendar} == {
@@ -281,4 +282,4 @@ def test_every_actor_of_the_credibility_pipelines_is_declared() -> None:
         value for name in names for value in vars(importlib.import_module(name)).values() if isinstance(value, Actor)
     }
     assert found == set(ACTORS)
-    assert len({actor.id for actor in ACTORS}) == len(ACTORS) == 6
+    assert len({actor.id for actor in ACTORS}) == len(ACTORS) == 7

@@ -19,6 +19,7 @@ RETURN = metric_of("total_return")
 assert RETURN is not None
 
 
+@pytest.mark.spec("PM-2")
 @pytest.mark.parametrize(
     ("predicted", "actual", "expected", "large"),
     [
@@ -36,6 +37,7 @@ def test_the_table_of_deviations(predicted: float, actual: float, expected: str,
     assert found.verdict is (DeviationClass.UNCERTAIN if large else DeviationClass.NONE)
 
 
+@pytest.mark.spec("PM-2")
 def test_a_deviation_inside_the_stated_interval_is_noise() -> None:
     assert RETURN is not None
     point = ForecastPoint(days=365, predicted=0.2, low=-0.1, high=0.5)
@@ -112,3 +114,37 @@ def test_what_cannot_be_a_forecast_is_refused_by_its_field(given_: dict[str, obj
     with pytest.raises(BadInput) as refused:
         Forecast.of(given_)
     assert refused.value.field == field
+
+
+@pytest.mark.spec("PM-2")
+@pytest.mark.parametrize(
+    ("predicted", "actual", "volatility", "verdict"),
+    [
+        (0.20, -0.50, 0.40, DeviationClass.OFF),
+        (0.20, 0.26, 0.001, DeviationClass.NONE),
+        (0.20, 0.27, 0.001, DeviationClass.OFF),
+        (-0.10, -0.20, 0.05, DeviationClass.OFF),
+        (-0.10, -0.20, 0.07, DeviationClass.NOISE),
+        (0.0, 0.01, 0.001, DeviationClass.NONE),
+        (0.0, 0.02, 0.01, DeviationClass.OFF),
+        (0.0, 0.02, 0.02, DeviationClass.NOISE),
+        (0.0, 0.02, None, DeviationClass.UNCERTAIN),
+        (0.0, 0.3290, 0.2, DeviationClass.NOISE),
+        (0.0, 0.3291, 0.2, DeviationClass.OFF),
+        (0.0, 0.02, 0.0, DeviationClass.OFF),
+    ],
+)
+def test_without_an_interval_volatility_says_what_is_noise(
+    predicted: float, actual: float, volatility: float | None, verdict: DeviationClass
+) -> None:
+    """The rows of the table: 0.30 is no deviation in any case, and 1.645 standard deviations are noise still."""
+    assert RETURN is not None
+    assert measure(ForecastPoint(days=365, predicted=predicted), RETURN, actual, volatility).verdict is verdict
+
+
+@pytest.mark.spec("PM-2")
+def test_a_stated_interval_goes_before_the_volatility() -> None:
+    assert RETURN is not None
+    point = ForecastPoint(days=365, predicted=0.2, low=-0.1, high=0.5)
+    assert measure(point, RETURN, 0.51, 1.0).verdict is DeviationClass.OFF
+    assert measure(point, RETURN, 0.5, 0.001).verdict is DeviationClass.NOISE

@@ -10,15 +10,14 @@ import pytest
 
 from imem.credibility.regimes.detect import Indicators
 from imem.credibility.regimes.providers import (
-    FileProvider,
-    HttpProvider,
+    INDICATORS,
     IndicatorRow,
     indicators_at,
     read_indicators,
-    rows_of,
 )
 from imem.credibility.regimes.readings import readings_of
 from imem.journal.deadline import Deadline
+from imem.journal.endpoints.feeds import FileFeed, HttpFeed
 from imem.journal.errors import BadInput
 from imem.kg.kinds.enums import Regime
 from tests.http_server import Answer, serving
@@ -33,7 +32,7 @@ CSV = b"""known_at,sp500_return_12m,fed_funds,vix
 
 def test_what_a_day_closed_with_is_known_at_its_end() -> None:
     """Each indicator is the newest that could be known, whatever the order of rows; one too old is missing."""
-    rows = rows_of(CSV, as_json=False)
+    rows = INDICATORS.rows_of(CSV, as_json=False)
     assert indicators_at(rows, DAY) == Indicators(0.25, 5.33, 12.9)
     assert indicators_at(rows, DAY - timedelta(microseconds=1)) == Indicators(0.25, 5.33, None)
     assert indicators_at(rows, DAY + timedelta(days=30)) == Indicators(None, 5.33, None)
@@ -58,7 +57,7 @@ BAD = [
 @pytest.mark.parametrize(("data", "field"), BAD, ids=range(len(BAD)))
 def test_what_is_wrong_is_named(data: bytes, field: str) -> None:
     with pytest.raises(BadInput) as refused:
-        rows_of(data, as_json=True)
+        INDICATORS.rows_of(data, as_json=True)
     assert refused.value.field == field
 
 
@@ -74,16 +73,16 @@ def test_what_is_wrong_is_named(data: bytes, field: str) -> None:
 )
 def test_what_is_wrong_in_a_table_is_named(data: bytes, field: str | None) -> None:
     if field is None:
-        assert rows_of(data, as_json=False) == [IndicatorRow(datetime(2024, 6, 2, tzinfo=UTC), Indicators())]
+        assert INDICATORS.rows_of(data, as_json=False) == [IndicatorRow(datetime(2024, 6, 2, tzinfo=UTC), Indicators())]
         return
     with pytest.raises(BadInput) as refused:
-        rows_of(data, as_json=False)
+        INDICATORS.rows_of(data, as_json=False)
     assert refused.value.field == field
 
 
 async def test_a_file_is_read_anew(tmp_path: Path) -> None:
     """A file that is away, or wrong, gives no indicators, and says why."""
-    provider = FileProvider(tmp_path / "indicators.csv")
+    provider = FileFeed(tmp_path / "indicators.csv", INDICATORS)
     assert provider.name == "indicators.csv"
     found, reason = await read_indicators(provider, DAY, deadline=Deadline.after_ms(30_000))
     assert (found, reason) == (Indicators(), "The file of indicators cannot be read (FileNotFoundError).")
@@ -106,7 +105,7 @@ async def test_an_endpoint_that_is_busy_is_asked_again() -> None:
     """With its key, as a GET, and after the time that it wants."""
     told = iter([Answer(429, headers={"retry-after": "0"}), Answer(503), GOOD])
     with serving(lambda _: next(told)) as server:
-        provider = HttpProvider(f"{server.url}/indicators", "secret")
+        provider = HttpFeed(f"{server.url}/indicators", INDICATORS, "secret")
         found = await read_indicators(provider, DAY, deadline=Deadline.after_ms(30_000))
         assert [one.headers["authorization"] for one in server.asked] == ["Bearer secret"] * 3
         assert "secret" not in repr(provider)
@@ -131,7 +130,7 @@ async def test_an_endpoint_that_is_busy_is_asked_again() -> None:
 async def test_an_endpoint_that_fails_ends_by_the_deadline(answer: Answer) -> None:
     """It gives no indicators, and says why without its address."""
     with serving(lambda _: answer) as server:
-        provider = HttpProvider(f"{server.url}/path-of-ours")
+        provider = HttpFeed(f"{server.url}/path-of-ours", INDICATORS)
         found, reason = await read_indicators(provider, DAY, deadline=Deadline.after_ms(700))
     assert found == Indicators()
     assert reason
@@ -140,12 +139,12 @@ async def test_an_endpoint_that_fails_ends_by_the_deadline(answer: Answer) -> No
 
 def test_a_history_gives_a_reading_for_each_moment() -> None:
     """What is missing keeps the regime before; nothing that was known later is used."""
-    readings = readings_of(rows_of(CSV, as_json=False), "indicators.csv")
+    readings = readings_of(INDICATORS.rows_of(CSV, as_json=False), "indicators.csv")
     assert [(one.observed_at.date().isoformat(), one.regime, one.stale, one.vix) for one in readings] == [
         ("2024-05-01", Regime.HIGH_VOLATILITY, False, 40.0),
         ("2024-06-01", Regime.HIGH_VOLATILITY, True, None),
         ("2024-06-03", Regime.BULL_HIGH_RATES, False, 12.9),
     ]
     assert len({one.id for one in readings}) == 3
-    longest = {one.id for name in ("a", "b") for one in readings_of(rows_of(CSV, as_json=False), name * 200)}
+    longest = {one.id for name in ("a", "b") for one in readings_of(INDICATORS.rows_of(CSV, as_json=False), name * 200)}
     assert len(longest) == 6, "each reading of each file has its own"

@@ -20,6 +20,7 @@ import psycopg
 from imem.credibility.disputes.detection import find_contradictions
 from imem.credibility.scores.auto_resolve import Basis
 from imem.credibility.settling import ACTOR
+from imem.gates.learning.gate import open_due_package
 from imem.jobs.lifecycle import advance_due
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
@@ -45,7 +46,8 @@ Postgres ends the connection before the commit.
 """
 
 CHANGES: Final = {
-    "advance": "lifecycle_move", "find": "disputes_lock", "open": "case_insert", "admit": "cases_to_admit"
+    "advance": "lifecycle_move", "find": "disputes_lock", "open": "case_insert", "admit": "cases_to_admit",
+    "validate": "lifecycle_move",
 }  # fmt: skip
 """Operation → the first statement of its transaction that changes or takes something."""
 
@@ -118,8 +120,12 @@ async def _cases(runtime: Any) -> None:
     await open_cases(runtime, until=Deadline.after_ms(30_000))
 
 
+async def _validate(runtime: Any) -> None:
+    await open_due_package(runtime)
+
+
 OPERATIONS: Final[dict[str, Callable[[Any], Awaitable[None]]]] = {
-    "advance": _advance, "find": _find, "open": _cases, "admit": _cases
+    "advance": _advance, "find": _find, "open": _cases, "admit": _cases, "validate": _validate,
 }  # fmt: skip
 
 

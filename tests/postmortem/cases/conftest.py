@@ -38,6 +38,8 @@ ENOUGH = Deadline.never()
 DECIDED = datetime(2026, 1, 5, 15, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 EXPECTED = Forecast.of_return(0.20, low=-0.10, high=0.50)
+MONTH = Forecast(points=EXPECTED.points[:1])
+"""Of one checkpoint, so that no other becomes due while a clock runs."""
 ANSWERS: Mapping[str, Any] = {
     "primary_reason": "missing_factors", "factors_missed": "Inventories.", "warning_signs_missed": "Orders fell.",
     "future_actions": "Ask for inventories.", "patterns_to_revise": "none", "foreseeability": 4,

@@ -12,21 +12,17 @@ from typing import Final
 
 import pytest
 
-from imem.kg.kinds.forecasts import Forecast
 from imem.postmortem.cases.queue import IN_REVIEW
 from imem.review.states import TaskState
 from tests.credibility.running.killed import POINTS, killed_at
 from tests.killed_programs import killed_program
 
-from .conftest import EXPECTED, HOUR, Clinic, decided, happened
+from .conftest import HOUR, MONTH, Clinic, decided, happened
 
 KILLS: Final = 25 if os.environ.get("IMEM_CHAOS") else 2
 """At each point of each transition."""
 
 LATE: Final = 49 * HOUR
-
-MONTH: Final = Forecast(points=EXPECTED.points[:1])
-"""Of one checkpoint, so that no other becomes due while the clock runs."""
 
 Prepare = Callable[[Clinic, int], Awaitable[None]]
 

@@ -1,0 +1,1 @@
+"""Prices of what is traded, and the returns that follow from them."""

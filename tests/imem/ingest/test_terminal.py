@@ -96,9 +96,6 @@ TELLING = {
     "regime": [],
     "value": [SUBJECT, EVIL, KNOWN],
     "sources": [],
-    "forecasts": [],
-    "learning lessons": [],
-    "postmortems": ["--all"],
     "load": [],  # of a file with hostile lines and a hostile name, see below
 }
 """Commands that print what is stored, with arguments by which they print it."""
@@ -117,6 +114,9 @@ ECHOING = {
     "patterns": [SUBJECT],
     "lessons": [SUBJECT],
     "learning effect": [EVIL],
+    "learning lessons": ["--state", EVIL],
+    "forecasts": [EVIL],
+    "postmortems": [EVIL],
     "agent": [EVIL, "--context", f"sector={EVIL}"],
     "credibility pin": [EVIL, EVIL, "0.5", "--reason", EVIL],
     "credibility unpin": [EVIL, "--reason", EVIL],

@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from imem.kg.kinds import fields
 from imem.kg.kinds.catalog import KINDS, PropertySet, link_props, read_properties
 from imem.kg.kinds.data_points import data_point_id
+from imem.kg.kinds.enums import LessonState
 from imem.kg.kinds.fields import PropertyType
 from imem.kg.kinds.forecasts import CHECKPOINTS, TOTAL_RETURN
+from imem.kg.kinds.learning import Lesson
 from imem.kg.kinds.links import LINK_KINDS, LinkKind
 from imem.kg.kinds.metrics import metric_of
 from imem.kg.kinds.trust import Turn
@@ -124,11 +126,14 @@ def _strings_of(schema: Values) -> st.SearchStrategy[str]:
 @st.composite
 def properties_of(draw: st.DrawFn, part: PropertySet, *, full: bool | None = None) -> Values:
     """Draw the properties of a core, a group or a link."""
-    return {
+    values = {
         name: draw(values_of(prop.type))
         for name, prop in part.properties.items()
         if prop.required or full or (full is None and draw(st.booleans()))
     }
+    if part.model is Lesson.State:
+        values["applied"] = values["state"] == LessonState.APPLIED
+    return values
 
 
 def forecasts() -> st.SearchStrategy[Values]:
@@ -267,10 +272,12 @@ def late_lines_of(draw: st.DrawFn, kind: str, group: str, *, full: bool | None =
     """Draw lines that state one group of a record known before."""
     info = KINDS[kind]
     key = draw(values_of(info.core.properties[info.key].type))
-    value = draw(properties_of(info.groups[group], full=full))
-    if (kind, group) == ("Lesson", "state"):
-        value["applied"] = value["state"] == "applied"
-    return {"record": kind, "known_at": draw(moments()), "key": key, "groups": {group: value}}
+    return {
+        "record": kind,
+        "known_at": draw(moments()),
+        "key": key,
+        "groups": {group: draw(properties_of(info.groups[group], full=full))},
+    }
 
 
 @st.composite

@@ -144,6 +144,6 @@ def _warnings(citing: Share, lessons: Sequence[AppliedLesson], calibration: Sequ
     if too_few == len(lessons):
         yield f"Whether lessons work cannot be said: of {len(lessons)} applied ones none has {LEAST} decisions a cell."
     elif too_few:
-        yield f"Whether {too_few} of {len(lessons)} applied lessons work cannot be said: a cell is under {LEAST} decisions."
+        yield f"Whether {too_few} of {len(lessons)} applied lessons work cannot be said: they have too few decisions."
     if sum(one.accurate.share is not None for one in calibration) < 2:
         yield f"Whether forecasts became better cannot be said: two quarters with {LEAST} checkpoints are needed."

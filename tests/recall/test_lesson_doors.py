@@ -179,3 +179,20 @@ async def test_people_see_every_state_and_agents_nothing_under_review(harness: R
             for kind in kinds:
                 with pytest.raises(PermissionDenied):
                     await memory.text(kind, "x")
+
+
+@pytest.mark.spec("PM-13")
+async def test_rebroadcasting_creates_no_second_edge(harness: RecallHarness) -> None:
+    """A delivery that is repeated at another time is the same link."""
+    ends = {"ADDED_TO_CHECKLIST": ("Lesson", "Agent"), "RECEIVED_LESSON": ("Agent", "Lesson")}
+    keys = {"Lesson": "l4", "Agent": "ann"}
+    for at in (2, 3):
+        links = [
+            {"link": link, "known_at": day(at), "from": {a: keys[a]}, "to": {b: keys[b]}, "props": {"at": day(at)}}
+            for link, (a, b) in ends.items()
+        ]
+        await harness.know([facts.lesson("l4", 1), *links])
+    found = await harness.world.run(
+        "MATCH (:Lesson {id: 'l4'})-[r]-(:Agent {name: 'ann'}) RETURN type(r) AS t ORDER BY t"
+    )
+    assert [row["t"] for row in found] == sorted(ends)

@@ -96,10 +96,6 @@ TELLING = {
     "regime": [],
     "value": [SUBJECT, EVIL, KNOWN],
     "sources": [],
-    "forecasts": [],
-    "learning lessons": [],
-    "learning report": [],
-    "postmortems": ["--all"],
     "load": [],  # of a file with hostile lines and a hostile name, see below
 }
 """Commands that print what is stored, with arguments by which they print it."""
@@ -119,6 +115,10 @@ ECHOING = {
     "lessons": [SUBJECT],
     "learning effect": [EVIL],
     "replay policy": ["--setting", EVIL],
+    "learning lessons": ["--state", EVIL],
+    "learning report": ["--since", EVIL],
+    "forecasts": [EVIL],
+    "postmortems": [EVIL],
     "agent": [EVIL, "--context", f"sector={EVIL}"],
     "credibility pin": [EVIL, EVIL, "0.5", "--reason", EVIL],
     "credibility unpin": [EVIL, "--reason", EVIL],

@@ -13,8 +13,18 @@ from imem.gates.learning.scores import TOLERANCE, VALUATION
 from imem.jobs.lifecycle import Effects
 from imem.journal.errors import BadInput
 from imem.journal.postgres.connection import Connection
+from imem.journal.postgres.rows import rows
 from imem.kg.kinds.enums import LessonPriority
-from imem.postmortem.lessons.gate import LessonDecision, LessonItem, LessonWording, decide_lesson, lessons_waiting
+from imem.postmortem.lessons.gate import (
+    HarmfulLesson,
+    LessonDecision,
+    LessonItem,
+    LessonWording,
+    decide_lesson,
+    lessons_harmful,
+    lessons_waiting,
+    retire_lesson,
+)
 from imem.review.kinds import Fields
 
 CONFIRMED: Final = 5
@@ -103,3 +113,35 @@ LESSON: Final = ItemKind(
     waiting=_lessons,
     decide=_decide,
 )
+
+
+KEEP: Final = "keep"
+
+
+async def _harmful(conn: Connection) -> list[WaitingItem[HarmfulLesson]]:
+    [clock] = await rows(conn, "lessons_now")
+    return [
+        WaitingItem(
+            key=one.lesson_id, headline=f"retire? {one.category}: {shorten(one.insight, LEAD)}", seen=one,
+            since=one.applied_at, importance=Importance(n=one.decisions),
+        )
+        for one in await lessons_harmful(conn, clock["now"])
+    ]  # fmt: skip
+
+
+async def _retire(conn: Connection, key: str, _seen: HarmfulLesson, answer: ItemAnswer, now: datetime) -> Effects:
+    return await retire_lesson(conn, key, keep=answer.action == KEEP, reason=answer.rationale, now=now)
+
+
+RETIREMENT: Final = ItemKind(
+    name="retirement",
+    seen=HarmfulLesson,
+    actions=ItemKind.of(
+        ItemAction(name=APPROVE, does="Retire the lesson: no agent sees it any more."),
+        ItemAction(name=KEEP, does="Keep it for another 90 days.", rationale=True),
+    ),
+    minutes=7.0,
+    waiting=_harmful,
+    decide=_retire,
+)
+"""A lesson after which decisions became worse comes back (postmortem-and-gates, section 4)."""

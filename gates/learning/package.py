@@ -25,7 +25,7 @@ from imem.gates.learning.items import (
     Seen,
     WaitingItem,
 )
-from imem.gates.learning.lessons import LESSON
+from imem.gates.learning.lessons import LESSON, RETIREMENT
 from imem.gates.learning.scores import BIAS, CREDIBILITY
 from imem.gates.learning.trigger import Due, Urgency
 from imem.jobs.lifecycle import Effects
@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 KIND: Final = "learning"
 
-ITEM_KINDS: Final[Mapping[str, ItemKind[Any]]] = {one.name: one for one in (CREDIBILITY, BIAS, LESSON)}
+ITEM_KINDS: Final[Mapping[str, ItemKind[Any]]] = {one.name: one for one in (CREDIBILITY, BIAS, LESSON, RETIREMENT)}
 """Kinds of items, by name."""
 
 ANSWER_WITHIN: Final = timedelta(hours=48)

@@ -31,6 +31,7 @@ from imem.kg.pipelines import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
 from imem.kg.projection.derived_values import RULES
 from imem.postmortem.cases.queue import CASES, OPEN_CASES
 from imem.postmortem.lessons.life import LESSONS, LIFE
+from imem.postmortem.lessons.measuring import MEASURE_LESSONS
 from imem.postmortem.reflection.pipelines import REFLECT
 from imem.postmortem.successes import VALIDATE_SUCCESSES
 from imem.postmortem.trades.situations import EMBED_SITUATIONS
@@ -52,6 +53,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     OPEN_CASES,
     MEASURE_RETURNS,
     LESSONS,
+    MEASURE_LESSONS,
     SIMILAR,
     REBUILD_SIMILAR,
     REBUILD_VIEWS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -19,8 +19,12 @@ from imem.kg.kinds.enums import LessonPriority, LessonSource, LessonState
 from imem.kg.kinds.learning import Lesson
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import correction_of
+from imem.postmortem.lessons.effect import CHECKPOINT, EffectVerdict, LessonEffect
 from imem.postmortem.lessons.life import applied_if_delivered, due_of_row, state_of, targets_of, withdrawn
 from imem.postmortem.lessons.states import LESSON_STATES, LessonFacts
+
+KEPT_FOR: Final = timedelta(days=CHECKPOINT)
+"""How long a lesson that a person chose to keep is not asked about again."""
 
 _Said = Annotated[str, Field(min_length=1, max_length=2_000)]
 
@@ -166,3 +170,73 @@ def _reworded(lesson: Lesson, wording: LessonWording | None, by: str, reason: st
         lesson.model_copy(update=wording.model_dump(exclude_none=True)), reason or "Approved in other words."
     )
     return Effects(facts=[(Actor(by, Role.HUMAN_ADMIN), Action.APPEND, entry_of(line))])
+
+
+# Retirement
+
+
+class HarmfulLesson(_Value):
+    """
+    An applied lesson after which decisions became worse.
+
+    Attributes:
+        lesson_id, category, insight, recommended_action: of the record.
+        applied_at: when it was applied.
+        uplift, low, high: its effect on accuracy, with the 95 % interval, which lies below zero.
+        decisions: how many its effect rests on.
+    """
+
+    lesson_id: str
+    category: str
+    insight: str
+    recommended_action: str
+    applied_at: datetime
+    uplift: float
+    low: float
+    high: float
+    decisions: int
+
+
+async def lessons_harmful(conn: Connection, now: datetime) -> list[HarmfulLesson]:
+    """Return applied lessons whose effect was below zero when it was measured last, less those kept of late; locked."""
+    given = {"states": [LessonState.APPLIED.value], "category": None}
+    harmful = []
+    for found in await rows(conn, "lesson_rows_of", given):
+        row, core = LifecycleRow.of(found), found["core"]
+        kept = row.data.get("kept_at")
+        if kept is not None and now - datetime.fromisoformat(kept) < KEPT_FOR:
+            continue
+        measured = row.data.get("effect")
+        effect = LessonEffect.model_validate(measured) if measured is not None else None
+        if effect is None or effect.verdict is not EffectVerdict.HARMFUL:
+            continue
+        cells = (effect.before_in_scope, effect.after_in_scope, effect.before_outside, effect.after_outside)
+        harmful.append(
+            HarmfulLesson(
+                lesson_id=row.key, **{name: core[name] for name in ("category", "insight", "recommended_action")},
+                applied_at=effect.applied_at or row.entered_at, uplift=effect.uplift or 0.0, low=effect.low or 0.0,
+                high=effect.high or 0.0, decisions=sum(cell.decisions for cell in cells),
+            )
+        )  # fmt: skip
+    return harmful
+
+
+async def retire_lesson(conn: Connection, lesson_id: str, *, keep: bool, reason: str | None, now: datetime) -> Effects:
+    """
+    Retire an applied lesson, or keep it for another :data:`KEPT_FOR`; return what is left to the end.
+
+    Raises:
+        BadInput: there is no such lesson.
+        TransitionRefused: it is not applied.
+    """
+    found = await rows(conn, "lesson_row", {"key": lesson_id})
+    if not found:
+        raise BadInput("lesson_id", f"no lesson {lesson_id!r} is known.")
+    row, decided = LifecycleRow.of(found[0]), LessonFacts(decided=True)
+    if keep:
+        # It may be kept exactly where it may be retired.
+        LESSON_STATES.check(LessonState(row.state), LessonState.RETIRED, decided, of=f"The lesson {lesson_id}")
+        data = json({**row.data, "kept_at": now.isoformat()})
+        await rows(conn, "lesson_keep", {"key": lesson_id, "data": data, "due_at": row.due_at})
+        return Effects()
+    return await withdrawn(conn, await move(conn, LESSON_STATES, row, LessonState.RETIRED, decided, reason=reason))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import Final
 
@@ -87,4 +88,5 @@ async def lesson_effect(database: Database, lesson_id: str, *, deadline: Deadlin
         "limit": MOST_DECISIONS,
     }  # fmt: skip
     decisions = [MeasuredDecision(**one) for one in await database.named("lesson_decisions", given, deadline=deadline)]
-    return effect_of(decisions, row["applied_at"], made_it=row["decision_ids"])
+    # Thousands of deals take a second: the loop goes on meanwhile.
+    return await asyncio.to_thread(effect_of, decisions, row["applied_at"], made_it=row["decision_ids"])

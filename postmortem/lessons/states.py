@@ -73,6 +73,7 @@ LESSON_STATES: Final[StateMachine[LessonState, LessonFacts]] = StateMachine(
     Transition("approve", _S.PENDING_GATE6, _S.APPROVED, _decided, "a person approves it at Gate 6"),
     Transition("reject", _S.PENDING_GATE6, _S.REJECTED, _decided, "a person rejects it at Gate 6"),
     Transition("apply", _S.APPROVED, _S.APPLIED, _delivered, "every agent that it concerns has it"),
+    Transition("retire", _S.APPLIED, _S.RETIRED, _decided, "a person retires it at Gate 6"),
     initial="not recorded",
 )
 

@@ -51,6 +51,14 @@ LEFT JOIN record_head AS k ON k.kind = h.kind AND k.key = h.key AND k.grp = 'cor
 JOIN event AS e ON e.position = coalesce(k.position, h.position)
 WHERE l.kind = 'lesson' AND l.key = %(key)s FOR UPDATE OF l
 
+-- lessons_applied --
+-- Lessons that are applied.
+SELECT key FROM lifecycle WHERE kind = 'lesson' AND state = 'applied' ORDER BY key
+
+-- lesson_locked --
+-- The row of a lesson, locked.
+SELECT * FROM lifecycle WHERE kind = 'lesson' AND key = %(key)s FOR UPDATE
+
 -- lesson_insert --
 -- Opens the row of a lesson.
 INSERT INTO lifecycle (kind, key, about, state, due_at, data)

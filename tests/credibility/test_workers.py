@@ -161,6 +161,7 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
         "checkpoints.manage", "checkpoints.retire", "checkpoints.cleanup",
         "sync.gates", "sync.flush", "sync.snapshots", "journal.upkeep", "jobs.advance",
         "recall.embed_memories", "recall.consolidate_memories", "recall.maintain_memories", "recall.project_texts",
-        "postmortem.open_cases", "postmortem.lessons", "postmortem.reflect", "postmortem.embed_situations",
+        "postmortem.open_cases", "postmortem.lessons", "postmortem.measure_lessons",
+        "postmortem.reflect", "postmortem.embed_situations",
         "recall.project_signals", "recall.retain_signals", "gates.learning",
     } == {pipeline.name for pipeline in PIPELINES}  # fmt: skip

@@ -165,7 +165,7 @@ def test_what_must_not_wait_for_the_broker_is_declared() -> None:
     # All that the calendar asks for but what is large, and what clears the broker's Valkey.
     assert {one.name for one in rounds if one.calendar} == {
         "credibility.reconcile", "credibility.review", "recall.consolidate_memories", "recall.maintain_memories",
-        "recall.retain_signals", "checkpoints.retire", "journal.upkeep",
+        "recall.retain_signals", "checkpoints.retire", "journal.upkeep", "postmortem.measure_lessons",
     }  # fmt: skip
     assert {one.overdue_after_s for one in rounds if one.calendar} == {LATE_S}
     assert len({one.name for one in PIPELINES}) == len(PIPELINES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +14,12 @@ from imem.journal.settings import Role
 from imem.kg.kinds.base import Kind
 from imem.kg.kinds.enums import LessonPriority, LessonSource
 from imem.kg.kinds.learning import Lesson
+from imem.kg.kinds.work import Decision, Outcome
 from imem.kg.load_format.entries import entry_of
-from imem.kg.load_format.lines import record_of
+from imem.kg.load_format.lines import link_of, record_of
 from imem.postmortem.lessons.gate import LessonDecision, LessonItem, LessonWording, decide_lesson, lessons_waiting
 from imem.postmortem.lessons.life import ACTOR, LIFE, open_lessons
-from tests.credibility.conftest import World
+from tests.credibility.conftest import World, company
 
 DAY0 = datetime(2026, 1, 5, tzinfo=UTC)
 ENOUGH = Deadline.never()
@@ -106,3 +108,46 @@ async def links(world: World) -> list[tuple[str, str]]:
 
 
 LINKS = ("ADDED_TO_CHECKLIST", "AFFECTS_AGENT", "RECEIVED_LESSON")
+
+
+# Decisions that an effect is measured on
+
+DAY = timedelta(days=1)
+APPLIED = DAY0 - 200 * DAY
+
+
+def decided(subject: str, number: int, *, late: bool, right: bool, agents: tuple[str, ...] = ("ann",)) -> list[Any]:
+    """Return a decision and its outcome after 90 days, which was measured."""
+    at = APPLIED + (number + 1) * (DAY if late else -DAY)
+    key = f"{subject}-{late}-{number}"
+    over = at + 90 * DAY
+    return [
+        Decision(id=key, subject_id=f"company:{subject}", type="portfolio", agents_involved=agents, decided_at=at),
+        Outcome(
+            id=f"o-{key}", subject_id=f"company:{subject}", decision_id=key, checkpoint=90, metric="total_return",
+            period_start=at, target_at=over, actual=0.1, unit="fraction", observed_at=over, vintage=0,
+            assessment=Outcome.Assessment(deviation=0.0, accuracy=float(right)),
+        ),
+    ]  # fmt: skip
+
+
+def measured(cells: Mapping[tuple[str, bool], int]) -> list[Any]:
+    """Return ten decisions of each cell (ticker, after the lesson), of which so many are right."""
+    return [
+        each
+        for (subject, late), right in cells.items()
+        for number in range(10)
+        for each in decided(subject, number, late=late, right=number < right)
+    ]
+
+
+async def applied(world: World, key: str) -> None:
+    """Have a lesson for technology that is applied, and that the agent *ann* has."""
+    state = Lesson.State(state="applied", reviewed=True, applied=True, applied_date=APPLIED, effectiveness_tracked=True)
+    await record(world, lesson(key, state=state, scope_sector="Technology"), writer="postmortem", actor=PERSON)
+    link = entry_of(link_of("AFFECTS_AGENT", ("Lesson", key), ("Agent", "ann")))
+    async with world.pipelines.transaction(ENOUGH) as conn:
+        await finish(conn, Effects(facts=[(ACTOR, Action.APPEND, link)]), world.engine, ENOUGH)
+    long_ago = DAY0 - 900 * DAY
+    await world.say(company("MU", long_ago, sector="Technology"), company("XOM", long_ago, sector="Energy"))
+    await go_on(world)

@@ -24,6 +24,24 @@ NOISE: Final = Decimal("1.645")
 """Within so many standard deviations on either side nine of ten values lie by chance."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviationPolicy:
+    """
+    What counts as a deviation.
+
+    Attributes:
+        deviation: relative to the forecast; above it.
+        noise: in standard deviations of the metric, where no interval was stated; above it.
+    """
+
+    deviation: Decimal = DEVIATION
+    noise: Decimal = NOISE
+
+
+POLICY: Final = DeviationPolicy()
+"""The policy in force."""
+
+
 class DeviationClass(StrEnum):
     """What a deviation means."""
 
@@ -64,22 +82,29 @@ def deviation(predicted: float, actual: float, floor: float) -> Decimal | None:
     return abs(happened - expected) / scale
 
 
-def measure(point: ForecastPoint, metric: Metric, actual: float, volatility: float | None = None) -> Measurement:
+def measure(
+    point: ForecastPoint,
+    metric: Metric,
+    actual: float,
+    volatility: float | None = None,
+    policy: DeviationPolicy = POLICY,
+) -> Measurement:
     """
     Return how *actual* compares with what was forecast.
 
     Args:
         volatility: standard deviation of the metric over the time of the forecast; None if it is unknown.
+        policy: what counts as a deviation.
     """
     found = deviation(point.predicted, actual, metric.floor or 0.0)
     exact = actual == point.predicted
     within = found <= Decimal(repr(metric.tolerance or 0.0)) if found is not None else exact
-    large = found > DEVIATION if found is not None else not exact
-    verdict = _meaning(point, actual, volatility) if large else DeviationClass.NONE
+    large = found > policy.deviation if found is not None else not exact
+    verdict = _meaning(point, actual, volatility, policy) if large else DeviationClass.NONE
     return Measurement(actual, found, float(within), verdict)
 
 
-def _meaning(point: ForecastPoint, actual: float, volatility: float | None) -> DeviationClass:
+def _meaning(point: ForecastPoint, actual: float, volatility: float | None, policy: DeviationPolicy) -> DeviationClass:
     """Return what a deviation above the limit means."""
     if point.low is not None and point.high is not None:
         noise = point.low <= actual <= point.high
@@ -87,5 +112,5 @@ def _meaning(point: ForecastPoint, actual: float, volatility: float | None) -> D
         return DeviationClass.UNCERTAIN
     else:
         distance = abs(Decimal(repr(actual)) - Decimal(repr(point.predicted)))
-        noise = distance <= NOISE * Decimal(repr(volatility))
+        noise = distance <= policy.noise * Decimal(repr(volatility))
     return DeviationClass.NOISE if noise else DeviationClass.OFF

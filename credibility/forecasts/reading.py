@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from imem.credibility.forecasts.measures import DeviationClass
+from imem.credibility.forecasts.measures import POLICY, DeviationClass, DeviationPolicy
 from imem.credibility.forecasts.states import ForecastFacts, ForecastState
 from imem.credibility.forecasts.tracking import KIND, TrackedForecast, tracked
 from imem.jobs.lifecycle import LifecycleRow
@@ -99,13 +100,25 @@ async def forecasts_at(database: Database, decision_id: str, at: AsOf, *, deadli
     Raises:
         BadInput: there was no such decision then.
     """
-    read = await dated(database, [("Decision", decision_id)], at, deadline=deadline)
-    found = read.records.get(("Decision", decision_id))
-    if found is None:
+    found = await forecasts_of(database, [decision_id], at, deadline=deadline)
+    if decision_id not in found:
         raise BadInput("decision_id", f"no Decision {shown(decision_id)} is recorded.")
-    named = await database.named("outcomes_naming", {"decision_id": decision_id, **at.limits}, deadline=deadline)
+    return found[decision_id]
+
+
+async def forecasts_of(
+    database: Database,
+    decisions: Sequence[str],
+    at: AsOf,
+    policy: DeviationPolicy = POLICY,
+    *,
+    deadline: Deadline,
+) -> dict[str, list[DecisionForecast]]:
+    """Return the forecasts of those of *decisions* that were known at *at*, beside the outcomes that were."""
+    read = await dated(database, [("Decision", key) for key in decisions], at, deadline=deadline)
+    named = await database.named("outcomes_naming", {"decisions": list(decisions), **at.limits}, deadline=deadline)
     known = await dated(database, [("Outcome", row["key"]) for row in named], at, deadline=deadline)
-    outcomes: dict[tuple[int, str], Row] = {}
+    outcomes: dict[str, dict[tuple[int, str], Row]] = {}
     for (_, key), one in sorted(known.records.items(), key=lambda item: (-item[1].core["vintage"], item[0])):
         core = one.core
         if core.get("checkpoint") is not None and not core.get("withdrawn"):
@@ -113,9 +126,14 @@ async def forecasts_at(database: Database, decision_id: str, at: AsOf, *, deadli
                 "outcome_id": key, "vintage": core["vintage"], "actual": core["actual"],
                 "volatility": core.get("volatility"),
             }  # fmt: skip
-            outcomes.setdefault((core["checkpoint"], core["metric"]), row)
-    decision = Decision.model_validate({**found.core})
-    return [_forecast_of(one, at.at) for one in tracked(decision, found.known_at, outcomes)]
+            outcomes.setdefault(core["decision_id"], {}).setdefault((core["checkpoint"], core["metric"]), row)
+    return {
+        key: [
+            _forecast_of(one, at.at)
+            for one in tracked(Decision.model_validate({**found.core}), found.known_at, outcomes.get(key, {}), policy)
+        ]
+        for (_, key), found in read.records.items()
+    }
 
 
 async def forecast_report(database: Database, *, deadline: Deadline) -> ForecastReport:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from imem.alerts.store import NewAlert, Severity
-from imem.credibility.forecasts.measures import Measurement, measure
+from imem.credibility.forecasts.measures import POLICY, DeviationPolicy, Measurement, measure
 from imem.credibility.forecasts.sessions import checkpoint_at
 from imem.credibility.forecasts.states import FORECAST_STATES, ForecastFacts, ForecastState
 from imem.jobs.due import finish_due, halving, next_due, set_due_aside
@@ -111,7 +111,12 @@ class TrackedForecast:
         return values
 
 
-def tracked(decision: Decision, known_at: datetime, outcomes: Mapping[tuple[int, str], Row]) -> list[TrackedForecast]:
+def tracked(
+    decision: Decision,
+    known_at: datetime,
+    outcomes: Mapping[tuple[int, str], Row],
+    policy: DeviationPolicy = POLICY,
+) -> list[TrackedForecast]:
     """
     Return the forecasts of *decision* beside what happened.
 
@@ -120,6 +125,7 @@ def tracked(decision: Decision, known_at: datetime, outcomes: Mapping[tuple[int,
     Args:
         known_at: when the decision became known.
         outcomes: (checkpoint, metric) → the outcome that counts, a row of ``outcomes_of_decisions``.
+        policy: what counts as a deviation.
     """
     if decision.forecast is None:
         return []
@@ -142,7 +148,9 @@ def tracked(decision: Decision, known_at: datetime, outcomes: Mapping[tuple[int,
                 volatility=None if row is None else row["volatility"],
                 # A metric that is registered no more measures nothing.
                 measured=(
-                    None if row is None or metric is None else measure(point, metric, row["actual"], row["volatility"])
+                    None
+                    if row is None or metric is None
+                    else measure(point, metric, row["actual"], row["volatility"], policy)
                 ),
             )
         )

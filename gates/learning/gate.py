@@ -53,7 +53,7 @@ def _rested(facts: ClockFacts) -> str | None:
 
 
 CLOCK_STATES: Final[StateMachine[ClockState, ClockFacts]] = StateMachine(
-    "clock of Gate 6",
+    "learning clock",
     Transition("validate", ClockState.COUNTING, ClockState.COUNTING, _rested, "a package is opened, or nothing waits"),
     initial="not started",
 )

@@ -298,7 +298,9 @@ def _lines(package: LearningPackage) -> Iterator[str]:
         yield f"{number}. {item.kind}, {item.priority}: {item.headline}"
         if item.bulk is not None:
             yield f"   may be approved in bulk: {item.bulk}"
-        known = [f"{name.replace('_', ' ')} {_value(value)}" for name, value in item.seen.items() if _says(value)]
+        # Postgres orders the members of an object by itself.
+        seen = ITEM_KINDS[item.kind].seen.model_validate(item.seen).model_dump(mode="json")
+        known = [_known(name.replace("_", " "), value) for name, value in seen.items() if _says(value)]
         yield f"   {'; '.join(known)}"
         yield f"   {', '.join(item.actions)}"
     kinds = {item.kind: ITEM_KINDS[item.kind] for item in package.items}
@@ -311,13 +313,15 @@ def _lines(package: LearningPackage) -> Iterator[str]:
 
 
 def _says(value: object) -> bool:
-    return value is not None and value not in ([], "")
+    return value is not None and value is not False and value not in ([], "")
 
 
-def _value(value: object) -> str:
+def _known(name: str, value: object) -> str:
+    if value is True:
+        return name
     if isinstance(value, float):
-        return f"{value:.3g}"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        return f"{name} {value:.3g}"
+    return f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
 
 
 def _check(package: LearningPackage, stated: PackageAnswers) -> None:

@@ -140,11 +140,13 @@ class SyncMemory(Twin[Memory]):
     forecasts = blocking(Memory.forecasts)
     forecast_report = blocking(Memory.forecast_report)
     postmortems = blocking(Memory.postmortems)
+    replay_policy = blocking(Memory.replay_policy)
 
     # Lessons in every state
 
     all_lessons = blocking(Memory.all_lessons)
     lesson_effect = blocking(Memory.lesson_effect)
+    learning_report = blocking(Memory.learning_report)
 
     # Synchronisation
 

@@ -43,11 +43,18 @@ UPDATE lifecycle SET due_at = %(due_at)s::timestamptz, data = %(data)s::jsonb, f
 WHERE kind = 'forecast' AND key = %(key)s RETURNING *
 
 -- outcomes_naming --
--- The outcomes that name a decision and count, as of a moment. Parameters: decision_id, known_until, recorded_until.
+-- The outcomes that name one of some decisions and count, as of a moment. Parameters: decisions, known_until, recorded_until.
 SELECT DISTINCT e.record_key AS key FROM event AS e
-WHERE e.kind = 'record.Outcome' AND e.payload -> 'core' ->> 'decision_id' = %(decision_id)s
+WHERE e.kind = 'record.Outcome' AND e.payload -> 'core' ->> 'decision_id' = ANY (%(decisions)s::text[])
   AND (e.imported OR e.actor_role = 'human_admin')
   AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+
+-- decisions_forecasting --
+-- The next decisions that were known at a moment and state a forecast, by key. Parameters: after, limit, known_until, recorded_until.
+SELECT DISTINCT e.record_key AS key FROM event AS e
+WHERE e.kind = 'record.Decision' AND e.payload -> 'core' ->> 'forecast' IS NOT NULL AND e.record_key > %(after)s
+  AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+ORDER BY 1 LIMIT %(limit)s
 
 -- forecasts_listed --
 -- Forecasts in a state, with a verdict where one is given, by the moment of their checkpoint.

@@ -52,6 +52,8 @@ async def test_a_package_is_read_and_answered_in_a_terminal(desk: Desk, said: Sa
     assert "1. credibility, high: vera in valuation: 0.700 → 0.680 (-0.020), 20 observations, none of them new" in text
     assert "may be approved in bulk: a change below 0.05 on at least 20 observations, without a trend" in text
     assert text.count("may be approved in bulk:") == 1
+    assert "   agent vera; domain valuation; old 0.7; new 0.68; reason none of them new" in text
+    assert "; lower 0.48; upper 0.88; time weighted score 0.68; stable\n" in text
     assert "pat in flu errs by +20.0% on close" in text
     assert "override score=… days=…: Another score counts" in text
     assert "About 24 minutes. Answer with `imem tasks answer learning-1 ACTION`:" in text

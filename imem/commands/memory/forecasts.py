@@ -13,8 +13,11 @@ from imem.terminal.command import Json, print_answer, wrong_usage
 
 if TYPE_CHECKING:
     from imem.credibility.forecasts.reading import DecisionForecast, ForecastReport
+    from imem.credibility.forecasts.replay import PolicyReplay
 
 app = typer.Typer()
+replay_app = typer.Typer(help="What other settings would have decided; changes nothing.", no_args_is_help=True)
+app.add_typer(replay_app, name="replay")
 
 DecisionId = Annotated[
     str | None, typer.Argument(metavar="[DECISION]", help="The id of a decision; without one, how all of them stand.")
@@ -36,6 +39,41 @@ def forecasts(
     options = checked_options(as_of, clock)
     found = run_question(lambda memory: memory.forecasts(decision, **options))
     print_answer([one.model_dump(mode="json") for one in found], lambda: _lines(found), as_json=as_json)
+
+
+Changed = Annotated[
+    list[str],
+    typer.Option("--setting", metavar="NAME=VALUE", help="deviation=0.5, or noise=2 (in standard deviations)."),
+]
+
+
+@replay_app.command()
+def policy(*, setting: Changed, as_of: AsOf = None, clock: OnClock = "known", as_json: Json = False) -> None:
+    """Compare which checkpoints are off, and how many cases there are, by other settings and by those in force."""
+    options = checked_options(as_of, clock)
+    with wrong_usage():
+        settings = dict(_setting(one) for one in setting)
+    replay = run_question(lambda memory: memory.replay_policy(settings, **options))
+    print_answer(replay.model_dump(mode="json"), lambda: _replayed(replay), as_json=as_json)
+
+
+def _setting(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name.strip(), float(value)
+    except ValueError:
+        raise BadInput("--setting", f"{text!r:.60} is no NAME=NUMBER.") from None
+
+
+def _replayed(replay: PolicyReplay) -> Iterator[str]:
+    settings = ", ".join(f"{name}={value:g}" for name, value in replay.settings.items())
+    yield f"Of {replay.measured} measured checkpoints {replay.off} are off, in {replay.cases} decisions."
+    yield f"With {settings} it would be {replay.off_then}, in {replay.cases_then}."
+    for title, found in (("Off by these settings alone", replay.gained), ("Off by those in force alone", replay.lost)):
+        if found:
+            yield f"{title}:"
+        for one in found:
+            yield f"  {shown(one.decision_id)} {_line(one).strip()}"
 
 
 def _lines(found: Sequence[DecisionForecast]) -> Iterator[str]:

@@ -9,9 +9,10 @@ import typer
 
 from imem.commands.memory.ask import run_question
 from imem.journal.errors import shown
-from imem.terminal.command import Json, print_answer
+from imem.terminal.command import Json, moment, print_answer, wrong_usage
 
 if TYPE_CHECKING:
+    from imem.gates.learning.report import LearningReport, Share
     from imem.postmortem.lessons.effect import LessonEffect
     from imem.postmortem.lessons.reading import ListedLesson
 
@@ -20,6 +21,10 @@ learning_app = typer.Typer(help="What was learned, in every state: for people.",
 app.add_typer(learning_app, name="learning")
 
 State = Annotated[str | None, typer.Option(help="Of this state alone, such as pending_gate6.")]
+Since = Annotated[
+    str | None,
+    typer.Option(metavar="T", help="Of what happened from then on: a time with its zone, or a day (its end in UTC)."),
+]
 LessonId = Annotated[str, typer.Argument(metavar="LESSON", help="The id of a lesson.")]
 
 
@@ -35,6 +40,15 @@ def effect(lesson: LessonId, *, as_json: Json = False) -> None:
     """Show whether a lesson made its agents' decisions more accurate."""
     found = run_question(lambda memory: memory.lesson_effect(lesson))
     print_answer(found.model_dump(mode="json"), lambda: _effect(found), as_json=as_json)
+
+
+@learning_app.command()
+def report(*, since: Since = None, as_json: Json = False) -> None:
+    """Show whether what is learned helps: decisions at Gate 6, use of the memory, lessons, calibration by quarter."""
+    with wrong_usage():
+        begins = moment(since, "--since")
+    found = run_question(lambda memory: memory.learning_report(since=begins))
+    print_answer(found.model_dump(mode="json"), lambda: _report(found), as_json=as_json)
 
 
 def _lines(found: Sequence[ListedLesson]) -> Iterator[str]:
@@ -59,3 +73,26 @@ def _effect(found: LessonEffect) -> Iterator[str]:
         yield "Too few decisions: ten are needed in each."
     else:
         yield f"uplift {found.uplift:+.2f} (95 % interval {found.low:+.2f} to {found.high:+.2f}): {found.verdict}"
+
+
+def _report(found: LearningReport) -> Iterator[str]:
+    yield (
+        f"Gate 6: {found.due} items were due in {found.packages} packages, {found.answered} of them answered; "
+        f"{found.decided} items decided, {found.rolled_over} rolled over."
+    )
+    cases = ", ".join(f"{count} {state}" for state, count in sorted(found.cases.items())) or "none"
+    yield f"Post-mortems: {cases}."
+    yield f"Decisions that cite the memory: {_share(found.citing)}."
+    for one in found.lessons:
+        effect = one.effect
+        said = "" if effect.uplift is None else f" {effect.uplift:+.2f} ({effect.low:+.2f} to {effect.high:+.2f})"
+        yield f"Lesson {shown(one.lesson_id)}: {effect.verdict}{said}."
+    for quarter in found.calibration:
+        name = f"{quarter.begins.year} Q{(quarter.begins.month + 2) // 3}"
+        yield f"{name}: accurate {_share(quarter.accurate)}; inside the stated interval {_share(quarter.inside)}."
+    yield from found.warnings
+
+
+def _share(one: Share) -> str:
+    counted = f"{one.count:g} of {one.n}"
+    return counted if one.share is None else f"{counted}, {one.share:.0%} ({one.low:.0%} to {one.high:.0%})"

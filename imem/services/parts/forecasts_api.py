@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from imem.services.parts.actor_api import ActorApi
 
 if TYPE_CHECKING:
     from imem.credibility.forecasts.reading import DecisionForecast, ForecastReport
+    from imem.credibility.forecasts.replay import PolicyReplay
     from imem.postmortem.cases.reading import CaseSummary
 
 
@@ -78,3 +80,38 @@ class ForecastsApi(ActorApi):
         return await self._allowed(
             resource, Action.READ, lambda: list_cases(database, policy, states=states, deadline=due), due
         )
+
+    async def replay_policy(
+        self,
+        settings: Mapping[str, float],
+        *,
+        as_of: datetime | None = None,
+        clock: str = "known",
+        deadline_ms: float | None = None,
+    ) -> PolicyReplay:
+        """
+        Return what another policy would have decided of all measured forecasts, beside the one in force.
+
+        ::
+
+            replay = await memory.replay_policy({"deviation": 0.5})
+            print(replay.cases, replay.cases_then)
+
+        Args:
+            settings: ``deviation``, above which a forecast is off, and ``noise``, in standard deviations.
+
+        Raises:
+            BadInput: there is no such setting, or its value is below zero.
+        """
+        from imem.credibility.forecasts.replay import policy_of, replay_policy  # noqa: PLC0415 - as above
+
+        policy_of(settings)
+        asked, on = parse_as_of(as_of, clock)
+        due = await self._due(deadline_ms)
+
+        async def read() -> PolicyReplay:
+            database = self._stores.database
+            at = (await fetch_read_horizon(database, on, deadline=due)).resolve(asked, on)
+            return await replay_policy(database, settings, at, deadline=due)
+
+        return await self._allowed(Resource(ResourceType.GRAPH, "forecasts of decisions"), Action.READ, read, due)

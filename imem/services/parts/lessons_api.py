@@ -1,7 +1,8 @@
-"""Lessons in every state, for people: a part of ``Memory``."""
+"""What was learned, and whether it helps, for people: a part of ``Memory``."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from imem.journal.actors import Action, Resource, ResourceType
@@ -11,6 +12,7 @@ from imem.kg.kinds.enums import LessonState
 from imem.services.parts.actor_api import ActorApi
 
 if TYPE_CHECKING:
+    from imem.gates.learning.report import LearningReport
     from imem.postmortem.lessons.effect import LessonEffect
     from imem.postmortem.lessons.reading import ListedLesson
 
@@ -53,3 +55,24 @@ class LessonsApi(ActorApi):
         database = self._stores.database
         resource = Resource(ResourceType.LESSONS, lesson_id)
         return await self._allowed(resource, Action.READ, lambda: lesson_effect(database, lesson_id, deadline=due), due)
+
+    async def learning_report(
+        self, *, since: datetime | None = None, deadline_ms: float | None = None
+    ) -> LearningReport:
+        """
+        Return whether what is learned helps: decisions at Gate 6, use of the memory, lessons that worked, calibration.
+
+        Args:
+            since: of what happened from then on; aware.
+
+        Raises:
+            BadInput: *since* names no zone.
+        """
+        from imem.gates.learning.report import learning_report  # noqa: PLC0415 - as above
+
+        if since is not None and since.utcoffset() is None:
+            raise BadInput("since", "must name its zone; a time without one is ambiguous.")
+        due = await self._due(deadline_ms)
+        database = self._stores.database
+        resource = Resource(ResourceType.LESSONS, "report")
+        return await self._allowed(resource, Action.READ, lambda: learning_report(database, since, deadline=due), due)

@@ -79,6 +79,7 @@ WRITES: dict[str, Call] = {
     "trades.resume": lambda m: m.trades.resume("fund"),
     "all_lessons": lambda m: m.all_lessons(),
     "lesson_effect": lambda m: m.lesson_effect("l"),
+    "learning_report": lambda m: m.learning_report(),
     "reflections.promote": lambda m: m.reflections.promote(uuid4()),
     "conversation": lambda m: m.conversation("w", "t").delete(),
     "working": lambda m: m.working("eve").set("x", "1"),
@@ -93,7 +94,7 @@ OPEN = frozenset({
     "find_precedents", "history", "lessons",
     "panel", "patterns", "query", "regime", "search", "similar", "signal_histories", "signals", "text", "track_record",
     "track_records", "view", "warm", "weights", "read_snapshot", "gate_report", "value", "differences", "sources",
-    "running_debates", "forecasts", "forecast_report",
+    "running_debates", "forecasts", "forecast_report", "replay_policy",
 })  # fmt: skip
 """Methods that only read."""
 

@@ -325,20 +325,6 @@ async def test_a_withdrawn_pattern_is_gone_with_the_acknowledgement_everywhere(t
             assert await memory.query("active_patterns", {"sector": None}) == [], "the graph shows it yet"
 
 
-async def test_a_withdrawn_lesson_is_gone_with_the_acknowledgement_everywhere(telling: RecallHarness) -> None:
-    """Before anything is applied: from C2 of the process that asks, from C1, and from another process's C2."""
-    await _season(telling)
-    async with patient(telling.settings) as other, patient(telling.settings) as third:
-        for memory in (telling.memory, other):
-            assert [one.key for one in (await memory.brief("T0")).lessons.items] == ["l0"]
-
-        await telling.journal.say(facts.lesson_enters("l0", 6, "retired"))
-
-        for memory in (telling.memory, other, third):
-            assert (await memory.brief("T0")).lessons.items == []
-            assert (await memory.lessons("T0")).items == []
-
-
 @pytest.mark.spec("PF-4")
 async def test_each_transition_counts_when_it_is_committed(telling: RecallHarness) -> None:
     """The one with the lower position may commit last: by positions, its reader would find nothing new."""

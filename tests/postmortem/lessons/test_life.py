@@ -186,3 +186,18 @@ async def test_a_lesson_changes_no_pattern(world: World) -> None:
     assert [row["key"] for row in proposed] == ["p"]
     await decide(world, "l", LessonDecision.APPROVE)
     assert await effects() == ({"record.Lesson", "link.AFFECTS_PATTERN", *links_of}, before)
+
+
+async def test_each_state_ends_what_caches_hold_of_lessons(world: World) -> None:
+    """A cached section that shows lessons is valid under one epoch alone; a lesson without a state is in none."""
+
+    async def epoch() -> int:
+        return int((await world.rows("SELECT epoch FROM pattern_epoch"))[0]["epoch"])
+
+    before = await epoch()
+    await record(world, lesson("l"))
+    assert await epoch() == before
+    await go_on(world)
+    assert await epoch() == before + 1
+    await decide(world, "l", LessonDecision.REJECT, "It is one case.")
+    assert await epoch() == before + 2

@@ -162,6 +162,8 @@ def cores_of(draw: st.DrawFn, kind: str, *, full: bool | None = None) -> Values:
             core["forecast"] = draw(forecasts())
         case "Outcome":
             core["metric"] = draw(metrics())
+            if "volatility" in core:
+                core["volatility"] = abs(core["volatility"])
             _as_asked(core)
         case "Finding" if "metric" in core:
             core["metric"] = draw(metrics())

@@ -21,7 +21,7 @@ from .test_arbitration import ADMIN, ENOUGH, advance, reviewer, tasks
 from .test_detection import BLOOMBERG, SEC, find, point
 from .test_reviewed import OVER
 
-KILLS: Final = 25 if os.environ.get("IMEM_CHAOS") else 3
+KILLS: Final = 25 if os.environ.get("IMEM_CHAOS") else 2
 """At each point of each transition."""
 
 Prepare = Callable[[World, int], Awaitable[None]]

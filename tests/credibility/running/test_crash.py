@@ -26,7 +26,7 @@ from .conftest import ADMIN, BEAR, BULL, ENOUGH, HOUR, Forum, claimed
 from .killed import POINTS, killed_at
 from .test_debates import opened_gate, rejected
 
-KILLS: Final = 25 if os.environ.get("IMEM_CHAOS") else 3
+KILLS: Final = 25 if os.environ.get("IMEM_CHAOS") else 2
 """At each point of each transition."""
 
 MINUTE: Final = timedelta(minutes=1)

@@ -19,7 +19,7 @@ from tests.killed_programs import killed_program
 
 from .conftest import HOUR, MONTH, Clinic, decided, happened
 
-KILLS: Final = 25 if os.environ.get("IMEM_CHAOS") else 2
+KILLS: Final = 25 if os.environ.get("IMEM_CHAOS") else 1
 """At each point of each transition."""
 
 LATE: Final = 49 * HOUR

@@ -20,7 +20,7 @@ from uuid import UUID
 import structlog
 
 from imem.alerts.store import NewAlert, Severity, close_alerts, raise_once
-from imem.journal.errors import StatementRejected
+from imem.journal.errors import BadInput, StatementRejected
 from imem.journal.events.ids import id_of, new_id
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import execute, rows
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-BAD_CONTENT: Final = (StatementRejected, ArithmeticError, LookupError, TypeError, ValueError)
+BAD_CONTENT: Final = (StatementRejected, BadInput, ArithmeticError, LookupError, TypeError, ValueError)
 """Errors caused by a batch's contents: retrying does not help."""
 
 SET_ASIDE: Final = "WORK_SET_ASIDE"

@@ -374,19 +374,27 @@ async def _refuse(database: Database, which: Row, error: TransitionRefused, unti
 
 
 async def _put_off(database: Database, which: Row, error: Exception, until: Deadline) -> None:
-    reason = f"{type(error).__name__}: {error}"
-    log.error("lifecycle.step_failed", **which, reason=reason, exc_info=error)
     async with database.transaction(until) as conn:
         found = await rows(conn, "lifecycle_claim", which)
-        if not found:
-            return
-        row = LifecycleRow.of(found[0])
-        pause_s = min(LOCKED_S * 2.0 ** min(row.failures, 20), LONGEST_RETRY_S)
-        await rows(conn, "lifecycle_retry", {**which, "failed": True, "seconds": pause_s})
-        text = f"The {row.kind} {row.key} could not be moved, and is tried again: {reason}"
-        payload = {"kind": row.kind, "key": row.key, "reason": text[:2000]}
-        alert = NewAlert(
-            alert_id=new_id(), kind=SET_ASIDE, severity=Severity.HIGH, analysis_id=row.about, about=row.failure,
-            payload=payload,
-        )  # fmt: skip
-        await raise_once(conn, alert)
+        if found:
+            await _note_failure(conn, LifecycleRow.of(found[0]), error)
+
+
+async def put_off(database: Database, row: LifecycleRow, error: Exception, until: Deadline) -> None:
+    """Put a row off whose step failed because of its contents, for longer each time, with an alert."""
+    async with database.transaction(until) as conn:
+        await _note_failure(conn, row, error)
+
+
+async def _note_failure(conn: Connection, row: LifecycleRow, error: Exception) -> None:
+    reason, which = f"{type(error).__name__}: {error}", {"kind": row.kind, "key": row.key}
+    log.error("lifecycle.step_failed", **which, reason=reason, exc_info=error)
+    pause_s = min(LOCKED_S * 2.0 ** min(row.failures, 20), LONGEST_RETRY_S)
+    await rows(conn, "lifecycle_retry", {**which, "failed": True, "seconds": pause_s})
+    text = f"The {row.kind} {row.key} could not be moved, and is tried again: {reason}"
+    payload = {**which, "reason": text[:2000]}
+    alert = NewAlert(
+        alert_id=new_id(), kind=SET_ASIDE, severity=Severity.HIGH, analysis_id=row.about, about=row.failure,
+        payload=payload,
+    )  # fmt: skip
+    await raise_once(conn, alert)

@@ -295,7 +295,10 @@ def _missing(row: LifecycleRow, one: TrackedForecast) -> NewAlert:
 async def _step(_runtime: LifecycleRuntime, conn: Connection, row: LifecycleRow, now: datetime) -> Effects:
     """Look at a forecast whose checkpoint is over, or that waits for its outcome."""
     # This row alone: whoever locked more of the decision could wait for a process that waits for this one.
-    _, effects = await _compare(conn, [str(row.about)], {row.key: row}, now, new=False)
+    changed, effects = await _compare(conn, [str(row.about)], {row.key: row}, now, new=False)
+    if not changed:
+        # The decision states it no more, or it was made with hindsight: nothing is to be waited for.
+        await rows(conn, "forecast_wait", {"key": row.key, "due_at": None, "data": json(row.data)})
     return effects
 
 

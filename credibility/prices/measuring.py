@@ -140,7 +140,7 @@ class _Said:
 async def _said_of(conn: Connection, found: Sequence[Row]) -> _Said:
     decisions = sorted({row["decision_id"] for row in found})
     stated = await rows(conn, "decisions_with_forecasts", {"decisions": decisions})
-    newest = await rows(conn, "returns_recorded", {"decisions": decisions, "metric": TOTAL_RETURN})
+    newest = await rows(conn, "returns_recorded", {"decisions": decisions, "metric": TOTAL_RETURN, "actor": ACTOR.id})
     tickers = sorted({row["subject_id"].removeprefix(_COMPANY) for row in found if _COMPANY in row["subject_id"]})
     named = await rows(conn, "benchmarks_of_companies", {"tickers": tickers})
     return _Said(
@@ -176,7 +176,8 @@ def _id(decision_id: str, days: int, vintage: int) -> str:
 
 
 def _ours(newest: Row) -> bool:
-    return bool(newest["outcome_id"] == _id(newest["decision_id"], newest["checkpoint"], newest["vintage"]))
+    own_id = _id(newest["decision_id"], newest["checkpoint"], newest["vintage"])
+    return bool(newest["ours"] and newest["outcome_id"] == own_id)
 
 
 def _revised(newest: Row, one: MeasuredReturn) -> bool:

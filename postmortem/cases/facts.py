@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from imem.jobs.lifecycle import Effects, LifecycleRow
 from imem.journal.actors import Action, Actor
+from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.rows import rows
 from imem.journal.settings import Role
@@ -27,8 +28,21 @@ ACTOR: Final = Actor("postmortem", Role.LEARNING_ENGINE)
 WRITER: Final = "postmortem"
 """The subsystem that owns the governed groups written here."""
 
-LONGEST: Final = 4_000
+LONGEST: Final = 2_000
 """Characters of a text that is recorded."""
+
+ITEM: Final = 200
+"""Characters of an item of a list that is recorded."""
+
+LONGEST_ID: Final = 160
+"""Characters of a decision's id from which on the ids of its records are made of a hash."""
+
+
+def case_id_of(decision_id: str, number: int) -> str:
+    """Return the id of a case, to which the ids of its records add some characters."""
+    if len(decision_id) > LONGEST_ID:
+        return str(id_of("postmortem", decision_id, number))
+    return f"{decision_id}/{number}"
 
 
 def appended(*lines: Any) -> Effects:
@@ -66,12 +80,12 @@ def analysed(case: PostmortemCase) -> Effects:
 
 
 def _said(case: PostmortemCase, *causes: RootCause) -> Sequence[str] | None:
-    return [f"{one.record}: {one.says}"[:LONGEST] for one in case.evidence if one.cause in causes] or None
+    return [f"{one.record}: {one.says}"[:ITEM].strip() for one in case.evidence if one.cause in causes] or None
 
 
 def _quoted(case: PostmortemCase) -> str:
     lines = [f"{one.cause}: {one.record}: {one.says}" for one in case.evidence]
-    return "\n".join(lines)[:LONGEST] or "No record speaks for another cause."
+    return "\n".join(lines)[:LONGEST].strip() or "No record speaks for another cause."
 
 
 def insight_of(case: PostmortemCase, said: SixAnswers, answer: Answer, now: datetime) -> Effects:
@@ -99,9 +113,10 @@ def insight_of(case: PostmortemCase, said: SixAnswers, answer: Answer, now: date
 
 def automatic_lesson(case: PostmortemCase) -> Effects:
     """Return what records the lesson of a case that nobody reviewed: the automatic cause, and what it recommends."""
+    insight = f"{case.decision_id} was off: {case.cause}. {_quoted(case)}"[:LONGEST].strip()
     lesson = Lesson(
         id=f"{case.case_id}/automatic/{case.attempt}", source=LessonSource.AI_ANALYSIS, postmortem_id=case.case_id,
-        category=case.cause.value, insight=f"{case.decision_id} was off: {case.cause}. {_quoted(case)}"[:LONGEST],
+        category=case.cause.value, insight=insight,
         recommended_action=REMEDIES[case.cause], affected_domains=list(case.domains) or None,
         priority=LessonPriority.LOW,
     )  # fmt: skip

@@ -122,7 +122,7 @@ class PostmortemCase(_Seen):
     attempt: int = 1
 
 
-_Said = Annotated[str, Field(min_length=1, max_length=4_000)]
+_Said = Annotated[str, Field(min_length=1, max_length=2_000)]
 
 
 class PrimaryReason(StrEnum):

@@ -15,10 +15,11 @@ from typing import Any, Final, Protocol
 
 from imem.alerts.store import NewAlert, Severity
 from imem.credibility.forecasts.measures import DeviationClass
-from imem.jobs.due import DueRule, finish_due, halving, next_due, set_due_aside
-from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, finish, move
+from imem.jobs.due import BAD_CONTENT, DueRule, finish_due, halving, next_due, set_due_aside
+from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, finish, move, put_off
 from imem.jobs.pipeline import Every, Pipeline, Report
 from imem.journal.deadline import Deadline
+from imem.journal.errors import TransitionRefused
 from imem.journal.events.entry import Tier
 from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection, Row
@@ -29,7 +30,7 @@ from imem.kg.kinds.forecasts import TOTAL_RETURN
 from imem.kg.kinds.learning import PostMortem
 from imem.kg.load_format.lines import record_of
 from imem.postmortem.cases.answers import CASE
-from imem.postmortem.cases.facts import WRITER, analysed, appended, investigated, stated
+from imem.postmortem.cases.facts import WRITER, analysed, appended, case_id_of, investigated, stated
 from imem.postmortem.cases.package import REMIND_AFTER, REVIEW_WITHIN, PostmortemCase
 from imem.postmortem.cases.priorities import SYSTEMIC, Impact, PriorityPolicy
 from imem.postmortem.cases.records import case_of
@@ -44,6 +45,9 @@ KIND: Final = "postmortem"
 
 IN_REVIEW: Final = 5
 """Cases that are in review at a time; the rest wait (postmortem-and-gates, section 2)."""
+
+MOST_TRIED: Final = 50
+"""Cases that one run tries to admit at most; more can only be needed where each was changed meanwhile."""
 
 REMINDER: Final = "POSTMORTEM_REMINDER"
 """Kind of the alert about a review that nobody has answered for a day."""
@@ -120,11 +124,11 @@ async def _open(
 ) -> Effects | None:
     """Open a case of a decision for checkpoints that are off and in no case that a person could review; None: none."""
     cases = await rows(conn, "cases_of_decision", {"decision_id": decision_id})
-    seen = {one["days"] for case in cases if case["state"] != _S.WITHDRAWN for one in case["data"]["checkpoints"]}
+    seen = {days for case in cases for days in case["data"].get("shown", ())}
     checkpoints = _off({days: row for days, row in measured.items() if days not in seen})
     if not checkpoints:
         return None
-    key = f"{decision_id}/{len(cases) + 1}"
+    key = case_id_of(decision_id, len(cases) + 1)
     data = {"decision_id": decision_id, "attempt": 0, **await _ranked(conn, decision_id, checkpoints)}
     CASE_STATES.check(None, _S.QUEUED, CaseFacts(), of=f"The post-mortem {key}")
     [opened] = await rows(conn, "case_insert", {"key": key, "decision_id": decision_id, "data": json(data)})
@@ -144,16 +148,21 @@ async def _update(
     before = {one["days"]: one for one in row.data["checkpoints"]}
     off = {one["days"]: one for one in _off(measured)}
     kept = {days: one for days, one in before.items() if days not in measured} | off
+    if kept == before or (not kept and row.state != _S.QUEUED):
+        # A person is at it, who sees what was known when the review was opened.
+        return Effects()
+    return await _keep(conn, runtime, row, kept)
+
+
+async def _keep(
+    conn: Connection, runtime: PostmortemRuntime, row: LifecycleRow, kept: Mapping[int, Mapping[str, Any]]
+) -> Effects:
+    """Replace the checkpoints of an open case; without any it is withdrawn."""
     if not kept:
-        if row.state != _S.QUEUED:
-            # A person is at it, who sees what was known when the review was opened.
-            return Effects()
         moved = await move(
-            conn, CASE_STATES, row, _S.WITHDRAWN, CaseFacts(off=False), reason="The outcome was revised."
+            conn, CASE_STATES, row, _S.WITHDRAWN, CaseFacts(off=False), reason="The outcome was revised or withdrawn."
         )  # fmt: skip
         return stated(moved, runtime.postmortem_priority) + await investigated(conn, moved, under=False)
-    if kept == before:
-        return Effects()
     data = {**row.data, **await _ranked(conn, str(row.about), _worst_first(kept.values()))}
     [updated] = await rows(conn, "case_data", {"key": row.key, "data": json(data)})
     return stated(LifecycleRow.of(updated), runtime.postmortem_priority)
@@ -203,21 +212,50 @@ async def _ranked(conn: Connection, decision_id: str, checkpoints: Sequence[Mapp
 
 async def _admit(runtime: PostmortemRuntime) -> int:
     """Open the review of as many cases as there are places, those of the highest priority first."""
-    policy = runtime.postmortem_priority
+    admitted = 0
+    for _ in range(MOST_TRIED):
+        candidate = await _next(runtime)
+        if candidate is None:
+            break
+        row, now = LifecycleRow.of({name: candidate[name] for name in candidate if name != "now"}), candidate["now"]
+        try:
+            # Read before the transaction, which must not wait for other connections.
+            attempt = row.data["attempt"] + 1
+            at = AsOf(_reviewed_as_of(row, attempt, now))
+            case = await case_of(runtime.database, row, attempt, at, deadline=Deadline.after_ms(BATCH_MS))
+            admitted += await _admit_one(runtime, row, case)
+        except (TransitionRefused, *BAD_CONTENT) as error:
+            await put_off(runtime.database, row, error, Deadline.after_ms(BATCH_MS))
+    if admitted:
+        await runtime.gateway.publish_wakeup(tuple(Tier))
+    return admitted
+
+
+async def _next(runtime: PostmortemRuntime) -> Row | None:
+    given = {"places": IN_REVIEW, "by": runtime.postmortem_priority.column}
+    found = await runtime.database.named("case_to_admit", given, deadline=Deadline.after_ms(BATCH_MS))
+    return found[0] if found else None
+
+
+async def _admit_one(runtime: PostmortemRuntime, row: LifecycleRow, case: PostmortemCase) -> int:
+    """Open the review of a case, or withdraw it; nothing if it was changed since it was read."""
     async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
         [clock] = await rows(conn, "cases_lock")
-        found = await rows(conn, "cases_to_admit", {"places": IN_REVIEW, "by": policy.column})
-        effects = Effects()
-        for each in found:
-            row = LifecycleRow.of(each)
-            attempt = row.data["attempt"] + 1
-            at = AsOf(_reviewed_as_of(row, attempt, clock["now"]))
-            case = await case_of(runtime.database, row, attempt, at, deadline=Deadline.after_ms(BATCH_MS))
-            effects += await _review(conn, runtime, row, case, clock["now"])
+        first = await rows(conn, "case_to_admit", {"places": IN_REVIEW, "by": runtime.postmortem_priority.column})
+        if [(one["key"], one["data"]) for one in first] != [(row.key, row.data)]:
+            return 0
+        off = _off(
+            {one["data"]["days"]: one for one in await rows(conn, "forecasts_off_now", {"decision_id": row.about})}
+        )
+        current = {one["days"]: one for one in off}
+        kept = {one["days"]: current[one["days"]] for one in row.data["checkpoints"] if one["days"] in current}
+        if kept == {one["days"]: one for one in row.data["checkpoints"]}:
+            effects, opened = await _review(conn, runtime, row, case, clock["now"]), 1
+        else:
+            # An outcome was withdrawn or revised, which nothing had told the case.
+            effects, opened = await _keep(conn, runtime, row, kept), 0
         await finish(conn, effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
-    if found:
-        await runtime.gateway.publish_wakeup(tuple(Tier))
-    return len(found)
+    return opened
 
 
 def _reviewed_as_of(row: LifecycleRow, attempt: int, now: datetime) -> datetime:
@@ -232,7 +270,8 @@ async def _review(
     conn: Connection, runtime: PostmortemRuntime, row: LifecycleRow, case: PostmortemCase, now: datetime
 ) -> Effects:
     task_id = str(id_of("postmortem task", row.key, case.attempt))
-    data = {**row.data, "attempt": case.attempt, "task_id": task_id}
+    shown = sorted({*row.data.get("shown", ()), *(one.days for one in case.checkpoints)})
+    data = {**row.data, "attempt": case.attempt, "task_id": task_id, "shown": shown}
     moved = await move(
         conn, CASE_STATES, row, _S.IN_REVIEW, CaseFacts(room=True), due_at=now + REMIND_AFTER, data=data
     )  # fmt: skip

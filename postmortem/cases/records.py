@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from imem.credibility.forecasts.measures import DeviationClass
+from imem.credibility.forecasts.reading import forecasts_of
 from imem.credibility.regimes.readings import market_regime
 from imem.jobs.lifecycle import LifecycleRow
 from imem.journal.deadline import Deadline
@@ -104,17 +106,15 @@ async def _record(read: _Reader, decision: Decision, reasoning: Sequence[SeenFin
     cited = [one.id for one in reasoning]
     asked = {**about, "least": IMPORTANT, "agents": list(decision.agents_involved), "cited": cited}
     unheard = await read.records("Finding", _keys(await read.rows("case_unheard", **asked)))
-    met = await read.rows("case_met", decision_id=decision.id)
+    stated = await forecasts_of(read.database, [decision.id], read.at, deadline=read.deadline)
+    met = [one for one in stated.get(decision.id, []) if one.verdict is DeviationClass.NONE]
     then = AsOf(min(decision.decided_at, read.at.at), read.at.clock)
     return CaseRecord(
         contradictions={
             one.key: f"{one.core['data_point']}: {one.core['value_a']:g} or {one.core['value_b']:g}" for one in disputed
         },
         regimes=(await _regime(read, then), await _regime(read, read.at)),
-        met={
-            one["data"]["days"]: f"{one['data']['predicted']:g} was forecast, and it was {one['data']['actual']:g}"
-            for one in met
-        },
+        met={one.days: f"{one.predicted:g} was forecast, and it was {one.actual:g}" for one in met},
         wrong={one.id: one.statement for one in reasoning if one.right is False},
         unheard={one.key: one.core["statement"] for one in unheard},
     )

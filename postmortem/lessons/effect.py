@@ -27,6 +27,9 @@ CHECKPOINT: Final = 90
 DEALS: Final = 4_999
 """How often decisions are dealt anew."""
 
+DEALT_AT_ONCE: Final = 100
+"""Deals that are held in memory at a time."""
+
 SEED: Final = 20_260_105
 
 Cell = tuple[bool, bool]
@@ -139,7 +142,7 @@ def _interval(cells: Mapping[Cell, list[float]], uplift: float) -> tuple[float, 
         before, after = (np.array(cells[in_scope, late]) - fmean(cells[in_scope, late]) for late in (False, True))
         return permutation_test(
             (after, before), lambda a, b, axis: np.mean(a, axis=axis) - np.mean(b, axis=axis), vectorized=True,
-            n_resamples=DEALS, random_state=np.random.default_rng((SEED, in_scope)),
+            n_resamples=DEALS, batch=DEALT_AT_ONCE, random_state=np.random.default_rng((SEED, in_scope)),
         ).null_distribution  # fmt: skip
 
     least, most = np.quantile(dealt(in_scope=True) - dealt(in_scope=False), (0.025, 0.975))

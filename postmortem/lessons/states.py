@@ -80,15 +80,27 @@ LESSON_STATES: Final[StateMachine[LessonState, LessonFacts]] = StateMachine(
 OPEN: Final = (_S.PENDING_GATE6, _S.APPROVED, _S.APPLIED)
 """States of lessons that a new one may confirm."""
 
+NEGATIONS: Final = frozenset({"not", "no", "never", "none", "without", "neither", "nor", "cannot"})
+"""Words that turn what is said into its opposite."""
+
 _WORDS: Final = re.compile(r"[^\W_]+")
 
 
 def says_the_same(one: Lesson, other: Lesson) -> bool:
-    """Return whether two lessons are of one category and about the same domains, in almost the same words."""
-    if (one.category, set(one.affected_domains or ())) != (other.category, set(other.affected_domains or ())):
+    """Return whether two lessons speak of the same in almost the same words, and neither contradicts the other."""
+    contradicted = {*(one.contradicting_ids or ()), *(other.contradicting_ids or ())}
+    if _scope(one) != _scope(other) or not contradicted.isdisjoint((one.id, other.id)):
         return False
     words, others = _words(one), _words(other)
     return len(words & others) >= ALIKE * len(words | others) > 0
+
+
+def _scope(lesson: Lesson) -> tuple[object, ...]:
+    """Return of what a lesson speaks, and how often it says no: two that differ in it do not say the same."""
+    text = f"{lesson.insight} {lesson.recommended_action}".lower()
+    negations = sum(word in NEGATIONS for word in _WORDS.findall(text.replace("n't", " not")))
+    of = lesson.scope_sector, lesson.scope_regime, lesson.scope_metric
+    return lesson.category, frozenset(lesson.affected_domains or ()), *of, negations
 
 
 def _words(lesson: Lesson) -> frozenset[str]:

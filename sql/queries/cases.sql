@@ -51,12 +51,21 @@ SELECT (d.core ->> 'size_usd')::float8 AS size_usd, d.core ->> 'stance' AS stanc
       AND l.opened_at > imem_now() - interval '90 days') AS failures
 FROM decision AS d LEFT JOIN sector AS s ON true
 
--- cases_to_admit --
--- The waiting cases of the highest priority, as many as places are free, locked. Parameters: places, by (deviation or impact).
-SELECT * FROM lifecycle WHERE kind = 'postmortem' AND state = 'queued'
-ORDER BY (data ->> %(by)s)::float8 DESC, opened_at, key
-LIMIT greatest(0, %(places)s - (SELECT count(*) FROM lifecycle AS l WHERE l.kind = 'postmortem' AND l.state = 'in_review'))
-FOR UPDATE
+-- case_to_admit --
+-- The waiting case of the highest priority that is not put off, while a place is free. Parameters: places, by (deviation or impact).
+SELECT *, imem_now() AS now FROM lifecycle
+WHERE kind = 'postmortem' AND state = 'queued' AND (retry_at IS NULL OR retry_at <= (SELECT imem_now()))
+  AND %(places)s > (SELECT count(*) FROM lifecycle AS l WHERE l.kind = 'postmortem' AND l.state = 'in_review')
+ORDER BY (data ->> %(by)s)::float8 DESC, opened_at, key LIMIT 1
+
+-- forecasts_off_now --
+-- The checkpoints of a decision that are measured and off. Columns: decision_id, data, known_at.
+SELECT l.about AS decision_id, l.data, greatest(h.known_at, k.known_at) AS known_at
+FROM lifecycle AS l
+JOIN record_head AS h ON h.kind = 'Outcome' AND h.key = l.data ->> 'outcome_id' AND h.grp = 'core'
+LEFT JOIN record_head AS k ON k.kind = h.kind AND k.key = h.key AND k.grp = 'correction'
+WHERE l.kind = 'forecast' AND l.about = %(decision_id)s AND l.state = 'measured' AND l.data ->> 'verdict' = 'off'
+ORDER BY l.key
 
 -- case_lock --
 -- The row of a case, locked.
@@ -98,14 +107,6 @@ ORDER BY (c.payload -> 'props' ->> 'rank')::integer NULLS LAST, c.position LIMIT
 SELECT h.key FROM record_head AS h
 WHERE h.subject_id = %(subject_id)s AND h.kind = 'DataContradiction' AND h.grp = 'core'
   AND h.known_at > %(decided_at)s AND h.known_at <= %(known_until)s ORDER BY h.known_at, h.key LIMIT 10
-
--- case_met --
--- The checkpoints of a decision that were measured by a moment, and deviated by little.
-SELECT l.data FROM lifecycle AS l
-JOIN record_head AS h ON h.kind = 'Outcome' AND h.key = l.data ->> 'outcome_id' AND h.grp = 'core'
-WHERE l.kind = 'forecast' AND l.about = %(decision_id)s AND l.state = 'measured' AND l.data ->> 'verdict' = 'none'
-  AND h.known_at <= %(known_until)s
-ORDER BY l.data ->> 'target_at'
 
 -- case_earlier --
 -- Decisions about a subject before a decision.

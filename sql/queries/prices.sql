@@ -31,9 +31,10 @@ WHERE kind = 'forecast' AND data ->> 'metric' = %(metric)s AND key > %(after)s A
 ORDER BY key LIMIT %(limit)s
 
 -- returns_recorded --
--- The newest outcome of each checkpoint of the given decisions, also one that was withdrawn. Parameters: decisions, metric.
+-- The newest outcome of each checkpoint of the given decisions, also one that was withdrawn. ours: whether what it says now is said by an
+-- actor, and by nobody who corrected it. Parameters: decisions, metric, actor.
 SELECT DISTINCT ON (o.decision_id, o.checkpoint) o.decision_id, o.checkpoint, h.key AS outcome_id, o.vintage, o.actual, o.market_return,
-    o.sector_return, h.known_at
+    o.sector_return, h.known_at, e.actor = %(actor)s AS ours
 FROM event AS r
 JOIN record_head AS h ON h.kind = 'Outcome' AND h.key = r.record_key AND h.grp = 'core'
 LEFT JOIN record_head AS k ON k.kind = h.kind AND k.key = h.key AND k.grp = 'correction'

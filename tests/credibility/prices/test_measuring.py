@@ -104,11 +104,15 @@ async def test_a_revision_is_a_new_vintage_and_what_a_person_says_stands(desk: D
     assert (await desk.run(timedelta(hours=3, minutes=3)))["revised"] == 1, "the market became known"
 
     core = {name: value for name, value in (await desk.outcomes())[2].items() if name not in {"known", "actor"}}
+    by_hand = Actor("kate", Role.HUMAN_ADMIN, may_import=True)
+    now = datetime.now(UTC).isoformat()
+    fixed = {"correct": "Outcome", "known_at": now, "core": {**core, "actual": 0.3}, "reason": "A slip."}
+    await desk.world.say(fixed, actor=by_hand)
+    assert (await desk.run(timedelta(hours=4, minutes=4)))["revised"] == 0, "what a person corrected stands"
     said = {**core, "actual": 0.2, "id": "by-hand", "vintage": 3}
-    line = {"record": "Outcome", "known_at": datetime.now(UTC).isoformat(), "core": said}
-    await desk.world.say(line, actor=Actor("kate", Role.HUMAN_ADMIN, may_import=True))
+    await desk.world.say({"record": "Outcome", "known_at": now, "core": said}, actor=by_hand)
     desk.write(*closes("company:MU", first, {0: 50, 20: 10}, days=50))
-    assert (await desk.run(timedelta(hours=4, minutes=4)))["revised"] == 0
+    assert (await desk.run(timedelta(hours=5, minutes=5)))["revised"] == 0
 
 
 async def test_what_was_withdrawn_is_not_recorded_again(desk: Desk) -> None:

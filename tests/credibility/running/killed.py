@@ -46,7 +46,7 @@ Postgres ends the connection before the commit.
 """
 
 CHANGES: Final = {
-    "advance": "lifecycle_move", "find": "disputes_lock", "open": "case_insert", "admit": "cases_to_admit",
+    "advance": "lifecycle_move", "find": "disputes_lock", "open": "case_insert", "admit": "lifecycle_move",
     "validate": "lifecycle_move",
 }  # fmt: skip
 """Operation → the first statement of its transaction that changes or takes something."""

@@ -138,10 +138,19 @@ async def test_what_says_the_same_confirms_the_older_one(world: World) -> None:
     await record(world, lesson("l1", **same))
     await record(world, lesson("l2", **same | {"insight": "Inventories rise first!"}))
     await record(world, lesson("l3", **same, category="timing"), lesson("l4", **same, affected_domains=["gas"]))
+    opposite = same | {
+        "recommended_action": "Do not look at inventories before prices.",
+        "insight": "Inventories rise.",
+    }
+    await record(world, lesson("o1", **opposite), lesson("o2", **same, contradicting_ids=["l1"]))
+    await record(world, lesson("o3", **same, scope_sector="Energy"))
     await go_on(world)
+    for key in ("o1", "o2", "o3"):
+        await decide(world, key, LessonDecision.REJECT, "It says something else.")
 
     assert await states(world) == {
-        "l1": "pending_gate6", "l2": "superseded", "l3": "pending_gate6", "l4": "pending_gate6"
+        "l1": "pending_gate6", "l2": "superseded", "l3": "pending_gate6", "l4": "pending_gate6",
+        "o1": "rejected", "o2": "rejected", "o3": "rejected",
     }  # fmt: skip
     assert {one.lesson_id: one.confirmations for one in await waiting(world)} == {"l1": 2, "l3": 1, "l4": 1}
 

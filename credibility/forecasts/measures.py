@@ -1,7 +1,7 @@
 """
 How far an outcome is from what was forecast. Pure.
 
-The deviation is |a - p| / max(|p|, floor), in exact decimals, so that a boundary means what it says
+The deviation is abs(a - p) / max(abs(p), floor), in exact decimals, so that a boundary means what it says
 (postmortem-and-gates, section 1). A forecast is *off* if that is above 0.30 and more than noise: outside the interval
 that the forecast states or, without one, farther from it than 1.645 standard deviations of what happens anyhow in the
 time. Without either it cannot be said, and the deviation is only counted.
@@ -74,7 +74,7 @@ class Measurement:
 
 
 def deviation(predicted: float, actual: float, floor: float) -> Decimal | None:
-    """Return |a - p| / max(|p|, floor); None where that divides by zero."""
+    """Return abs(a - p) / max(abs(p), floor); None where that divides by zero."""
     expected, happened = Decimal(repr(predicted)), Decimal(repr(actual))
     scale = max(abs(expected), Decimal(repr(floor)))
     if not scale:

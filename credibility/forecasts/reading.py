@@ -34,8 +34,8 @@ class DecisionForecast(BaseModel):
         target_at: when the checkpoint is over: the close of the last session at or before the day.
         state: ``scheduled``, ``awaiting_data`` or ``measured``.
         outcome_id, vintage, actual: the outcome that counts.
-        deviation: |actual - predicted| / max(|predicted|, floor of the metric); None without an outcome, or where that
-            divides by zero.
+        deviation: abs(actual - predicted) / max(abs(predicted), floor of the metric); None without an outcome, or where
+            that divides by zero.
         accuracy: 1 inside the tolerance of the metric, else 0.
         verdict: what the deviation means.
         volatility: standard deviation of the metric over the time, which says how much is noise; None if unknown.

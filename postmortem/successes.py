@@ -23,7 +23,8 @@ from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import rows
 from imem.journal.settings import Role
-from imem.kg.kinds.forecasts import TOTAL_RETURN
+from imem.kg.kinds.enums import SuccessClass
+from imem.kg.kinds.forecasts import CHECKPOINTS, TOTAL_RETURN
 from imem.kg.kinds.learning import SuccessValidation
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import correction_of, record_of
@@ -93,7 +94,7 @@ async def _batch(runtime: LifecycleRuntime, size: int) -> dict[str, int]:
         named = {row["decision_id"] for row in await rows(conn, "decisions_of_outcomes", {"outcomes": outcomes})}
         decisions = sorted(named | {one.key for one in due if one.kind == "Decision"})
         found, waiting = await _validations(conn, decisions)
-        effects, counts = await _changes(conn, found)
+        effects, counts = await _changes(conn, found, decisions)
         await finish_due(conn, QUEUE, due)
         await finish(conn, effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
     if effects.facts:
@@ -134,11 +135,15 @@ def _thesis(points: Sequence[tuple[float, int]]) -> float | None:
     return min(sum(weight * y for weight, y in points) / total, 1.0) if total else None
 
 
+def _id(decision_id: str, days: int) -> str:
+    return f"success:{id_of('success', decision_id, days)}"
+
+
 def _validation(row: Row, returns: Sequence[float], thesis: float, *, falls: bool) -> SuccessValidation:
     stock, market, sector = returns
     one = attribute(stock, market, sector, thesis, falls=falls)
     return SuccessValidation(
-        id=f"success:{id_of('success', row['decision_id'], row['days'])}", decision_id=row["decision_id"],
+        id=_id(row["decision_id"], row["days"]), decision_id=row["decision_id"],
         checkpoint=row["days"], outcome_id=row["outcome_id"], thesis_score=thesis, market_part=one.market,
         sector_part=one.sector, specific_part=one.specific, market_contribution=one.market_share,
         sector_contribution=one.sector_share, stock_specific_contribution=one.specific_share,
@@ -146,10 +151,15 @@ def _validation(row: Row, returns: Sequence[float], thesis: float, *, falls: boo
     )  # fmt: skip
 
 
-async def _changes(conn: Connection, found: Sequence[SuccessValidation]) -> tuple[Effects, dict[str, int]]:
-    """Return what records successes that are new or changed, and how many of each."""
-    asked = {"kind": SuccessValidation.__name__, "keys": [one.id for one in found]}
+async def _changes(
+    conn: Connection, found: Sequence[SuccessValidation], decisions: Sequence[str]
+) -> tuple[Effects, dict[str, int]]:
+    """Return what records successes that are new or changed, or are none any more, and how many of each."""
+    keys = [_id(decision_id, days) for decision_id in decisions for days in CHECKPOINTS]
+    asked = {"kind": SuccessValidation.__name__, "keys": keys}
     recorded = {row["key"]: row["core"] for row in await rows(conn, "cores_of", asked)}
+    still = {one.id for one in found}
+    found = [*found, *(_no_more(core) for key, core in sorted(recorded.items()) if key not in still)]
     facts, counts = [], {"validated": 0, "corrected": 0}
     for one in found:
         line = record_of(one, writer=WRITER)
@@ -160,6 +170,12 @@ async def _changes(conn: Connection, found: Sequence[SuccessValidation]) -> tupl
         entry = entry_of(line if before is None else correction_of(one, REVISED, writer=WRITER))
         facts.append((ACTOR, Action.APPEND_POSTMORTEM, entry))
     return Effects(facts=facts), counts
+
+
+def _no_more(core: Mapping[str, Any]) -> SuccessValidation:
+    """Return what is left of a success whose outcome was revised into none."""
+    none = {"classification": SuccessClass.NOT_ASSESSABLE.value, "skill_ratio": 0.0}
+    return SuccessValidation.model_validate({**core, **none})
 
 
 VALIDATE_SUCCESSES: Final[Pipeline[LifecycleRuntime]] = Pipeline(

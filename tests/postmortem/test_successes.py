@@ -156,6 +156,23 @@ async def test_without_a_result_a_success_waits_and_a_later_one_corrects_it(desk
     assert {(one["thesis_score"], one["event"]) for one in (await recorded(world))[4:]} == {(0.6, "correct")}
 
 
+async def test_a_success_that_prices_take_back_is_none_any_more(desk: Desk) -> None:
+    await desk.world.say(benchmarked(), decided(), *claimed("right", 0.9, 1.0), happened("right"))
+    await desk.world.settle()
+    desk.write(*priced(0.30, 0.05, 0.08))
+    await desk.run()
+    assert {one["classification"] for one in await recorded(desk.world)} == {"genuine_success"}
+    desk.write(*priced(-0.30, 0.05, 0.08))
+    assert (await desk.run(timedelta(hours=1, minutes=1)))["revised"] == 4
+    assert desk.validated["corrected"] == 4
+    found = (await recorded(desk.world))[4:]
+    assert {(one["classification"], one["skill_ratio"], one["event"]) for one in found} == {
+        ("not_assessable", 0.0, "correct")
+    }  # fmt: skip
+    await desk.run(timedelta(hours=2, minutes=2))
+    assert len(await recorded(desk.world)) == 8, "once"
+
+
 @pytest.mark.parametrize(
     ("stance", "stock", "count"),
     [("long", -0.3, 0), ("avoid", 0.3, 0), ("avoid", -0.3, 4), ("short", -0.3, 4), ("hold", 0.3, 0), ("none", 0.3, 0)],

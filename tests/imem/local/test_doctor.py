@@ -477,7 +477,7 @@ def test_work_that_would_not_be_done(migrated: dict[str, str]) -> None:
     aside = "INSERT INTO due_row (queue, kind, key, set_aside) VALUES ('credibility', 'Outcome', 'o', 'LookupError: o')"
     with psycopg.connect(migrated["IMEM_POSTGRES_ADMIN_URL"], autocommit=True) as owner:
         owner.execute(aside)
-        owner.execute("DELETE FROM due_rule WHERE event = 'record.Outcome'")
+        owner.execute("DELETE FROM due_rule WHERE event = 'record.Outcome' AND queue = 'credibility'")
         owner.execute("INSERT INTO due_rule VALUES ('old', 'Outcome', 'record.Outcome', '$key')")
         found = data_troubles(migrated)
         owner.execute("DELETE FROM due_row WHERE queue = 'credibility'")

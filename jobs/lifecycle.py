@@ -24,7 +24,7 @@ from uuid import UUID
 import structlog
 
 from imem.alerts.store import NewAlert, Severity, close_alerts, raise_alert, raise_once
-from imem.jobs.due import BAD_CONTENT, SET_ASIDE
+from imem.jobs.due import BAD_CONTENT, SET_ASIDE, DueRow, finish_due, halving, next_due, set_due_aside
 from imem.jobs.runtime import Runtime
 from imem.jobs.state_machine import StateMachine
 from imem.journal.actors import Action, Actor
@@ -60,6 +60,9 @@ ROWS: Final = 500
 
 LOCKED_S: Final = 2.0
 """After how many seconds a row is tried again of which something else is locked."""
+
+BATCH_MS: Final = 60_000
+"""How long a transaction of many rows may take, in milliseconds."""
 
 LONGEST_RETRY_S: Final = 3_600.0
 """Longest pause between attempts of a row whose step fails, in seconds; the first is :data:`LOCKED_S`."""
@@ -398,3 +401,70 @@ async def _note_failure(conn: Connection, row: LifecycleRow, error: Exception) -
         payload=payload,
     )  # fmt: skip
     await raise_once(conn, alert)
+
+
+# Due rows in batches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueBatches(Generic[R]):
+    """
+    The due rows of one queue, done in batches: each batch is one transaction under the lock of the queue.
+
+    A crash leaves whole batches; the rest is still due. A batch that fails because of its contents is halved, and the
+    bad row is set aside with an alert.
+
+    Attributes:
+        queue, kinds: of the rows.
+        lock: the statement that takes the lock; its column ``now`` is the present moment.
+        step: does a batch in the transaction of the connection; takes the rows and the present moment, and returns
+            its effects and what it counts.
+        size: most rows of one batch.
+    """
+
+    queue: str
+    kinds: Sequence[str]
+    lock: str
+    step: Callable[[R, Connection, Sequence[DueRow], datetime], Awaitable[tuple[Effects, Mapping[str, int]]]]
+    size: int = 200
+
+    async def run(self, runtime: R, *, until: Deadline) -> dict[str, Any]:
+        """
+        Do batches until none is left or *until* has passed; return the sums of what they counted.
+
+        Rows that were set aside count as ``stuck``; ``more`` is True if the time did not suffice. Empty if nothing was
+        due.
+
+        Raises:
+            PostgresUnavailable: committed batches stay; the rest is still due.
+        """
+        total: dict[str, Any] = {}
+        while not until.passed:
+            done = await halving(
+                lambda size: self._batch(runtime, size), self.size, lambda error: self._alone(runtime, error)
+            )
+            if not done:
+                return total
+            for name, count in done.items():
+                total[name] = total.get(name, 0) + count
+        return {**total, "more": True}
+
+    async def _batch(self, runtime: R, size: int) -> Mapping[str, int]:
+        async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
+            [clock] = await rows(conn, self.lock)
+            due = await next_due(conn, self.queue, self.kinds, size)
+            if not due:
+                return {}
+            effects, counts = await self.step(runtime, conn, due, clock["now"])
+            await finish_due(conn, self.queue, due)
+            appended = await finish(conn, effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
+        if appended:
+            await runtime.gateway.publish_wakeup(tuple(Tier))
+        return counts
+
+    async def _alone(self, runtime: R, error: Exception) -> Mapping[str, int]:
+        async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
+            await rows(conn, self.lock)
+            due = await next_due(conn, self.queue, self.kinds, 1)
+            await set_due_aside(conn, self.queue, due, error)
+        return {"stuck": len(due)} if due else {}

@@ -9,16 +9,16 @@ Nothing else is changed: no pattern and no score knows of a success.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from imem.credibility.history import effective_statement
 from imem.credibility.store import stances
-from imem.jobs.due import DueRule, finish_due, halving, next_due, set_due_aside
-from imem.jobs.lifecycle import Effects, LifecycleRuntime, finish
+from imem.jobs.due import DueRow, DueRule
+from imem.jobs.lifecycle import DueBatches, Effects, LifecycleRuntime
 from imem.jobs.pipeline import Every, Pipeline, Report
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
-from imem.journal.events.entry import Tier
 from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import rows
@@ -45,12 +45,6 @@ EXPECTS: Final[Mapping[str, float]] = {"long": 1.0, "short": -1.0, "avoid": -1.0
 REVISED: Final = "Its outcome was revised, or further findings that it rests on have a result."
 """Why a record is corrected."""
 
-BATCH: Final = 200
-"""Due rows of one transaction."""
-
-BATCH_MS: Final = 60_000
-"""How long one transaction may take, in milliseconds."""
-
 
 async def validate_successes(runtime: LifecycleRuntime, *, until: Deadline) -> Report:
     """
@@ -63,43 +57,23 @@ async def validate_successes(runtime: LifecycleRuntime, *, until: Deadline) -> R
     Raises:
         PostgresUnavailable: committed batches stay; the rest is still due.
     """
-    total: dict[str, Any] = {}
-    while not until.passed:
-        done = await halving(lambda size: _batch(runtime, size), BATCH, lambda error: _alone(runtime, error))
-        if not done:
-            return total
-        for name, count in done.items():
-            total[name] = total.get(name, 0) + count
-    return {**total, "more": True}
+    return await VALIDATION.run(runtime, until=until)
 
 
-_DUE: Final = ("Outcome", "Decision")
+async def _validate(
+    _runtime: LifecycleRuntime, conn: Connection, due: Sequence[DueRow], _now: datetime
+) -> tuple[Effects, dict[str, int]]:
+    outcomes = sorted({one.key for one in due if one.kind == "Outcome"})
+    named = {row["decision_id"] for row in await rows(conn, "decisions_of_outcomes", {"outcomes": outcomes})}
+    decisions = sorted(named | {one.key for one in due if one.kind == "Decision"})
+    found, waiting = await _validations(conn, decisions)
+    effects, counts = await _changes(conn, found, decisions)
+    return effects, {"due": len(due), **counts, "waiting": waiting}
 
 
-async def _alone(runtime: LifecycleRuntime, error: Exception) -> dict[str, int]:
-    async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
-        await rows(conn, "successes_lock")
-        due = await next_due(conn, QUEUE, _DUE, 1)
-        await set_due_aside(conn, QUEUE, due, error)
-    return {"stuck": len(due)}
-
-
-async def _batch(runtime: LifecycleRuntime, size: int) -> dict[str, int]:
-    async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
-        await rows(conn, "successes_lock")
-        due = await next_due(conn, QUEUE, _DUE, size)
-        if not due:
-            return {}
-        outcomes = sorted({one.key for one in due if one.kind == "Outcome"})
-        named = {row["decision_id"] for row in await rows(conn, "decisions_of_outcomes", {"outcomes": outcomes})}
-        decisions = sorted(named | {one.key for one in due if one.kind == "Decision"})
-        found, waiting = await _validations(conn, decisions)
-        effects, counts = await _changes(conn, found, decisions)
-        await finish_due(conn, QUEUE, due)
-        await finish(conn, effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
-    if effects.facts:
-        await runtime.gateway.publish_wakeup(tuple(Tier))
-    return {"due": len(due), **counts, "waiting": waiting}
+VALIDATION: Final[DueBatches[LifecycleRuntime]] = DueBatches(
+    queue=QUEUE, kinds=("Outcome", "Decision"), lock="successes_lock", step=_validate
+)
 
 
 async def _validations(conn: Connection, decisions: Sequence[str]) -> tuple[list[SuccessValidation], int]:

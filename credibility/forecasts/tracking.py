@@ -18,15 +18,13 @@ from imem.alerts.store import NewAlert, Severity
 from imem.credibility.forecasts.measures import POLICY, DeviationPolicy, Measurement, measure
 from imem.credibility.forecasts.sessions import checkpoint_at
 from imem.credibility.forecasts.states import FORECAST_STATES, ForecastFacts, ForecastState
-from imem.jobs.due import finish_due, halving, next_due, set_due_aside
-from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, LifecycleRuntime, finish, move
+from imem.jobs.due import DueRow
+from imem.jobs.lifecycle import DueBatches, Effects, Lifecycle, LifecycleRow, LifecycleRuntime, move
 from imem.jobs.pipeline import Report
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
-from imem.journal.events.entry import Tier
 from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import json, rows
 from imem.journal.settings import Role
 from imem.kg.kinds.forecasts import Forecast, ForecastPoint
@@ -55,12 +53,6 @@ ALERT_AFTER: Final = timedelta(days=7)
 
 MISSING_ALERT: Final = "OUTCOME_MISSING"
 """Kind of the alert about a checkpoint whose outcome is not recorded."""
-
-BATCH: Final = 200
-"""Decisions of one transaction."""
-
-BATCH_MS: Final = 60_000
-"""How long one transaction may take, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +149,21 @@ def tracked(
     return found
 
 
-async def track_forecasts(runtime: LifecycleRuntime, *, until: Deadline, batch: int = BATCH) -> Report:
+async def _track(
+    _runtime: LifecycleRuntime, conn: Connection, due: Sequence[DueRow], now: datetime
+) -> tuple[Effects, dict[str, int]]:
+    keys = sorted({one.key for one in due})
+    known = [LifecycleRow.of(row) for row in await rows(conn, "forecast_rows", {"decisions": keys})]
+    changed, effects = await _compare(conn, keys, {row.key: row for row in known}, now, new=True)
+    return effects, {"decisions": len(keys), "changed": changed}
+
+
+TRACKING: Final[DueBatches[LifecycleRuntime]] = DueBatches(
+    queue=QUEUE, kinds=("Decision",), lock="forecasts_lock", step=_track
+)
+
+
+async def track_forecasts(runtime: LifecycleRuntime, *, until: Deadline) -> Report:
     """
     Compare the forecasts of due decisions with their outcomes until none is left or *until* has passed.
 
@@ -167,39 +173,7 @@ async def track_forecasts(runtime: LifecycleRuntime, *, until: Deadline, batch: 
     Raises:
         PostgresUnavailable: committed batches stay; the rest is still due.
     """
-    total: dict[str, Any] = {}
-    while not until.passed:
-        done = await halving(lambda size: _batch(runtime, size), batch, lambda error: _alone(runtime.database, error))
-        if not done:
-            return total
-        for name, count in done.items():
-            total[name] = total.get(name, 0) + count
-    return {**total, "more": True}
-
-
-async def _alone(database: Database, error: Exception) -> dict[str, int]:
-    async with database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
-        await rows(conn, "forecasts_lock")
-        due = await next_due(conn, QUEUE, ("Decision",), 1)
-        await set_due_aside(conn, QUEUE, due, error)
-    return {"stuck": len(due)}
-
-
-async def _batch(runtime: LifecycleRuntime, size: int) -> dict[str, int]:
-    async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
-        await rows(conn, "forecasts_lock")
-        due = await next_due(conn, QUEUE, ("Decision",), size)
-        if not due:
-            return {}
-        [clock] = await rows(conn, "forecasts_now")
-        keys = sorted({one.key for one in due})
-        known = [LifecycleRow.of(row) for row in await rows(conn, "forecast_rows", {"decisions": keys})]
-        changed, effects = await _compare(conn, keys, {row.key: row for row in known}, clock["now"], new=True)
-        await finish_due(conn, QUEUE, due)
-        await finish(conn, effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
-    if effects.facts:
-        await runtime.gateway.publish_wakeup(tuple(Tier))
-    return {"decisions": len(keys), "changed": changed}
+    return await TRACKING.run(runtime, until=until)
 
 
 async def _compare(
@@ -294,7 +268,7 @@ def _missing(row: LifecycleRow, one: TrackedForecast) -> NewAlert:
 
 async def _step(_runtime: LifecycleRuntime, conn: Connection, row: LifecycleRow, now: datetime) -> Effects:
     """Look at a forecast whose checkpoint is over, or that waits for its outcome."""
-    # This row alone: whoever locked more of the decision could wait for a process that waits for this one.
+    # Only this row: two processes that each lock several rows of a decision could deadlock.
     changed, effects = await _compare(conn, [str(row.about)], {row.key: row}, now, new=False)
     if not changed:
         # The decision states it no more, or it was made with hindsight: nothing is to be waited for.

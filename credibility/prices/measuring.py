@@ -86,7 +86,7 @@ async def measure_returns(runtime: LifecycleRuntime, provider: PriceProvider | N
         key: str | None = ""
         while key is not None:
             if until.passed:
-                # What was measured is compared anew within the hour; what was not is measured at once.
+                # Measured checkpoints are compared again within the hour; the others are measured at once.
                 return {"read": True, **total, "more": not over}
             key = await _batch(runtime, _Prices(prices, source), key, total, measured_ones=over)
     return {"read": True, **total}
@@ -124,7 +124,7 @@ async def _batch(
 @dataclass(frozen=True, slots=True)
 class _Said:
     """
-    What is recorded of checkpoints.
+    The recorded outcomes of checkpoints.
 
     Attributes:
         decided_at: by decision.

@@ -1,8 +1,8 @@
 """
 Total returns from prices: with dividends reinvested at the close of their day, and splits applied. Pure.
 
-Who held a share before a session has *split* shares and *dividend* for each of them after it. A price that is missing
-makes a return unknown, never zero.
+A split multiplies the shares that were held before its session; a dividend is paid for each share after the split. A
+missing price makes a return unknown, never zero.
 """
 
 from __future__ import annotations

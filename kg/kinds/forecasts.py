@@ -21,7 +21,7 @@ TOTAL_RETURN: Final = "total_return"
 
 class ForecastPoint(StrictModel):
     """
-    What is expected at one checkpoint.
+    The expected value at one checkpoint.
 
     Attributes:
         days: of the checkpoint, one of :data:`CHECKPOINTS`.

@@ -143,7 +143,7 @@ class LessonVisibility(StrEnum):
     APPROVED = "approved"
     """A person approved it."""
     ADVISORY = "advisory"
-    """A person reviewed what it is learned from, and nobody has approved it yet."""
+    """A person reviewed its post-mortem, or wrote it; it is not approved yet."""
 
 
 SHOWN_STATES: Final = frozenset({LessonState.APPROVED, LessonState.APPLIED})

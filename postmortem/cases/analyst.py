@@ -34,7 +34,7 @@ REMEDIES: Final[Mapping[RootCause, str]] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRecord:
     """
-    What is recorded around a case.
+    The records around a case.
 
     Attributes:
         contradictions: id → what it says, of those about the subject that became known after the decision.

@@ -28,7 +28,7 @@ async def _apply(
 ) -> Effects:
     """Give an answer, or its absence, its effect on the case."""
     case, policy = task.package, runtime.postmortem_priority
-    # Before the row: whoever opens and admits cases takes both in this order.
+    # The lock comes before the row, as in the pipeline that opens and admits cases.
     await rows(conn, "cases_lock")
     [found] = await rows(conn, "case_lock", {"key": case.case_id})
     row = LifecycleRow.of(found)
@@ -48,7 +48,7 @@ async def _apply(
 
 
 async def _unseen(conn: Connection, row: LifecycleRow) -> None:
-    """Make checkpoints due again that joined the case while it was reviewed, and that nobody was shown."""
+    """Make checkpoints due again that joined the case during its review, and that the reviewer did not see."""
     joined = [one["outcome_id"] for one in row.data["checkpoints"] if one["days"] not in row.data.get("shown", ())]
     if joined:
         await make_due(conn, QUEUE, "Outcome", joined)

@@ -1,4 +1,4 @@
-"""What the steps of a case append to the journal."""
+"""The facts that the steps of a case append to the journal."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def insight_of(case: PostmortemCase, said: SixAnswers, answer: Answer, now: date
 
 
 def automatic_lesson(case: PostmortemCase) -> Effects:
-    """Return what records the lesson of a case that nobody reviewed: the automatic cause, and what it recommends."""
+    """Return the facts of the automatic lesson of an unreviewed case: its cause, and the recommendation for it."""
     insight = f"{case.decision_id} was off: {case.cause}. {_quoted(case)}"[:LONGEST].strip()
     lesson = Lesson(
         id=f"{case.case_id}/automatic/{case.attempt}", source=LessonSource.AI_ANALYSIS, postmortem_id=case.case_id,

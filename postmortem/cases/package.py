@@ -21,7 +21,7 @@ REVIEW_WITHIN: Final = timedelta(hours=48)
 """How long a review waits for its answer (postmortem-and-gates, section 2)."""
 
 REMIND_AFTER: Final = timedelta(hours=24)
-"""After how long a reminder says that nobody has answered."""
+"""Time after which the reviewers get a reminder."""
 
 
 class _Seen(BaseModel):

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 
 from imem.alerts.store import NewAlert, Severity
 from imem.credibility.forecasts.measures import DeviationClass
-from imem.jobs.due import BAD_CONTENT, DueRule, finish_due, halving, next_due, set_due_aside
-from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, finish, move, put_off
+from imem.jobs.due import BAD_CONTENT, DueRow, DueRule
+from imem.jobs.lifecycle import BATCH_MS, DueBatches, Effects, Lifecycle, LifecycleRow, finish, move, put_off
 from imem.jobs.pipeline import Every, Pipeline, Report
 from imem.journal.deadline import Deadline
 from imem.journal.errors import TransitionRefused
@@ -50,10 +50,7 @@ MOST_TRIED: Final = 50
 """Cases that one run tries to admit at most; more can only be needed where each was changed meanwhile."""
 
 REMINDER: Final = "POSTMORTEM_REMINDER"
-"""Kind of the alert about a review that nobody has answered for a day."""
-
-BATCH: Final = 200
-BATCH_MS: Final = 60_000
+"""Kind of the alert about a review without an answer for a day."""
 
 _S = PostmortemStatus
 
@@ -69,54 +66,38 @@ class PostmortemRuntime(ReviewRuntime, Protocol):
 
 async def open_cases(runtime: PostmortemRuntime, *, until: Deadline) -> Report:
     """
-    Open cases for outcomes that are due, and admit as many as there are places; return how many of each.
+    Open cases for due outcomes, and fill the free places of review; return the number of each.
 
     Raises:
         PostgresUnavailable: committed batches stay; the rest is still due.
     """
-    total: dict[str, Any] = {}
-    while not until.passed:
-        done = await halving(lambda size: _open_batch(runtime, size), BATCH, lambda error: _alone(runtime, error))
-        if not done:
-            break
-        for name, count in done.items():
-            total[name] = total.get(name, 0) + count
+    total = await OPENING.run(runtime, until=until)
     admitted = await _admit(runtime)
     return {**total, "admitted": admitted} if admitted else total
 
 
-async def _alone(runtime: PostmortemRuntime, error: Exception) -> dict[str, int]:
-    async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
-        await rows(conn, "cases_lock")
-        due = await next_due(conn, QUEUE, ("Outcome",), 1)
-        await set_due_aside(conn, QUEUE, due, error)
-    return {"stuck": len(due)}
+async def _open_due(
+    runtime: PostmortemRuntime, conn: Connection, due: Sequence[DueRow], _now: datetime
+) -> tuple[Effects, dict[str, int]]:
+    given = {"outcomes": sorted({one.key for one in due}), "decision_id": None}
+    by_decision: dict[str, dict[int, Row]] = {}
+    for row in await rows(conn, "forecasts_measured", given):
+        by_decision.setdefault(row["decision_id"], {})[row["data"]["days"]] = row
+    effects, opened = Effects(), 0
+    for decision_id, checkpoints in by_decision.items():
+        found = await rows(conn, "case_open_of", {"decision_id": decision_id})
+        if found:
+            effects += await _update(conn, runtime, LifecycleRow.of(found[0]), checkpoints)
+            continue
+        more = await _open(conn, runtime, decision_id, checkpoints)
+        effects += more or Effects()
+        opened += more is not None
+    return effects, {"outcomes": len(due), "opened": opened}
 
 
-async def _open_batch(runtime: PostmortemRuntime, size: int) -> dict[str, int]:
-    async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
-        await rows(conn, "cases_lock")
-        due = await next_due(conn, QUEUE, ("Outcome",), size)
-        if not due:
-            return {}
-        measured = await rows(conn, "forecasts_measured", {"outcomes": sorted({one.key for one in due})})
-        by_decision: dict[str, dict[int, Row]] = {}
-        for row in measured:
-            by_decision.setdefault(row["decision_id"], {})[row["data"]["days"]] = row
-        effects, opened = Effects(), 0
-        for decision_id, checkpoints in by_decision.items():
-            found = await rows(conn, "case_open_of", {"decision_id": decision_id})
-            if found:
-                effects += await _update(conn, runtime, LifecycleRow.of(found[0]), checkpoints)
-                continue
-            more = await _open(conn, runtime, decision_id, checkpoints)
-            effects += more or Effects()
-            opened += more is not None
-        await finish_due(conn, QUEUE, due)
-        await finish(conn, effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
-    if effects.facts:
-        await runtime.gateway.publish_wakeup(tuple(Tier))
-    return {"outcomes": len(due), "opened": opened}
+OPENING: Final[DueBatches[PostmortemRuntime]] = DueBatches(
+    queue=QUEUE, kinds=("Outcome",), lock="cases_lock", step=_open_due
+)
 
 
 async def _open(
@@ -244,9 +225,8 @@ async def _admit_one(runtime: PostmortemRuntime, row: LifecycleRow, case: Postmo
         first = await rows(conn, "case_to_admit", {"places": IN_REVIEW, "by": runtime.postmortem_priority.column})
         if [(one["key"], one["data"]) for one in first] != [(row.key, row.data)]:
             return 0
-        off = _off(
-            {one["data"]["days"]: one for one in await rows(conn, "forecasts_off_now", {"decision_id": row.about})}
-        )
+        given: dict[str, Any] = {"outcomes": [], "decision_id": row.about}
+        off = _off({one["data"]["days"]: one for one in await rows(conn, "forecasts_measured", given)})
         current = {one["days"]: one for one in off}
         kept = {one["days"]: current[one["days"]] for one in row.data["checkpoints"] if one["days"] in current}
         if kept == {one["days"]: one for one in row.data["checkpoints"]}:

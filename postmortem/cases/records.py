@@ -1,4 +1,4 @@
-"""What is recorded around a case by the day of its review, for its reviewer and for the automatic cause."""
+"""The records around a case as of the day of its review, for its reviewer and for the automatic cause."""
 
 from __future__ import annotations
 

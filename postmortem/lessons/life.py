@@ -14,15 +14,13 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from imem.alerts.store import NewAlert, Severity
-from imem.jobs.due import DueRule, finish_due, halving, next_due, set_due_aside
-from imem.jobs.lifecycle import Effects, Lifecycle, LifecycleRow, LifecycleRuntime, finish, move
+from imem.jobs.due import DueRow, DueRule
+from imem.jobs.lifecycle import DueBatches, Effects, Lifecycle, LifecycleRow, LifecycleRuntime, move
 from imem.jobs.pipeline import Every, Pipeline, Report
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
-from imem.journal.events.entry import Tier
 from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection, Row
-from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, json, rows
 from imem.journal.settings import Role
 from imem.kg.kinds.enums import LessonState
@@ -55,54 +53,27 @@ REVIEW_AFTER: Final = timedelta(days=365)
 REVIEW_ALERT: Final = "LESSON_TO_REVIEW"
 """Kind of the alert about an applied lesson that is a year old."""
 
-BATCH: Final = 100
-BATCH_MS: Final = 60_000
-
 
 # Opening
 
 
+async def _open_due(
+    _runtime: LifecycleRuntime, conn: Connection, due: Sequence[DueRow], now: datetime
+) -> tuple[Effects, dict[str, int]]:
+    effects = Effects()
+    for found in await rows(conn, "lessons_recorded", {"lessons": sorted({one.key for one in due})}):
+        effects += await _open(conn, found, now)
+    return effects, {"lessons": len(due)}
+
+
+OPENING: Final[DueBatches[LifecycleRuntime]] = DueBatches(
+    queue=QUEUE, kinds=("Lesson",), lock="lessons_lock", step=_open_due, size=100
+)
+
+
 async def open_lessons(runtime: LifecycleRuntime, *, until: Deadline) -> Report:
-    """
-    Open the rows of lessons that are due; return how many lessons were looked at.
-
-    Raises:
-        PostgresUnavailable: committed batches stay; the rest is still due.
-    """
-    total = 0
-    while not until.passed:
-        done = await halving(
-            lambda size: _open_batch(runtime, size), BATCH, lambda error: _alone(runtime.database, error)
-        )
-        if not done:
-            return {"lessons": total} if total else {}
-        total += done
-    return {"lessons": total, "more": True}
-
-
-async def _alone(database: Database, error: Exception) -> int:
-    async with database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
-        await rows(conn, "lessons_lock")
-        due = await next_due(conn, QUEUE, ("Lesson",), 1)
-        await set_due_aside(conn, QUEUE, due, error)
-    return len(due)
-
-
-async def _open_batch(runtime: LifecycleRuntime, size: int) -> int:
-    async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
-        await rows(conn, "lessons_lock")
-        due = await next_due(conn, QUEUE, ("Lesson",), size)
-        if not due:
-            return 0
-        [clock] = await rows(conn, "lessons_now")
-        effects = Effects()
-        for found in await rows(conn, "lessons_recorded", {"lessons": sorted({one.key for one in due})}):
-            effects += await _open(conn, found, clock["now"])
-        await finish_due(conn, QUEUE, due)
-        await finish(conn, effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
-    if effects.facts:
-        await runtime.gateway.publish_wakeup(tuple(Tier))
-    return len(due)
+    """Open the rows of lessons that are due; see :meth:`~imem.jobs.lifecycle.DueBatches.run`."""
+    return await OPENING.run(runtime, until=until)
 
 
 async def _open(conn: Connection, found: Row, now: datetime) -> Effects:

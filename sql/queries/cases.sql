@@ -3,12 +3,14 @@
 SELECT pg_advisory_xact_lock(hashtext('imem.cases')) IS NULL AS locked, imem_now() AS now
 
 -- forecasts_measured --
--- The forecasts that the given outcomes measure, with the moment at which each outcome was known. Columns: decision_id, data, known_at.
+-- The forecasts that the given outcomes measure, or those of a decision that are measured, with the moment at which each outcome was known.
+-- Columns: decision_id, data, known_at. Parameters: outcomes, decision_id (NULL: of none).
 SELECT l.about AS decision_id, l.data, greatest(h.known_at, k.known_at) AS known_at
 FROM lifecycle AS l
 JOIN record_head AS h ON h.kind = 'Outcome' AND h.key = l.data ->> 'outcome_id' AND h.grp = 'core'
 LEFT JOIN record_head AS k ON k.kind = h.kind AND k.key = h.key AND k.grp = 'correction'
-WHERE l.kind = 'forecast' AND l.state = 'measured' AND l.data ->> 'outcome_id' = ANY (%(outcomes)s::text[])
+WHERE l.kind = 'forecast' AND l.state = 'measured'
+  AND (l.data ->> 'outcome_id' = ANY (%(outcomes)s::text[]) OR l.about = %(decision_id)s::text)
 ORDER BY l.about, l.key
 
 -- case_open_of --
@@ -57,15 +59,6 @@ SELECT *, imem_now() AS now FROM lifecycle
 WHERE kind = 'postmortem' AND state = 'queued' AND (retry_at IS NULL OR retry_at <= (SELECT imem_now()))
   AND %(places)s > (SELECT count(*) FROM lifecycle AS l WHERE l.kind = 'postmortem' AND l.state = 'in_review')
 ORDER BY (data ->> %(by)s)::float8 DESC, opened_at, key LIMIT 1
-
--- forecasts_off_now --
--- The checkpoints of a decision that are measured and off. Columns: decision_id, data, known_at.
-SELECT l.about AS decision_id, l.data, greatest(h.known_at, k.known_at) AS known_at
-FROM lifecycle AS l
-JOIN record_head AS h ON h.kind = 'Outcome' AND h.key = l.data ->> 'outcome_id' AND h.grp = 'core'
-LEFT JOIN record_head AS k ON k.kind = h.kind AND k.key = h.key AND k.grp = 'correction'
-WHERE l.kind = 'forecast' AND l.about = %(decision_id)s AND l.state = 'measured' AND l.data ->> 'verdict' = 'off'
-ORDER BY l.key
 
 -- case_lock --
 -- The row of a case, locked.

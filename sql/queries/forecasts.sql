@@ -1,6 +1,6 @@
 -- forecasts_lock --
 -- Takes the lock under which forecasts are compared, until the end of the transaction.
-SELECT pg_advisory_xact_lock(hashtext('imem.forecasts'))
+SELECT pg_advisory_xact_lock(hashtext('imem.forecasts')) IS NULL AS locked, imem_now() AS now
 
 -- decisions_with_forecasts --
 -- What the given decisions say now, those that state a forecast; with the moment at which they were known.
@@ -68,7 +68,3 @@ SELECT state, count(*) AS count FROM lifecycle WHERE kind = %(kind)s GROUP BY st
 UNION ALL
 SELECT 'unmeasurable', count(*) FROM record_head AS h JOIN event AS e ON e.position = h.position
 WHERE h.kind = 'Decision' AND h.grp = 'core' AND e.payload -> 'core' ->> 'forecast' IS NULL
-
--- forecasts_now --
--- The present moment.
-SELECT imem_now() AS now

@@ -1,6 +1,6 @@
 -- lessons_lock --
 -- Takes the lock under which lessons are opened and merged, until the end of the transaction.
-SELECT pg_advisory_xact_lock(hashtext('imem.lessons'))
+SELECT pg_advisory_xact_lock(hashtext('imem.lessons')) IS NULL AS locked, imem_now() AS now
 
 -- lessons_now --
 -- The present moment.

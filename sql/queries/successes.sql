@@ -1,6 +1,6 @@
 -- successes_lock --
 -- Takes the lock under which successes are validated, until the end of the transaction.
-SELECT pg_advisory_xact_lock(hashtext('imem.successes'))
+SELECT pg_advisory_xact_lock(hashtext('imem.successes')) IS NULL AS locked, imem_now() AS now
 
 -- decisions_of_outcomes --
 -- The decisions whose checkpoints the given outcomes are of.

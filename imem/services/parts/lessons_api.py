@@ -1,4 +1,4 @@
-"""What was learned, and whether it helps, for people: a part of ``Memory``."""
+"""Lessons and the learning report, for people: a part of ``Memory``."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ What became of forecasts of returns: measured by prices, and recorded as outcome
 Prices are read outside of any transaction: once an hour while there are forecasts of returns, and when a checkpoint is
 over. A batch of outcomes is one transaction under a lock, and their ids follow from decision, checkpoint and vintage: a
 crash leaves whole batches, and the next run records the rest. What a source revises is a new vintage. An outcome that a
-person recorded stands. Where a price is missing nothing is recorded, and the checkpoint waits.
+person recorded stands. Where a price is missing, or a row of the subject cannot be read, nothing is recorded, and the
+checkpoint waits.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
+
+import structlog
 
 from imem.credibility.prices.providers import PriceProvider
 from imem.credibility.prices.returns import MeasuredReturn, PriceSeries, measured, series_of
@@ -31,6 +34,8 @@ from imem.kg.kinds.forecasts import TOTAL_RETURN
 from imem.kg.kinds.work import Decision, Outcome
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import record_of
+
+log = structlog.get_logger()
 
 NAME: Final = "credibility.measure_returns"
 """The name of the pipeline."""
@@ -63,7 +68,8 @@ async def measure_returns(runtime: LifecycleRuntime, provider: PriceProvider | N
 
     Returns:
         Empty if nothing was to be read. Else *read*, whether prices could be read, and if not why; outcomes *recorded*,
-        *revised* ones among them; checkpoints that are *missing* a price; and *more* if time did not suffice.
+        *revised* ones among them; checkpoints that are *missing* a price; subjects that are *refused* for a row, and
+        the *reason* of the first; and *more* if time did not suffice.
 
     Raises:
         PostgresUnavailable: committed batches stay; the next run records the rest.
@@ -78,18 +84,23 @@ async def measure_returns(runtime: LifecycleRuntime, provider: PriceProvider | N
     try:
         async with asyncio.timeout(READ_MS / 1_000):
             found = await provider.rows(deadline=Deadline.after_ms(READ_MS))
-        prices = await asyncio.to_thread(series_of, found, now)
+        prices, refused = await asyncio.to_thread(series_of, found, now)
     except (StoreUnavailable, BudgetExceeded, BadInput, TimeoutError) as error:
         return {"read": False, "reason": str(error) or "It did not answer in time.", "missing": wanted["waiting"]}
     total = {"recorded": 0, "revised": 0, "missing": 0}
+    left_out: dict[str, Any] = {}
+    if refused:
+        subject, reason = next(iter(refused.items()))
+        left_out = {"refused": len(refused), "reason": f"{subject or 'A row without a subject'} is left out: {reason}"}
+        log.warning("prices.refused", source=source, subjects=len(refused), reason=left_out["reason"])
     for over in (False, True):
         key: str | None = ""
         while key is not None:
             if until.passed:
                 # Measured checkpoints are compared again within the hour; the others are measured at once.
-                return {"read": True, **total, "more": not over}
+                return {"read": True, **total, **left_out, "more": not over}
             key = await _batch(runtime, _Prices(prices, source), key, total, measured_ones=over)
-    return {"read": True, **total}
+    return {"read": True, **total, **left_out}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ A row states ``subject_id``, ``session`` (a day on which the exchange is open) a
 not nothing ``dividend`` (cash a share, for those who held it before the session), ``split`` (new shares for an old one,
 from the session on), ``known_at`` (the session's close without it) and ``delisted``: the session is the last, and its
 close the terminal value, 0 where holders got nothing. No other close may be 0; a price that is missing is not stated.
+
+A row that cannot be read does not stop the others: it becomes a :class:`RefusedPrice`, and its subject is left out.
 """
 
 from __future__ import annotations
@@ -53,14 +55,34 @@ class PriceRow(NamedTuple):
     delisted: bool = False
 
 
-PriceProvider = Feed[PriceRow]
+class RefusedPrice(NamedTuple):
+    """
+    A row that cannot be read.
+
+    Attributes:
+        subject_id: of what; None if that cannot be read either.
+        reason: names the row and the field.
+    """
+
+    subject_id: str | None
+    reason: str
+
+
+PriceProvider = Feed[PriceRow | RefusedPrice]
 """Provides prices."""
 
 
-def _row(given: Mapping[str, Any], number: int) -> PriceRow:
+def _row(given: Mapping[str, Any], number: int) -> PriceRow | RefusedPrice:
     subject_id = given.get("subject_id")
     if not isinstance(subject_id, str) or not re.fullmatch(SUBJECT, subject_id):
-        raise BadInput(f"row {number}.subject_id", "must be company:<ticker> or market:<market_id>.")
+        return RefusedPrice(None, f"row {number}.subject_id must be company:<ticker> or market:<market_id>.")
+    try:
+        return _price(subject_id, given, number)
+    except BadInput as error:
+        return RefusedPrice(subject_id, str(error))
+
+
+def _price(subject_id: str, given: Mapping[str, Any], number: int) -> PriceRow:
     session = _session(given.get("session"), f"row {number}.session")
     delisted = _FLAGS.get(str(given.get("delisted")).lower())
     if delisted is None:

@@ -15,11 +15,10 @@ from functools import cached_property
 from itertools import pairwise
 from math import isfinite, log, sqrt
 from statistics import stdev
-from typing import Final
+from typing import Final, NamedTuple
 
 from imem.credibility.forecasts.sessions import ZONE, closes_at, session_before, session_from, sessions_after
-from imem.credibility.prices.providers import PriceRow
-from imem.journal.errors import BadInput
+from imem.credibility.prices.providers import PriceRow, RefusedPrice
 
 DIGITS: Final = 12
 """Decimal digits of a return: the error of floats is below, so that a boundary means what it says."""
@@ -70,24 +69,38 @@ class PriceSeries:
         return max((row.known_at for row in between), default=closes_at(end))
 
 
-def series_of(rows: Iterable[PriceRow], now: datetime) -> dict[str, PriceSeries]:
+class Prices(NamedTuple):
     """
-    Return the prices by subject that can be known *now*; of several of one session the one that was known last counts.
+    What a provider's rows amount to.
 
-    Raises:
-        BadInput: two rows say different things of one session, known at one moment.
+    Attributes:
+        series: by subject.
+        refused: by subject why it is left out: a row cannot be read, or two of a session contradict each other. None
+            stands for rows without a readable subject.
     """
+
+    series: Mapping[str, PriceSeries]
+    refused: Mapping[str | None, str]
+
+
+def series_of(rows: Iterable[PriceRow | RefusedPrice], now: datetime) -> Prices:
+    """Return the prices that can be known *now*; of several of one session the one that was known last counts."""
     found: dict[str, dict[date, PriceRow]] = {}
+    refused: dict[str | None, str] = {}
     for number, row in enumerate(rows, start=1):
+        if isinstance(row, RefusedPrice):
+            refused.setdefault(row.subject_id, row.reason)
+            continue
         if row.known_at > now:
             continue
         sessions = found.setdefault(row.subject_id, {})
         other = sessions.get(row.session)
         if other is not None and other.known_at == row.known_at and other != row:
-            raise BadInput(f"row {number}.session", f"of {row.subject_id} was stated before, with other values.")
+            refused.setdefault(row.subject_id, f"row {number}.session was stated before, with other values.")
         if other is None or other.known_at < row.known_at:
             sessions[row.session] = row
-    return {subject: PriceSeries(_until_delisted(sessions)) for subject, sessions in found.items()}
+    kept = {subject: sessions for subject, sessions in found.items() if subject not in refused}
+    return Prices({one: PriceSeries(_until_delisted(sessions)) for one, sessions in kept.items()}, refused)
 
 
 def _until_delisted(sessions: Mapping[date, PriceRow]) -> list[PriceRow]:

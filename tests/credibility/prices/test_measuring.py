@@ -60,10 +60,13 @@ async def test_without_prices_checkpoints_wait(desk: Desk) -> None:
     desk.write("company:MU,2025-01-06,0,,,,")
     assert await desk.run() == {}, "it was asked within the hour"
     report = await desk.run(timedelta(hours=1, minutes=1))
-    assert "row 1.close" in report["reason"]
-    desk.write(*closes("company:MU", FIRST, {0: 100}, days=40))
+    assert report["refused"] == 1
+    assert "company:MU is left out: row 1.close" in report["reason"]
+    bad = "company:AMD,2025-01-06,0,,,,"
+    desk.write(*closes("company:MU", FIRST, {0: 100}, days=40), bad)
     report = await desk.run(timedelta(hours=2, minutes=2))
-    assert {**report} == {"read": True, "recorded": 1, "revised": 0, "missing": 7}
+    assert (report["read"], report["recorded"], report["missing"]) == (True, 1, 7), "the others' prices count"
+    assert "company:AMD is left out" in report["reason"]
     states = await desk.world.rows("SELECT state, count(*) AS n FROM lifecycle WHERE kind = 'forecast' GROUP BY 1")
     assert {row["state"]: row["n"] for row in states} == {"measured": 1, "awaiting_data": 7}
 

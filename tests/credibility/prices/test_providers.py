@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from imem.credibility.prices.providers import PRICES, PriceRow, price_provider_of
+from imem.credibility.prices.providers import PRICES, PriceRow, RefusedPrice, price_provider_of
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.feeds import HttpFeed
 from imem.journal.errors import BadInput, StoreUnavailable
@@ -68,9 +68,11 @@ async def test_an_endpoint_is_asked_with_its_key() -> None:
     ],
 )
 def test_what_is_wrong_is_named_by_row_and_field(changed: dict[str, object], field: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        PRICES.rows_of(orjson.dumps([GOOD, {**GOOD, **changed}]), as_json=True)
-    assert refused.value.field == f"row 2.{field}"
+    first, second = PRICES.rows_of(orjson.dumps([GOOD, {**GOOD, **changed}]), as_json=True)
+    assert first == MU[0]
+    assert isinstance(second, RefusedPrice)
+    assert second.subject_id == (None if field == "subject_id" else "company:MU")
+    assert f"row 2.{field}" in second.reason
 
 
 def test_a_table_without_closes_is_refused() -> None:

@@ -241,6 +241,12 @@ class Settings(BaseSettings):
         " configuration names one; none needs no model.",
     )
     reflection_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
+    postmortem_url: SecretStr | None = Field(
+        None,
+        description="Base URL of an OpenAI-compatible endpoint whose model remarks on post-mortems; none: no remarks.",
+    )
+    postmortem_model: str | None = Field(None, description="The model to ask there.")
+    postmortem_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
     extraction_url: SecretStr | None = Field(
         None,
         description="Base URL of an OpenAI-compatible endpoint that extracts facts, where a caller asks for it.",

@@ -41,6 +41,7 @@ from imem.journal.postgres.database import Database
 from imem.journal.settings import Settings
 from imem.local.readiness import notify_ready
 from imem.logs import configure
+from imem.postmortem.cases.model_analyst import model_analyst_of
 from imem.postmortem.cases.priorities import PriorityPolicy
 from imem.postmortem.reflection.model_distiller import distillers_of
 from imem.recall.memories.upkeep import UpkeepRules
@@ -83,6 +84,7 @@ class LoopThread:
         halflife_years: for agents whose record names none.
         contradiction_guard: whether values that look mistyped go to a person.
         postmortem_priority: what orders the queue of post-mortems.
+        postmortem_model: remarks on them for their reviewers; None if no model is set.
         auto_resolution_basis: which score decides between two agents.
         indicators: provides those of the market's regime; None if none is set.
         prices: provides those that forecasts are compared with; None if none is set.
@@ -116,6 +118,7 @@ class LoopThread:
         self.halflife_years = settings.credibility_halflife_years
         self.contradiction_guard = settings.contradiction_guard
         self.postmortem_priority = PriorityPolicy(settings.postmortem_priority)
+        self.postmortem_model = model_analyst_of(settings)
         self.auto_resolution_basis = Basis(settings.auto_resolution_basis)
         self.signal_retention = timedelta(days=settings.signals_retention_days)
         self.database = Database(postgres_url, size=POOL_SIZE)

@@ -20,6 +20,9 @@ KIND: Final = "postmortem"
 REVIEW_WITHIN: Final = timedelta(hours=48)
 """How long a review waits for its answer (postmortem-and-gates, section 2)."""
 
+REMARK_CHARS: Final = 400
+"""Longest remark of a model, in characters."""
+
 REMIND_AFTER: Final = timedelta(hours=24)
 """Time after which the reviewers get a reminder."""
 
@@ -71,6 +74,31 @@ class Evidence(_Seen):
     says: str
 
 
+class Remark(_Seen):
+    """A sentence of a model about a cause, and the records that it cites, as kind and key."""
+
+    cause: RootCause
+    says: str
+    records: tuple[str, ...]
+
+
+class Remarks(_Seen):
+    """
+    What a model says about a case; it has no effect.
+
+    Attributes:
+        model: its name.
+        remarks: each cites records of the case.
+        refused: lines of its reply without such a citation.
+        none_because: why it gave no reply.
+    """
+
+    model: str
+    remarks: tuple[Remark, ...] = ()
+    refused: int = 0
+    none_because: str | None = None
+
+
 class SeenDecision(_Seen):
     """An earlier decision about the same subject."""
 
@@ -95,6 +123,7 @@ class PostmortemCase(_Seen):
         checkpoints: those that were off, the worst first.
         earlier: earlier decisions about the subject, the newest first.
         cause: what the records speak for; *evidence* quotes them.
+        model: what a language model remarks on it; None where none is asked.
         cluster: what cases with the same cause share; None if the cause is of this one alone.
         impact: 0 to 100.
         systemic: whether many decisions of the sector failed lately.
@@ -116,6 +145,7 @@ class PostmortemCase(_Seen):
     earlier: tuple[SeenDecision, ...] = ()
     cause: RootCause
     evidence: tuple[Evidence, ...] = ()
+    model: Remarks | None = None
     cluster: str | None = None
     impact: float = 0.0
     systemic: bool = False

@@ -31,6 +31,7 @@ from imem.kg.kinds.learning import PostMortem
 from imem.kg.load_format.lines import record_of
 from imem.postmortem.cases.answers import CASE
 from imem.postmortem.cases.facts import WRITER, analysed, appended, case_id_of, investigated, stated
+from imem.postmortem.cases.model_analyst import REPLY_MS, ModelAnalyst
 from imem.postmortem.cases.package import REMIND_AFTER, REVIEW_WITHIN, PostmortemCase
 from imem.postmortem.cases.priorities import SYSTEMIC, Impact, PriorityPolicy
 from imem.postmortem.cases.records import case_of
@@ -56,9 +57,10 @@ _S = PostmortemStatus
 
 
 class PostmortemRuntime(ReviewRuntime, Protocol):
-    """A runtime that says what orders the queue."""
+    """A runtime that says what orders the queue, and which model remarks on cases, if any."""
 
     postmortem_priority: PriorityPolicy
+    postmortem_model: ModelAnalyst | None
 
 
 # Opening
@@ -204,6 +206,9 @@ async def _admit(runtime: PostmortemRuntime) -> int:
             attempt = row.data["attempt"] + 1
             at = AsOf(_reviewed_as_of(row, attempt, now))
             case = await case_of(runtime.database, row, attempt, at, deadline=Deadline.after_ms(BATCH_MS))
+            if (model := runtime.postmortem_model) is not None:
+                remarks = await model.remarks(case, deadline=Deadline.after_ms(REPLY_MS))
+                case = case.model_copy(update={"model": remarks})
             admitted += await _admit_one(runtime, row, case)
         except (TransitionRefused, *BAD_CONTENT) as error:
             await put_off(runtime.database, row, error, Deadline.after_ms(BATCH_MS))

@@ -136,7 +136,7 @@ async def run(url: str, line: str) -> None:
     database = Database(url, size=4, options=f"-c imem.clock_shift={told['ahead_s']}s")
     runtime = SimpleNamespace(
         database=database, gateway=Gateway(database, ACTOR), task_kinds=TASK_KINDS, halflife_years=2.0,
-        auto_resolution_basis=Basis.POSTERIOR, postmortem_priority=PriorityPolicy.DEVIATION,
+        auto_resolution_basis=Basis.POSTERIOR, postmortem_priority=PriorityPolicy.DEVIATION, postmortem_model=None,
     )  # fmt: skip
     try:
         await OPERATIONS[told["operation"]](runtime)

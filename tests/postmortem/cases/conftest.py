@@ -20,6 +20,7 @@ from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from imem.kg.kinds.forecasts import Forecast
+from imem.postmortem.cases.model_analyst import ModelAnalyst
 from imem.postmortem.cases.package import PostmortemCase
 from imem.postmortem.cases.priorities import PriorityPolicy
 from imem.postmortem.cases.queue import open_cases
@@ -76,12 +77,13 @@ class Clinic:
 
     world: World
     policy: PriorityPolicy = PriorityPolicy.DEVIATION
+    model: ModelAnalyst | None = None
 
     def runtime(self) -> Any:
         world = self.world
         return SimpleNamespace(
             database=world.pipelines, gateway=Gateway(world.pipelines, world.engine.actor), task_kinds=TASK_KINDS,
-            postmortem_priority=self.policy,
+            postmortem_priority=self.policy, postmortem_model=self.model,
         )  # fmt: skip
 
     async def track(self) -> None:

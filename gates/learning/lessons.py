@@ -44,6 +44,18 @@ class OtherWords(Fields):
     recommended_action: _Words | None = None
 
 
+class Replaced(Fields):
+    """The lesson that another one replaces."""
+
+    lesson_id: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def _check_replaced(seen: LessonItem, fields: Replaced) -> None:
+    if fields.lesson_id not in seen.replaceable:
+        named = ", ".join(seen.replaceable) or "none"
+        raise BadInput("fields.lesson_id", f"is no approved lesson of the category; there are: {named}.")
+
+
 def _check_words(_seen: LessonItem, fields: OtherWords) -> None:
     if fields.insight is None and fields.recommended_action is None:
         raise BadInput("fields.insight", "or recommended_action is needed: the words with the caveats.")
@@ -88,7 +100,8 @@ async def _decide(conn: Connection, key: str, _seen: LessonItem, answer: ItemAns
     words = answer.fields.model_dump() if isinstance(answer.fields, OtherWords) else None
     return await decide_lesson(
         conn, key, LessonDecision(answer.action), by=answer.by, reason=answer.rationale,
-        wording=None if words is None else LessonWording(**words), now=now,
+        wording=None if words is None else LessonWording(**words),
+        replaces=answer.fields.lesson_id if isinstance(answer.fields, Replaced) else None, now=now,
     )  # fmt: skip
 
 
@@ -102,6 +115,12 @@ LESSON: Final = ItemKind(
             does="Approve it in other words.",
             fields=OtherWords,
             check=_check_words,
+        ),
+        ItemAction(
+            name=LessonDecision.REPLACE.value,
+            does="Approve it in the place of an approved lesson, which no agent sees any more.",
+            fields=Replaced,
+            check=_check_replaced,
         ),
         ItemAction(name=LessonDecision.REJECT.value, does="No agent is shown it.", rationale=True),
         ItemAction(

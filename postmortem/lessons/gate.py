@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Final
@@ -16,7 +16,7 @@ from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.rows import json, rows
 from imem.journal.settings import Role
 from imem.kg.kinds.enums import LessonPriority, LessonSource, LessonState
-from imem.kg.kinds.learning import Lesson
+from imem.kg.kinds.learning import SHOWN_STATES, Lesson
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import correction_of
 from imem.postmortem.lessons.effect import CHECKPOINT, EffectVerdict, LessonEffect
@@ -43,7 +43,8 @@ class LessonItem(_Value):
         reviewed: whether a person reviewed the post-mortem, or wrote the lesson.
         confirmations: cases that say the same, this one included.
         confidence: a fraction 0-1, where it was stated.
-        contradicting_ids: lessons that say the opposite.
+        contradicting_ids: lessons that say the opposite, as stated or as found in their words.
+        replaceable: approved lessons of its category, in whose place it may be approved.
         postmortem_id: where it comes from.
         decision_ids: the decisions behind it.
         notes: what was said when it was left pending.
@@ -61,6 +62,7 @@ class LessonItem(_Value):
     confirmations: int
     confidence: float | None = None
     contradicting_ids: tuple[str, ...] = ()
+    replaceable: tuple[str, ...] = ()
     postmortem_id: str | None = None
     decision_ids: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -73,6 +75,8 @@ class LessonDecision(StrEnum):
     APPROVE = "approve"
     ADD_CAVEATS = "add_caveats"
     """Approve it in other words."""
+    REPLACE = "replace"
+    """Approve it, in the place of another one."""
     REJECT = "reject"
     TEST_FIRST = "test_first"
     """Leave it pending."""
@@ -87,8 +91,14 @@ class LessonWording(_Value):
 
 async def lessons_waiting(conn: Connection) -> list[LessonItem]:
     """Return the lessons that wait for a decision at Gate 6, the oldest first; their rows are locked."""
+    approved: dict[str, list[str]] = {}
+    for found in await rows(conn, "lesson_rows_of", {"states": list(SHOWN_STATES), "category": None}):
+        approved.setdefault(found["core"]["category"], []).append(found["key"])
     given = {"states": [LessonState.PENDING_GATE6.value], "category": None}
-    return [_item(LifecycleRow.of(found), found["core"]) for found in await rows(conn, "lesson_rows_of", given)]
+    return [
+        _item(LifecycleRow.of(found), found["core"], approved.get(found["core"]["category"], ()))
+        for found in await rows(conn, "lesson_rows_of", given)
+    ]
 
 
 _CORE: Final = (
@@ -97,13 +107,16 @@ _CORE: Final = (
 )  # fmt: skip
 
 
-def _item(row: LifecycleRow, core: Mapping[str, Any]) -> LessonItem:
+def _item(row: LifecycleRow, core: Mapping[str, Any], replaceable: Sequence[str]) -> LessonItem:
     said = {name: core[name] for name in _CORE if core.get(name) is not None}
+    opposite = dict.fromkeys([*said.pop("contradicting_ids", ()), *row.data.get("contradicts", ())])
     return LessonItem(
         lesson_id=row.key,
         since=row.opened_at,
         reviewed=row.data["reviewed"],
         confirmations=row.data["confirmations"],
+        contradicting_ids=tuple(opposite),
+        replaceable=tuple(replaceable),
         decision_ids=tuple(row.data["decision_ids"]),
         notes=tuple(f"{one['by']}: {one['said']}" for one in row.data.get("notes", ())),
         **said,
@@ -117,7 +130,8 @@ async def decide_lesson(
     *,
     by: str,
     reason: str | None,
-    wording: LessonWording | None,
+    wording: LessonWording | None = None,
+    replaces: str | None = None,
     now: datetime,
 ) -> Effects:
     """
@@ -129,10 +143,11 @@ async def decide_lesson(
         by: the person, in whose name other words are recorded.
         reason: why; required to reject it.
         wording: the other words; required to add caveats, and for nothing else.
+        replaces: the lesson in whose place it is approved; required to replace one, and for nothing else.
 
     Raises:
-        BadInput: there is no such lesson, or the reason or the wording is missing or given without use.
-        TransitionRefused: it does not wait for a decision.
+        BadInput: there is no such lesson, or the reason, the wording or *replaces* is missing or given without use.
+        TransitionRefused: it does not wait for a decision, or the other one was never approved.
     """
     found = await rows(conn, "lesson_row", {"key": lesson_id})
     if not found:
@@ -140,6 +155,8 @@ async def decide_lesson(
     row, lesson = LifecycleRow.of(found[0]), Lesson.model_validate(found[0]["core"])
     if (wording is not None) != (decision is LessonDecision.ADD_CAVEATS):
         raise BadInput("wording", f"is for {LessonDecision.ADD_CAVEATS.value}, and required there.")
+    if (replaces is not None) != (decision is LessonDecision.REPLACE) or replaces == lesson_id:
+        raise BadInput("replaces", f"is another lesson, for {LessonDecision.REPLACE.value} alone, and required there.")
     if decision is LessonDecision.REJECT and not (reason or "").strip():
         raise BadInput("reason", "is required to reject a lesson.")
     decided = LessonFacts(decided=True)
@@ -155,11 +172,28 @@ async def decide_lesson(
         return await withdrawn(
             conn, await move(conn, LESSON_STATES, row, LessonState.REJECTED, decided, data=data, reason=reason)
         )
+    replaced = Effects() if replaces is None else await _replaced(conn, replaces, by=lesson_id, reason=reason)
     data["deliveries"] = await targets_of(conn, lesson, data)
     approved = await move(
         conn, LESSON_STATES, row, LessonState.APPROVED, decided, data=data, due_at=due_of_row(data, now), reason=reason
     )
-    return _reworded(lesson, wording, by, reason) + state_of(approved) + await applied_if_delivered(conn, approved, now)
+    applied = await applied_if_delivered(conn, approved, now)
+    return replaced + _reworded(lesson, wording, by, reason) + state_of(approved) + applied
+
+
+async def _replaced(conn: Connection, lesson_id: str, *, by: str, reason: str | None) -> Effects:
+    """Supersede an approved or applied lesson by another; nothing if it is over."""
+    found = await rows(conn, "lesson_row", {"key": lesson_id})
+    if not found:
+        raise BadInput("replaces", f"names {lesson_id!r}, which is no lesson.")
+    row = LifecycleRow.of(found[0])
+    if row.state in {LessonState.RETIRED, LessonState.SUPERSEDED}:
+        return Effects()
+    moved = await move(
+        conn, LESSON_STATES, row, LessonState.SUPERSEDED, LessonFacts(decided=True),
+        data={**row.data, "superseded_by": by}, reason=reason or f"A person approved the lesson {by} in its place.",
+    )  # fmt: skip
+    return await withdrawn(conn, moved)
 
 
 def _reworded(lesson: Lesson, wording: LessonWording | None, by: str, reason: str | None) -> Effects:

@@ -27,7 +27,7 @@ from imem.kg.kinds.enums import LessonState
 from imem.kg.kinds.learning import SHOWN_STATES, Lesson, visibility
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import Line, groups_of, link_of
-from imem.postmortem.lessons.states import LESSON_STATES, OPEN, LessonFacts, concerned, says_the_same
+from imem.postmortem.lessons.states import LESSON_STATES, OPEN, LessonFacts, concerned, says_the_opposite, says_the_same
 
 ACTOR: Final = Actor("postmortem", Role.LEARNING_ENGINE)
 """The actor that records states and deliveries."""
@@ -93,7 +93,7 @@ async def _open(conn: Connection, found: Row, now: datetime) -> Effects:
         return Effects()
     LESSON_STATES.check(None, LessonState.DRAFT, LessonFacts(), of=f"The lesson {lesson.id}")
     row = await _insert(conn, lesson, LessonState.DRAFT, data, None)
-    older = await _same(conn, lesson, reviewed=data["reviewed"])
+    older, contradicted = await _compared(conn, lesson, reviewed=data["reviewed"])
     if older is not None:
         await _confirm(conn, older, data)
         reason = f"The lesson {older.key} says the same."
@@ -102,6 +102,7 @@ async def _open(conn: Connection, found: Row, now: datetime) -> Effects:
             data={**data, "superseded_by": older.key}, reason=reason,
         )  # fmt: skip
         return state_of(superseded)
+    data["contradicts"] = contradicted
     data["deliveries"] = await targets_of(conn, lesson, data) if data["reviewed"] else {}
     proposed = await move(
         conn, LESSON_STATES, row, LessonState.PENDING_GATE6, LessonFacts(), data=data, due_at=due_of_row(data, now)
@@ -119,15 +120,23 @@ async def _insert(
     return LifecycleRow.of(row)
 
 
-async def _same(conn: Connection, lesson: Lesson, *, reviewed: bool) -> LifecycleRow | None:
-    """Return the oldest open lesson that says the same; one that a person reviewed confirms no other one."""
+async def _compared(conn: Connection, lesson: Lesson, *, reviewed: bool) -> tuple[LifecycleRow | None, list[str]]:
+    """
+    Return the oldest open lesson that says the same, and the ids of those that say the opposite.
+
+    One that a person reviewed confirms no other one.
+    """
     given = {"states": [state.value for state in OPEN], "category": lesson.category}
+    same: LifecycleRow | None = None
+    opposite: list[str] = []
     for found in await rows(conn, "lesson_rows_of", given):
-        row = LifecycleRow.of(found)
+        row, other = LifecycleRow.of(found), Lesson.model_validate(found["core"])
         heard = row.data["reviewed"] or row.state in SHOWN_STATES or not reviewed
-        if heard and says_the_same(lesson, Lesson.model_validate(found["core"])):
-            return row
-    return None
+        if same is None and heard and says_the_same(lesson, other):
+            same = row
+        if says_the_opposite(lesson, other):
+            opposite.append(row.key)
+    return same, opposite
 
 
 async def _confirm(conn: Connection, older: LifecycleRow, newer: Mapping[str, Any]) -> None:

@@ -73,6 +73,10 @@ LESSON_STATES: Final[StateMachine[LessonState, LessonFacts]] = StateMachine(
     Transition("approve", _S.PENDING_GATE6, _S.APPROVED, _decided, "a person approves it at Gate 6"),
     Transition("reject", _S.PENDING_GATE6, _S.REJECTED, _decided, "a person rejects it at Gate 6"),
     Transition("apply", _S.APPROVED, _S.APPLIED, _delivered, "every agent that it concerns has it"),
+    *(
+        Transition("replace", state, _S.SUPERSEDED, _decided, "a person approves another one in its place")
+        for state in (_S.APPROVED, _S.APPLIED)
+    ),
     Transition("retire", _S.APPLIED, _S.RETIRED, _decided, "a person retires it at Gate 6"),
     initial="not recorded",
 )
@@ -83,28 +87,44 @@ OPEN: Final = (_S.PENDING_GATE6, _S.APPROVED, _S.APPLIED)
 NEGATIONS: Final = frozenset({"not", "no", "never", "none", "without", "neither", "nor", "cannot"})
 """Words that turn what is said into its opposite."""
 
+_AUXILIARIES: Final = frozenset({"do", "does", "did"})
+"""Words that come and go with a negation."""
+
 _WORDS: Final = re.compile(r"[^\W_]+")
 
 
 def says_the_same(one: Lesson, other: Lesson) -> bool:
     """Return whether two lessons speak of the same in almost the same words, and neither contradicts the other."""
     contradicted = {*(one.contradicting_ids or ()), *(other.contradicting_ids or ())}
-    if _scope(one) != _scope(other) or not contradicted.isdisjoint((one.id, other.id)):
-        return False
-    words, others = _words(one), _words(other)
-    return len(words & others) >= ALIKE * len(words | others) > 0
+    named = not contradicted.isdisjoint((one.id, other.id))
+    return not named and _negations(one) == _negations(other) and _alike_but_for_negations(one, other)
+
+
+def says_the_opposite(one: Lesson, other: Lesson) -> bool:
+    """Return whether one lesson names the other as contradicting, or says no in almost the words of the other."""
+    if other.id in (one.contradicting_ids or ()) or one.id in (other.contradicting_ids or ()):
+        return True
+    return _negations(one) != _negations(other) and _alike_but_for_negations(one, other)
+
+
+def _alike_but_for_negations(one: Lesson, other: Lesson) -> bool:
+    left_out = NEGATIONS | _AUXILIARIES
+    words, others = set(_words(one)) - left_out, set(_words(other)) - left_out
+    return _scope(one) == _scope(other) and len(words & others) >= ALIKE * len(words | others) > 0
 
 
 def _scope(lesson: Lesson) -> tuple[object, ...]:
-    """Return of what a lesson speaks, and how often it says no: two that differ in it do not say the same."""
-    text = f"{lesson.insight} {lesson.recommended_action}".lower()
-    negations = sum(word in NEGATIONS for word in _WORDS.findall(text.replace("n't", " not")))
+    """Return of what a lesson speaks."""
     of = lesson.scope_sector, lesson.scope_regime, lesson.scope_metric
-    return lesson.category, frozenset(lesson.affected_domains or ()), *of, negations
+    return lesson.category, frozenset(lesson.affected_domains or ()), *of
 
 
-def _words(lesson: Lesson) -> frozenset[str]:
-    return frozenset(_WORDS.findall(f"{lesson.insight} {lesson.recommended_action}".lower()))
+def _negations(lesson: Lesson) -> int:
+    return sum(word in NEGATIONS for word in _words(lesson))
+
+
+def _words(lesson: Lesson) -> list[str]:
+    return _WORDS.findall(f"{lesson.insight} {lesson.recommended_action}".lower().replace("n't", " not"))
 
 
 def concerned(domains: Iterable[str]) -> list[str]:

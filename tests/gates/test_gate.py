@@ -253,6 +253,9 @@ async def test_lessons_are_decided_each_for_itself(desk: Desk) -> None:
     await desk.later(MONTH)
     [item] = (await desk.package()).package.items
     assert (item.key, item.seen["notes"]) == ("delta", ["ann: As discussed."])
+    other = item.seen["replaceable"][0]
+    await desk.answer({"item": 1, "action": "replace", "fields": {"lesson_id": other}, "rationale": "It is newer."})
+    assert [(await states(desk.world))[key] for key in ("delta", other)] == ["applied", "superseded"]
 
 
 async def test_agents_own_outcomes_do_not_count(desk: Desk) -> None:

@@ -164,6 +164,7 @@ def package(*items: Any) -> LearningPackage:
         ({"items": [{"item": "1", "action": "reset_for_regime", "rationale": "So."}]}, "action"),
         ({"bulk": True}, "fields.items"),
         ({"items": [{"item": "2", "action": "add_caveats"}]}, "fields.insight"),
+        ({"items": [{"item": "2", "action": "replace", "fields": {"lesson_id": "other"}}]}, "fields.lesson_id"),
         ({"items": [{"item": "2", "action": "reject", "rationale": " "}]}, "fields.items.0.rationale"),
     ],
 )  # fmt: skip

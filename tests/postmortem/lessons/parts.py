@@ -73,10 +73,14 @@ async def decide(
     decision: LessonDecision,
     reason: str | None = None,
     wording: LessonWording | None = None,
+    *,
+    replaces: str | None = None,
 ) -> None:
     async with world.pipelines.transaction(ENOUGH) as conn:
         now = datetime.now(UTC)
-        effects = await decide_lesson(conn, key, decision, by=PERSON.id, reason=reason, wording=wording, now=now)
+        effects = await decide_lesson(
+            conn, key, decision, by=PERSON.id, reason=reason, wording=wording, replaces=replaces, now=now
+        )
         await finish(conn, effects, world.engine, ENOUGH)
 
 

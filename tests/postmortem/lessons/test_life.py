@@ -163,6 +163,42 @@ async def test_what_says_the_same_confirms_the_older_one(world: World) -> None:
     assert {one.lesson_id: one.confirmations for one in await waiting(world)} == {"l3": 1, "l4": 1, "l5": 4}
 
 
+async def test_what_says_the_opposite_is_named_to_the_person_who_decides(world: World) -> None:
+    said = {"insight": "Inventories rise first.", "recommended_action": "Look at inventories before prices."}
+    against = said | {"recommended_action": "Don't look at inventories before prices."}
+    await record(world, lesson("l1", **said))
+    await record(world, lesson("l2", **against), lesson("l3", **against, category="timing"))
+    await record(world, lesson("l4", insight="Something else.", contradicting_ids=["l1"]))
+    await go_on(world)
+    found = {one.lesson_id: one.contradicting_ids for one in await waiting(world)}
+    assert found == {"l1": (), "l2": ("l1",), "l3": (), "l4": ("l1",)}
+
+
+async def test_a_lesson_is_approved_in_the_place_of_another(world: World) -> None:
+    await world.say(agent("ann"))
+    await record(world, lesson("old"), lesson("new", insight="A newer insight."), lesson("odd", insight="An odd one."))
+    await go_on(world)
+    await decide(world, "old", LessonDecision.APPROVE)
+    await go_on(world)
+    assert (await states(world))["old"] == "applied"
+    assert {one.lesson_id: one.replaceable for one in await waiting(world)} == {"new": ("old",), "odd": ("old",)}
+    for what, other in ((LessonDecision.REPLACE, None), (LessonDecision.APPROVE, "old"), (LessonDecision.REPLACE, "x")):
+        with pytest.raises(BadInput, match="replaces"):
+            await decide(world, "new", what, replaces=other)
+    with pytest.raises(TransitionRefused):
+        await decide(world, "new", LessonDecision.REPLACE, replaces="odd")
+    with pytest.raises(BadInput, match="replaces"):
+        await decide(world, "new", LessonDecision.REPLACE, replaces="new")
+    assert (await states(world))["new"] == "pending_gate6", "nothing is half done"
+
+    await decide(world, "new", LessonDecision.REPLACE, "It is more exact.", replaces="old")
+    await go_on(world)
+    assert await states(world) == {"old": "superseded", "new": "applied", "odd": "pending_gate6"}
+    await decide(world, "odd", LessonDecision.REPLACE, replaces="old")
+    await go_on(world)
+    assert (await states(world))["odd"] == "applied", "what it should replace is over already"
+
+
 async def test_a_state_that_is_recorded_with_a_lesson_is_kept(world: World) -> None:
     state = Lesson.State(state="retired", reviewed=True, applied=False, effectiveness_tracked=False)
     await record(world, lesson("l", state=state), writer="postmortem")

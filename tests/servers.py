@@ -18,6 +18,7 @@ from pydantic import SecretStr
 
 from imem.journal.postgres.migrations import migrate
 from imem.journal.settings import Settings
+from imem.kg.load_format.ownership import curated_facts
 from imem.workers.pipelines import DUE_RULES
 
 EMPTYING: Final = (
@@ -115,6 +116,7 @@ def migrated_template(settings: Settings) -> Iterator[str]:
                 curator_role=curators,
                 pipeline_role=pipelines,
                 due_rules=DUE_RULES,
+                curated_facts=curated_facts(),
             )
             yield name
         finally:

@@ -8,6 +8,7 @@ import imem.journal.postgres.migrations
 import imem.kg.migrations
 from imem.journal.errors import SettingsError
 from imem.journal.settings import Settings
+from imem.kg.load_format.ownership import curated_facts
 from imem.services.stores import CREATE_CURATOR_ROLE, CREATE_PIPELINE_ROLE, no_pipeline_role
 from imem.workers.pipelines import DUE_RULES
 
@@ -51,6 +52,7 @@ def migrate(settings: Settings) -> list[str]:
         curator_role=curators if curators not in {"", owner, pipelines} else None,
         pipeline_role=pipelines if pipelines not in {"", owner} else None,
         due_rules=DUE_RULES,
+        curated_facts=curated_facts(),
     )
     if settings.neo4j_url is not None:
         password = settings.neo4j_password.get_secret_value() if settings.neo4j_password is not None else ""

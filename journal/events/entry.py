@@ -92,6 +92,7 @@ class AppendStatus(StrEnum):
     PREMATURE = "premature"
     LATE_CLAIM = "late_claim"
     NOT_BEGUN = "not_begun"
+    NOT_CITABLE = "not_citable"
 
     @property
     def refused(self) -> bool:

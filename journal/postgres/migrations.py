@@ -131,6 +131,7 @@ def migrate(
     curator_role: str | None = None,
     pipeline_role: str | None = None,
     due_rules: Sequence[tuple[str, str, str, str]] | None = None,
+    curated_facts: Sequence[tuple[str, str]] | None = None,
     folder: Path | None = None,
 ) -> list[str]:
     """
@@ -144,6 +145,8 @@ def migrate(
         curator_role: role that gets the curators' rights; None when the owner itself serves, or none is named.
         pipeline_role: another role, which gets the pipelines' rights; None when the owner itself serves, or none run.
         due_rules: which events make which rows due: queue, kind, event, keys; None leaves what is stored.
+        curated_facts: which facts curators and pipelines alone state: kind of the head, and group or ``*``; None leaves
+            what is stored.
         folder: see :func:`postgres_migrations`.
 
     Raises:
@@ -166,6 +169,11 @@ def migrate(
                 with conn.transaction():
                     conn.execute(sql("clear_due_rules"))
                     conn.execute(sql("declare_due_rules"), rule_columns(due_rules))
+            if curated_facts is not None:
+                kinds, groups = (list(one) for one in zip(*curated_facts, strict=True))
+                with conn.transaction():
+                    conn.execute(sql("clear_curated_facts"))
+                    conn.execute(sql("declare_curated_facts"), {"kinds": kinds, "groups": groups})
             if application_role is not None:
                 conn.execute(sql("grant_application"), (application_role,))
             if curator_role is not None:

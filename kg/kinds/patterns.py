@@ -26,12 +26,13 @@ from imem.kg.kinds.fields import (
 class Pattern(
     Kind,
     key="pattern_id",
+    unowned=True,
     labels_when={"ActivePattern": ("status", "status", PatternStatus.ACTIVE.value)},
     tags=(Tag("patterns"),),
 ):
     """A regularity that may help to predict; agents see it only while it is active."""
 
-    class Performance(Group):
+    class Performance(Group, governed="patterns"):
         """The recent performance of the pattern."""
 
         success_rate: Prob | None = None

@@ -18,6 +18,7 @@ from imem.journal.errors import BadInput
 from imem.kg.kinds.catalog import KINDS
 from imem.kg.kinds.enums import AgentKind, BiasStatus
 from imem.kg.kinds.fields import shown
+from imem.kg.kinds.links import LINK_KINDS
 from imem.kg.load_format.lines import CorrectLine, Line, LinkLine, RecordLine
 
 NO_OWNER: Final = ""
@@ -44,6 +45,24 @@ All other ids are reserved for outcomes that settle, so that none of them is tak
 
 DEBATE_KINDS: Final = frozenset({"Debate", "DebateResolution"})
 """Kinds that a debate facilitator appends, and no others."""
+
+
+def curated_facts() -> list[tuple[str, str]]:
+    """
+    Return the facts that only curators and pipelines state, as kind of the head and group, ``*`` for all groups.
+
+    Those are what a subsystem governs, what a person says about scores, the reference values, and records without an
+    owner whose groups are all governed. Postgres refuses them to every other login, whatever program it runs.
+    """
+    found = []
+    for info in KINDS.values():
+        governed = [name for name, group in info.groups.items() if group.governed is not None]
+        without_owner = info.unowned and len(governed) == len(info.groups) > 0
+        if info.governed is not None or info.reference or info.label in PERSONS_KINDS | DECIDED_KINDS or without_owner:
+            found.append((info.label, "*"))
+        else:
+            found += [(info.label, name) for name in governed]
+    return found + sorted({(f"link.{link.name}", "*") for link in LINK_KINDS if link.governed is not None})
 
 
 def owner_of(line: Line, actor: str, known_owners: Mapping[Ref, str]) -> str:

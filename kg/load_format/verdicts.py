@@ -55,6 +55,7 @@ RULES: Final[Mapping[AppendStatus, Rule]] = MappingProxyType(
             "Record it under another key instead.",
         ),
         AppendStatus.NOT_BEGUN: Rule("{dated}", "lies in the future: nothing is recorded before it happens."),
+        AppendStatus.NOT_CITABLE: Rule("to", "names no active pattern: no other may be cited."),
         AppendStatus.CORE_CONFLICT: Rule(
             "core",
             "is not the recorded core of {key}.",

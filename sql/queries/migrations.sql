@@ -23,6 +23,14 @@ SELECT number, sha256 FROM schema_version ORDER BY number
 -- Runs in the migration's own transaction.
 INSERT INTO schema_version (number, name, sha256) VALUES (%s, %s, %s)
 
+-- clear_curated_facts --
+-- Forgets which facts curators alone state, before they are declared anew.
+DELETE FROM curated_fact
+
+-- declare_curated_facts --
+-- Declares which facts curators alone state. Parameters: kinds, groups: of a kind, * for all.
+INSERT INTO curated_fact (head_kind, grp) SELECT * FROM unnest(%(kinds)s::text[], %(groups)s::text[])
+
 -- grant_application --
 -- Grants the application's role its rights, after every migration.
 SELECT imem_grant_application(%s)

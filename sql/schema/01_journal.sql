@@ -289,6 +289,14 @@ CREATE INDEX due_rule_event ON due_rule (event);
 COMMENT ON TABLE due_rule IS 'Which events make which rows due, as pipelines declare it; written by migrations.';
 COMMENT ON COLUMN due_rule.keys IS 'The keys of the rows: a path into the payload, with the variables $key, $analysis, $subject and $metric of the event; what it does not find, or finds to be null, makes nothing due.';
 
+CREATE TABLE curated_fact (
+    head_kind text COLLATE "C" NOT NULL,
+    grp       text COLLATE "C" NOT NULL,
+    PRIMARY KEY (head_kind, grp)
+);
+COMMENT ON TABLE curated_fact IS 'Facts that only curators and pipelines state, as the kinds of the graph declare it; written by migrations. No application may append while it is empty.';
+COMMENT ON COLUMN curated_fact.grp IS 'A group of the kind, or * for all of them.';
+
 -- Rows are inserted and deleted, never updated but to set them aside: writers never wait for one another, and what becomes due
 -- while a key is being worked on has a row of its own.
 CREATE TABLE due_row (

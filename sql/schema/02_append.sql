@@ -98,6 +98,16 @@ AS $$
     ORDER BY y.order_key DESC LIMIT 1
 $$;
 
+CREATE FUNCTION imem_citable_v1(p_payload jsonb) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = public, pg_temp
+AS $$
+    -- Whether a link cites what may be cited now: of patterns the active ones alone.
+    SELECT p_payload ->> 'to_label' <> 'Pattern' OR EXISTS (
+        SELECT FROM record_head AS h JOIN event AS e ON e.position = h.position
+        WHERE h.kind = 'Pattern' AND h.key = p_payload ->> 'to_key' AND h.grp = 'status'
+          AND e.payload -> 'groups' -> 'status' ->> 'status' = 'active')
+$$;
+
 CREATE FUNCTION imem_own_facts_v1(
     p_actor text, p_role text, p_may_import boolean,
     p_kind text[], p_head_kind text[], p_key text[], p_payload text[], p_known_at timestamptz[], p_target_at timestamptz[],
@@ -106,9 +116,9 @@ CREATE FUNCTION imem_own_facts_v1(
 LANGUAGE plpgsql STABLE SET search_path = public, pg_temp
 AS $$
 -- Refuses a login that is no curator's what could move a track record other than an agent's own claims, made before their answer is
--- known: imports, a person's word, corrections, outcomes that settle, regimes of markets, overrides, pins, biases, and claims under the
--- name of somebody else or of what others are measured against; events that say more than the heads beside them, which are what is
--- checked; and what settlement cannot read. Who logged in counts, not what the call says of its actor. Raises IM003.
+-- known: imports, a person's word, corrections, outcomes that settle, and claims under the name of somebody else or of what others are
+-- measured against; what the table curated_fact names, as the state of a pattern; events that say more than the heads beside them, which
+-- are what is checked; and what settlement cannot read. Who logged in counts, not what the call says of its actor. Raises IM003.
 DECLARE
     v_refused text;
 BEGIN
@@ -135,8 +145,11 @@ BEGIN
                 l.kind <> 'record.Finding'
                 OR l.payload::jsonb -> 'core' ->> 'agent' IS DISTINCT FROM p_actor
                 OR imem_governed_kind_v1(p_actor) IN ('baseline', 'ensemble', 'human'))
-           OR l.head_kind IN ('RegimeReading', 'HumanOverride', 'CredibilityPin', 'BiasCorrection')
+           OR EXISTS (SELECT FROM curated_fact AS c WHERE c.head_kind = l.head_kind AND c.grp IN ('*', g.grp))
         LIMIT 1;
+        IF NOT EXISTS (SELECT FROM curated_fact) THEN
+            v_refused := 'anything before a migration has declared what curators alone state';
+        END IF;
     END IF;
     IF v_refused IS NULL THEN
         SELECT format('%s %s by %s', l.kind, l.key, p_actor) INTO v_refused
@@ -182,7 +195,7 @@ SET enable_seqscan = off
 AS $$
 -- status: new (no group of the line was known), changed (accepted; some were), identical (nothing written, position and
 -- event_id of the earlier event), and, with nothing written for the line: core_conflict, nothing_to_correct,
--- reference_changed, future, premature, late_claim, not_begun.
+-- reference_changed, future, premature, late_claim, not_begun, not_citable.
 --
 -- A line without known_at is known when it is recorded, and is identical when it repeats the heads; one with known_at
 -- (import right) is identical when this actor recorded that content with that known_at before.
@@ -258,6 +271,8 @@ BEGIN
                 WHEN l.kind LIKE 'correct.%' AND c.ref_hash IS DISTINCT FROM l.ref_hash THEN 'reference_changed'
                 -- What is dated later than now would be the newest until then. A caller's clock may be ahead by a minute.
                 WHEN greatest(l.occurred_at, d.latest) > v_now + interval '1 minute' THEN 'not_begun'
+                -- A pattern that is not active is unknown to whoever cites it: the refusal is the same.
+                WHEN l.kind IN ('link.CITES', 'link.IDENTIFIED_PATTERN') AND NOT l.stated AND NOT imem_citable_v1(l.payload::jsonb) THEN 'not_citable'
                 WHEN j.conflict THEN 'core_conflict'
                 WHEN j.all_same THEN 'identical'
                 WHEN j.existed THEN 'changed'

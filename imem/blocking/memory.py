@@ -147,6 +147,7 @@ class SyncMemory(Twin[Memory]):
     all_lessons = blocking(Memory.all_lessons)
     lesson_effect = blocking(Memory.lesson_effect)
     learning_report = blocking(Memory.learning_report)
+    plan_pattern_test = blocking(Memory.plan_pattern_test)
 
     # Synchronisation
 

@@ -13,7 +13,7 @@ import typer
 
 from imem.journal.errors import BadInput, shown
 from imem.terminal import command
-from imem.terminal.command import Json, print_answer, until, wrong_usage
+from imem.terminal.command import Json, json_object, print_answer, until, wrong_usage
 
 if TYPE_CHECKING:
     from imem.credibility.disputes.rules import StandingRule
@@ -102,7 +102,7 @@ def answer(
 ) -> None:
     """Answer a task; the same answer again changes nothing. Exit code 1: it cannot be answered so any more."""
     with wrong_usage():
-        fields = ({} if source is None else _read(source)) | dict(_pair(text) for text in field or ())
+        fields = ({} if source is None else json_object(source, "--from")) | dict(_pair(text) for text in field or ())
         fields |= {"always": True} if always else {}
         fields |= {"items": [*fields.get("items", ()), *map(_item, item)]} if item else {}
     found = _run(
@@ -194,17 +194,6 @@ def _pair(text: str) -> tuple[str, Any]:
     except ValueError:
         return name, value
     return name, value if isinstance(parsed, dict | list | str) else parsed
-
-
-def _read(source: Path) -> dict[str, Any]:
-    """Return the fields of a JSON file."""
-    try:
-        found = json.loads(source.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInput("--from", f"{source} is no JSON file that can be read: {error}.") from error
-    if not isinstance(found, dict):
-        raise BadInput("--from", f"{source} holds no JSON object.")
-    return found
 
 
 def _item(text: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
@@ -162,3 +163,19 @@ def _beginning(text: str, option: str) -> datetime:
     if at.utcoffset() is None:
         raise BadInput(option, "a time must name its zone, such as 2019-12-31T00:00:00Z.")
     return at
+
+
+def json_object(path: Path, option: str) -> dict[str, Any]:
+    """
+    Return the object that a JSON file holds.
+
+    Raises:
+        BadInput: the file cannot be read, or holds no object; names *option*.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(option, f"{path} is no JSON file that can be read: {error}.") from error
+    if not isinstance(found, dict):
+        raise BadInput(option, f"{path} holds no JSON object.")
+    return found

@@ -117,6 +117,7 @@ ECHOING = {
     "replay policy": ["--setting", EVIL],
     "learning lessons": ["--state", EVIL],
     "learning report": ["--since", EVIL],
+    "learning plan-test": [EVIL],
     "forecasts": [EVIL],
     "postmortems": [EVIL],
     "agent": [EVIL, "--context", f"sector={EVIL}"],

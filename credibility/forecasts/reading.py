@@ -16,6 +16,7 @@ from imem.journal.errors import BadInput
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.kg.asof import AsOf, dated
+from imem.kg.kinds.enums import Stance
 from imem.kg.kinds.fields import shown
 from imem.kg.kinds.work import Decision
 
@@ -39,6 +40,7 @@ class DecisionForecast(BaseModel):
         accuracy: 1 inside the tolerance of the metric, else 0.
         verdict: what the deviation means.
         volatility: standard deviation of the metric over the time, which says how much is noise; None if unknown.
+        counterfactual: whether the position had been left before the checkpoint: nobody gained or lost by it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,6 +61,7 @@ class DecisionForecast(BaseModel):
     accuracy: float | None = None
     verdict: DeviationClass | None = None
     volatility: float | None = None
+    counterfactual: bool = False
 
 
 class ForecastReport(BaseModel):
@@ -103,7 +106,46 @@ async def forecasts_at(database: Database, decision_id: str, at: AsOf, *, deadli
     found = await forecasts_of(database, [decision_id], at, deadline=deadline)
     if decision_id not in found:
         raise BadInput("decision_id", f"no Decision {shown(decision_id)} is recorded.")
-    return found[decision_id]
+    if not found[decision_id]:
+        return []
+    [decision] = (await dated(database, [("Decision", decision_id)], at, deadline=deadline)).records.values()
+    left = await exited_at(database, Decision.model_validate({**decision.core}), at, deadline=deadline)
+    return [
+        one.model_copy(update={"counterfactual": left is not None and left < one.target_at})
+        for one in found[decision_id]
+    ]
+
+
+async def exited_at(database: Database, decision: Decision, at: AsOf, *, deadline: Deadline) -> datetime | None:
+    """
+    Return when the position of *decision* was left, as far as was known at *at*; None if it was not, or there was none.
+
+    Its agents, or one of them, leave a long or short position by a later decision about the subject with another stance
+    than that, ``hold`` apart.
+    """
+    if decision.stance not in _POSITIONS:
+        return None
+    asked = {"subject_id": decision.subject_id, "decided_at": decision.decided_at, "decision_id": decision.id}
+    keys = [row["key"] for row in await database.named("decisions_after", {**asked, **at.limits}, deadline=deadline)]
+    found = await dated(database, [("Decision", key) for key in keys], at, deadline=deadline)
+    later = sorted((Decision.model_validate({**one.core}) for one in found.records.values()), key=_decided)
+    own = set(decision.agents_involved)
+    return next(
+        (
+            one.decided_at
+            for one in later
+            if one.stance is not None and one.stance not in {decision.stance, Stance.HOLD}
+            if own.intersection(one.agents_involved) and one.decided_at > decision.decided_at
+        ),
+        None,
+    )
+
+
+_POSITIONS = frozenset({Stance.LONG, Stance.SHORT})
+
+
+def _decided(decision: Decision) -> tuple[datetime, str]:
+    return decision.decided_at, decision.id
 
 
 async def forecasts_of(

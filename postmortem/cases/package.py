@@ -40,6 +40,7 @@ class SeenCheckpoint(_Seen):
         metric, predicted, low, high, actual: the forecast, its interval and the outcome, in the unit of the metric.
         deviation: relative to the forecast.
         outcome_id: the outcome.
+        counterfactual: whether the position had been left before.
     """
 
     days: int
@@ -50,6 +51,7 @@ class SeenCheckpoint(_Seen):
     actual: float
     deviation: float
     outcome_id: str
+    counterfactual: bool = False
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from imem.credibility.forecasts.measures import DeviationClass
-from imem.credibility.forecasts.reading import forecasts_of
+from imem.credibility.forecasts.reading import exited_at, forecasts_of
 from imem.credibility.regimes.readings import market_regime
 from imem.jobs.lifecycle import LifecycleRow
 from imem.journal.deadline import Deadline
@@ -46,6 +47,7 @@ async def case_of(
         for each in cited
         if each["key"] in findings
     )  # fmt: skip
+    left = await exited_at(database, decision, at, deadline=deadline)
     record = await _record(read, decision, reasoning)
     cause, evidence = cause_of(record)
     earlier = await read.records("Decision", _keys(await read.rows("case_earlier", **_about(decision))))
@@ -62,7 +64,12 @@ async def case_of(
         reasoning=reasoning,
         patterns=tuple(sorted(_keys(cited, "Pattern"))),
         domains=tuple(sorted({one.core["domain"] for one in findings.values()})),
-        checkpoints=tuple(SeenCheckpoint.of(one) for one in row.data["checkpoints"]),
+        checkpoints=tuple(
+            SeenCheckpoint.of(
+                one | {"counterfactual": left is not None and left < datetime.fromisoformat(one["target_at"])}
+            )
+            for one in row.data["checkpoints"]
+        ),
         earlier=tuple(
             SeenDecision(
                 id=one.key, decided_at=one.occurred_at, action=one.get("action"), stance=one.get("stance")

@@ -66,7 +66,7 @@ def test_a_key_follows_from_condition_and_claim_alone() -> None:
         for n, ordered in enumerate(permutations(atoms))
     }
     assert len(keys) == 1
-    others = [
+    others: list[dict[str, Any]] = [
         {"claim": "higher"},
         {"metric": "strategic_fit"},
         {"reference": "ann"},

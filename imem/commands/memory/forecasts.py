@@ -89,7 +89,8 @@ def _line(one: DecisionForecast) -> str:
     if one.actual is None:
         return f"{head}; {'no outcome is recorded' if one.state == 'awaiting_data' else 'not over'}"
     off = "" if one.deviation is None else f", deviation {one.deviation:.2f}"
-    return f"{head}; it was {one.actual:g}{off} ({one.verdict})"
+    left = ", after the position was left" if one.counterfactual else ""
+    return f"{head}; it was {one.actual:g}{off} ({one.verdict}){left}"
 
 
 def _report(report: ForecastReport) -> Iterator[str]:

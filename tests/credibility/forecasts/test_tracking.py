@@ -148,6 +148,24 @@ async def test_an_answer_as_of_an_earlier_day_has_no_later_outcome(world: World)
         await read(world, DECIDED - DAY)
 
 
+async def test_checkpoints_after_the_position_was_left_are_counterfactual(world: World) -> None:
+    """They are measured all the same; another agent's decision, a hold or one that was not known leaves nothing."""
+    left = DECIDED + 100 * DAY
+    await world.say(
+        decided(stance="long"), happened(0.0, days=180),
+        decision("hold", DECIDED + 40 * DAY, subject_id="company:MU", stance="hold"),
+        decision("bobs", DECIDED + 50 * DAY, subject_id="company:MU", stance="short", agents_involved=["bob"]),
+        decision("other", DECIDED + 60 * DAY, subject_id="company:AMD", stance="avoid"),
+        decision("out", left, subject_id="company:MU", stance="none"),
+    )  # fmt: skip
+    await track(world)
+    found = {one.days: one.counterfactual for one in await read(world)}
+    assert found == {30: False, 90: False, 180: True, 365: True}
+    assert {one.counterfactual for one in await read(world, left - DAY)} == {False}
+    [half] = [one for one in await read(world) if one.days == 180]
+    assert half.state is ForecastState.MEASURED
+
+
 async def test_an_outcome_that_does_not_come_is_asked_for_after_a_week(world: World) -> None:
     now = datetime.now(UTC)
     await world.say(decided(at=now - DAY))

@@ -42,7 +42,10 @@ napoleon_google_docstring = True
 napoleon_use_ivar = True
 # Names of other projects have no page here; ours must resolve.
 nitpick_ignore_regex = [
-    (r"py:.*", r"(?!(?:imem|gates|debates|postmortem|recall|credibility|sync|checkpoints|cache|kg|journal)\.).*")
+    (
+        r"py:.*",
+        r"(?!(?:imem|gates|debates|patterns|postmortem|recall|credibility|sync|checkpoints|cache|kg|journal)\.).*",
+    )
 ]
 
 # Two things of ours may have one name, and an annotation that only type checkers evaluate does not say which.

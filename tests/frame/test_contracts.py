@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 FLOORS = (
-    "gates", "debates", "postmortem", "recall", "credibility", "sync", "checkpoints", "cache", "kg", "review", "jobs",
+    "gates", "debates", "patterns", "postmortem", "recall", "credibility", "sync", "checkpoints", "cache", "kg", "review", "jobs",
     "alerts", "journal",
 )  # fmt: skip
 

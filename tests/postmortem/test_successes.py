@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from imem.journal.deadline import Deadline
+from imem.kg.kinds.patterns import Pattern
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import groups_of
 from tests.credibility.conftest import World, cites, finding, outcome, world
 from tests.credibility.prices.desk import DAY, DECIDED, FIRST, Desk, before, benchmarked, closes, decided
 
@@ -117,14 +121,16 @@ async def test_a_lucky_success_changes_no_score_and_no_pattern(desk: Desk) -> No
     pattern = {
         "record": "Pattern", "known_at": CLAIMED.isoformat(),
         "core": {"pattern_id": "p", "name": "Momentum", "category": "momentum"},
-        "groups": {"performance": {"success_rate": 0.5, "occurrence_count": 4}},
     }  # fmt: skip
+    performance = Pattern.Performance(success_rate=0.5, occurrence_count=4)
+    rated = entry_of(groups_of(Pattern, "p", {"performance": performance}, writer="patterns"))
     identified = {
         "link": "IDENTIFIED_PATTERN", "known_at": CLAIMED.isoformat(), "from": {"Analysis": "right/analysis"},
         "to": {"Pattern": "p"}, "props": {},
     }  # fmt: skip
     await world.say(benchmarked(), decided(), *claimed("right", 0.9, 0.5), *claimed("wrong", 0.1, 0.5))
     await world.say(pattern, identified, happened("right"), happened("wrong"))
+    await world.engine.append([rated], owner="", deadline=Deadline.never())
     desk.write(*priced(0.20, 0.25, 0.25))
     await desk.run()
     assert desk.validated["waiting"] == 4

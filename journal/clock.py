@@ -1,13 +1,16 @@
 """
 The injected clock, and the rules for times without a zone.
 
-No other module calls ``datetime.now``; SQL takes time from ``imem_now()``, which tests shift.
+No other module calls ``datetime.now``; SQL takes time from ``imem_now()``, which tests shift. A local trial stack has a
+time of its own, for SQL and for every process that uses it (:func:`follow_trial`).
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
+from pathlib import Path
 from typing import Protocol
 
 from imem.journal.arguments import checks_arguments
@@ -23,12 +26,54 @@ class Clock(Protocol):
         """Return the current time, aware and in UTC."""
 
 
-class SystemClock:
-    """The system's clock."""
+class MachineClock:
+    """The machine's clock: for keys that expire, and what else is compared with servers that have no other time."""
 
     def now(self) -> datetime:
         """Return the current time, aware and in UTC."""
         return datetime.now(UTC)
+
+
+class SystemClock:
+    """The system's clock: the machine's, or that of the local trial stack that this process uses."""
+
+    def now(self) -> datetime:
+        """Return the current time, aware and in UTC."""
+        now = datetime.now(UTC)
+        return now if _trial is None else now + _trial.ahead()
+
+
+class TrialTime:
+    """
+    By how much the time of a local trial stack is ahead of the machine's, as the file in its home says.
+
+    Who moves it replaces the file, which is read anew then: processes that run see it at their next look at the clock.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seen: tuple[int, int] | None = None
+        self._ahead = timedelta()
+
+    def ahead(self) -> timedelta:
+        """Return it; what was last read where the file is gone, since its stack was deleted."""
+        try:
+            found = self._file.stat()
+            if (seen := (found.st_ino, found.st_mtime_ns)) != self._seen:
+                self._ahead = timedelta(seconds=json.loads(self._file.read_bytes())["ahead_s"])
+                self._seen = seen
+        except FileNotFoundError:
+            pass
+        return self._ahead
+
+
+_trial: TrialTime | None = None
+
+
+def follow_trial(file: Path | None) -> None:
+    """Let the system's clock of this process be that of the trial with *file*, or with None the machine's again."""
+    global _trial  # noqa: PLW0603 - a process has one time, as it has one machine
+    _trial = None if file is None else TrialTime(file)
 
 
 @checks_arguments

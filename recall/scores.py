@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar, get_args
 
 import orjson
@@ -24,6 +24,7 @@ from imem.credibility.scores.context import DIMENSIONS, HORIZONS, LONGER, ClaimC
 from imem.credibility.scores.reading import AgentScore, BehindScore, agent_scores, claims_behind
 from imem.credibility.track_record import dated_pairs, moments_read
 from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, PostgresUnavailable
 from imem.kg.asof import AsOf, AsOfClock, parse_as_of
@@ -358,7 +359,7 @@ async def auto_resolution(
         raise BadInput("b", "is the same agent.")
     table = await scores(recall, request, deadline=deadline)
     a, b = ({item.record.agent: item for item in table.items}[name] for name in names)
-    age = timedelta() if table.stale_since is None else datetime.now(UTC) - table.stale_since
+    age = timedelta() if table.stale_since is None else SystemClock().now() - table.stale_since
     found = rule.auto_resolve(a.contender(age), b.contender(age), basis)
 
     def named(verdict: rule.Verdict) -> dict[str, Any]:

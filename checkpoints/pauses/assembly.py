@@ -18,7 +18,7 @@ from imem.checkpoints.pauses.pause_service import PauseService
 from imem.checkpoints.pauses.saga import Saga, SagaStores
 from imem.checkpoints.recovery import Recovery
 from imem.checkpoints.session import SessionFactory
-from imem.journal.clock import Clock, SystemClock
+from imem.journal.clock import Clock, MachineClock
 from imem.journal.postgres.database import Database
 
 
@@ -71,7 +71,7 @@ def assemble(
         capacity: decides whether one more resume may start.
         tools: passed to the programs of agents.
     """
-    clock = clock or SystemClock()
+    clock = clock or MachineClock()
     session_factory = SessionFactory.over(
         database, working, durable, definitions, clock, cache=cache, recovery=recovery
     )

@@ -13,21 +13,21 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
 
-from imem.journal.errors import SettingsError, StackError
+from imem.journal.errors import BadInput, SettingsError, StackError
 from imem.journal.modes import Health, Mode
 from imem.journal.settings import PREFIX, Settings
-from imem.local import state, status_view
+from imem.local import state, status_view, trial
 from imem.local.folders import Folders, open_log
 from imem.local.process import ProcessIdentity
 from imem.local.workers import TOP
 from imem.logs import configure
 from imem.terminal import output
-from imem.terminal.command import DEGRADED, FAILURE, Json, print_answer, print_json
+from imem.terminal.command import DEGRADED, FAILURE, Json, moment, print_answer, print_json, wrong_usage
 
 STOP_WAIT_S = 60.0
 POLL_S = 0.05
@@ -39,6 +39,11 @@ app = typer.Typer()
 def up(
     *,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when everything is ready.")] = False,
+    as_trial: Annotated[bool, typer.Option("--trial", help="Begin a trial, whose time `imem clock` moves.")] = False,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="T", help="When a trial begins: a time with its zone, or a day (its end in UTC)."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """
@@ -47,6 +52,12 @@ def up(
     Exit code with --detach: 0: all is ready; 3: it runs, but a worker (named) is not ready yet; 1: it does not run.
     """
     settings = Settings.read()
+    with wrong_usage():
+        if at is not None and not as_trial:
+            raise BadInput("--at", "goes with --trial.")
+        if as_trial:
+            trial.check(settings)
+            trial.begin(settings, moment(at, "--at"))
     console = output.console(stderr=True)
     with status_view.watching(console, quiet=as_json) as report:
         if detach:
@@ -218,16 +229,52 @@ async def _health(settings: Settings) -> Health | None:
 
 
 def _print_state(now: state.StackState | None, health: Health | None = None, *, as_json: bool) -> None:
+    folders = Folders(Settings.read().home)
     if as_json:
-        typer.echo(
-            json.dumps(status_view.to_json(now) | (status_view.health_json(health) if health is not None else {}))
-        )
-    elif now is None:
+        clock = trial_json(folders)
+        known = status_view.to_json(now) | (status_view.health_json(health) if health is not None else {})
+        typer.echo(json.dumps(known | ({"clock": clock} if clock is not None else {})))
+        return
+    if now is None:
         typer.echo("No stack runs here. `imem up` starts one.")
     else:
         output.console().print(status_view.table(now))
         if health is not None:
             typer.echo(status_view.mode_line(health))
+    if (line := trial.sentence(folders)) is not None:
+        typer.echo(line)
+
+
+clock_app = typer.Typer(help="The time of a trial stack (`imem up --trial`).", no_args_is_help=True)
+app.add_typer(clock_app, name="clock")
+
+
+@clock_app.command()
+def show(*, as_json: Json = False) -> None:
+    """Show the time of the stack on this home."""
+    folders = Folders(Settings.read().home)
+    document = trial_json(folders) or {"trial": False}
+    print_answer(document, lambda: [trial.sentence(folders) or "No trial: the time is the machine's."], as_json=as_json)
+
+
+@clock_app.command()
+def advance(
+    by: Annotated[str, typer.Argument(metavar="BY", help="By how much, such as 31d, 12h or 90m.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Move the time of a trial stack forward, for all of its servers and workers and for every program that uses it."""
+    settings = Settings.read()
+    with wrong_usage():
+        trial.advance(settings, trial.duration(by))
+    folders = Folders(settings.home)
+    print_answer(trial_json(folders), lambda: [trial.sentence(folders) or ""], as_json=as_json)
+
+
+def trial_json(folders: Folders) -> dict[str, Any] | None:
+    """Return the time of a trial; None where the home is none."""
+    ahead, now = trial.ahead_s(folders), trial.now(folders)
+    return None if ahead is None or now is None else {"trial": True, "now": now.isoformat(), "ahead_s": ahead}
 
 
 @app.command()

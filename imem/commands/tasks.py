@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from imem.journal.clock import SystemClock
 from imem.journal.errors import BadInput, shown
 from imem.terminal import command
 from imem.terminal.command import Json, json_object, print_answer, until, wrong_usage
@@ -221,7 +222,7 @@ def _actions(task: Task[Any]) -> Mapping[str, TaskAction]:
     """Return how the task can be answered now."""
     from imem.review.inbox import possible_actions  # noqa: PLC0415 - as above
 
-    return possible_actions(_kind(task), task, datetime.now(UTC))
+    return possible_actions(_kind(task), task, SystemClock().now())
 
 
 def _document(task: Task[Any]) -> dict[str, Any]:
@@ -247,7 +248,7 @@ def _left(task: Task[Any]) -> str:
         return f"The default applies ({task.why}), until somebody confirms or overrides it: {default}"
     if task.due_at is None:
         return f"If nobody answers, it waits without end: {default}"
-    left = max(task.due_at - datetime.now(UTC), timedelta())
+    left = max(task.due_at - SystemClock().now(), timedelta())
     hours, minutes = divmod(int(left.total_seconds()) // 60, 60)
     return f"If nobody answers within {hours} h {minutes:02} min, until {task.due_at:%Y-%m-%d %H:%M} UTC: {default}"
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from imem.journal.errors import ImemError
 from imem.journal.settings import Settings
+from imem.local import trial
 from imem.local.state import StackState
 from imem.local.supervisor import Supervisor
 from imem.local.workers import standard
@@ -37,13 +38,16 @@ async def supervise(settings: Settings, report: Callable[[StackState], None]) ->
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(one, stop.set)
+    trial.check(settings)
     await Supervisor(settings, workers=standard(settings), migrate=_migrate, report=report).run(stop)
 
 
 def _migrate(settings: Settings) -> list[str]:
     from imem.local.migrate import migrate  # noqa: PLC0415 - slow to import, and the servers start meanwhile
 
-    return migrate(settings)
+    done = migrate(settings)
+    trial.settle(settings)
+    return done
 
 
 class Pipe:

@@ -6,6 +6,7 @@ Folders and files of the local stack, and their permissions.
     <home>/            0700; for root 0711 if made here, else as it is (Postgres, as another user, may pass through)
       secrets.json     0600  passwords and the id of this installation; made once, and none ever changed
       stack.json       0600  endpoints and children of the running stack; gone when it is down
+      clock.json       0600  only a trial's: by how much its time is ahead (:mod:`imem.local.trial`)
       lock             held (flock) by the one supervisor of this folder
       logs/NAME.log    0600  output of each child
       metrics/         0700  what the workers count, in files; begun anew with each stack
@@ -59,6 +60,11 @@ class Folders:
     def state(self) -> Path:
         """File of endpoints and children, which exists while a stack runs."""
         return self.home / "stack.json"
+
+    @property
+    def clock(self) -> Path:
+        """File by which a home is a trial's: it says by how much its time is ahead."""
+        return self.home / "clock.json"
 
     @property
     def lock(self) -> Path:

@@ -23,6 +23,7 @@ OWNED = (
     "run",
     "rebuild.lock",
     "stack.json",
+    "clock.json",
     "secrets.json",
 )
 """Everything the product puts into its home, in the order in which it goes: what opens the data goes last."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from imem.journal.clock import follow_trial
 from imem.journal.errors import StackError, StackStarting
 from imem.journal.settings import Settings
 from imem.local.folders import Folders, read_json, write_private
@@ -182,13 +183,16 @@ def with_local_endpoints(settings: Settings) -> Settings:
     """
     Return *settings* with the addresses of the local stack for servers that are not set.
 
+    Where the journal is that of a trial, this process follows its clock from then on, and else the machine's.
+
     Raises:
         StackError: an address is missing and no stack runs on this home.
         StackStarting: a stack is starting and has no such address yet; retryable.
     """
+    folders = Folders(settings.home)
+    follow_trial(folders.clock if settings.postgres_url is None and folders.clock.exists() else None)
     if all(getattr(settings, name) is not None for name in SERVERS):
         return settings
-    folders = Folders(settings.home)
     state = running(folders)
     if state is None and not supervised(folders):
         # Again: between the two tests a start may have written its first state.

@@ -9,7 +9,7 @@ from imem.cache.client import Client
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.session import Session, SessionFactory
-from imem.journal.clock import SystemClock
+from imem.journal.clock import MachineClock
 from imem.services.stores import Stores, secret
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class AgentStores:
         """Begins sessions, over leases, checkpoints, working memories and their snapshots."""
         working, durable, cache = (self.client(role) for role in ("working", "durable", "cache"))
         return SessionFactory.over(
-            self._stores.database, working, durable, self.definitions, SystemClock(), cache=cache
+            self._stores.database, working, durable, self.definitions, MachineClock(), cache=cache
         )
 
     @cached_property
@@ -89,7 +89,7 @@ class AgentStores:
         gateway = self._stores.gateway
         return Synchronizer(
             self._stores.database,
-            WorkingStore(self.client("working"), SystemClock()),
+            WorkingStore(self.client("working"), MachineClock()),
             Recorder(gateway),
             gateway,
             notices=Notices(self.client("durable")),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from imem.credibility.scores.auto_resolve import Basis
@@ -28,6 +28,7 @@ from imem.debates.precedents.model import (
 from imem.debates.precedents.ranking import with_rates
 from imem.debates.precedents.reader import CANDIDATES, TextMatch, find, opened, question_of
 from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError, PermissionDenied
 from imem.kg.asof import AsOf, AsOfClock, parse_as_of
@@ -170,7 +171,7 @@ class PrecedentFinder:
         request = request_of([a, b], [domain], None, asked, AsOfClock.KNOWN.value)
         table = await scores(self.recall, request, deadline=self.deadline)
         by_agent = {one.record.agent: one for one in table.items}
-        age = timedelta() if table.stale_since is None else datetime.now(UTC) - table.stale_since
+        age = timedelta() if table.stale_since is None else SystemClock().now() - table.stale_since
         sides = [by_agent[a].contender(age), by_agent[b].contender(age)] if {a, b} <= by_agent.keys() else [None, None]
         basis = Basis(self.stores.settings.auto_resolution_basis)
         priority = None if question.priority is None else DebatePriority(question.priority)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from celery import signals
 from celery.beat import PersistentScheduler
 
+from imem.journal.clock import SystemClock
 from imem.journal.settings import Settings
 from imem.local.readiness import notify_ready
 from imem.logs import configure
 from imem.workers.celery_app import make_app
+
+
+def _now() -> datetime:
+    return SystemClock().now()
 
 
 class SteadyScheduler(PersistentScheduler):  # type: ignore[misc]  # Celery has no types.
@@ -18,7 +24,8 @@ class SteadyScheduler(PersistentScheduler):  # type: ignore[misc]  # Celery has 
     Celery's scheduler, for a machine whose clock may be set back.
 
     Celery sends a task when its interval has passed since the last run: after the clock was set back by an hour it
-    would send nothing for an hour. Here a last run in the future is set to now.
+    would send nothing for an hour. Here a last run in the future is set to now. What is due is due by the clock
+    of the stack, which a trial moves; when a request expires is the machine's time, with which workers compare it.
     """
 
     _heap: Any
@@ -26,6 +33,7 @@ class SteadyScheduler(PersistentScheduler):  # type: ignore[misc]  # Celery has 
     def tick(self, *args: Any, **named: Any) -> Any:
         """Send due tasks, and return the seconds until the next one."""
         for entry in self.schedule.values():
+            entry.schedule.nowfun = _now
             now = entry.default_now()
             if entry.last_run_at > now:
                 entry.last_run_at = now

@@ -34,7 +34,7 @@ from imem.ingest.recorder import Recorder
 from imem.jobs.celery_tasks import register
 from imem.jobs.fallback_rounds import FallbackWatch, fallback_rounds, note_begun
 from imem.jobs.runtime import slot
-from imem.journal.clock import SystemClock
+from imem.journal.clock import MachineClock
 from imem.journal.gateway import Gateway
 from imem.journal.notifications.wakeups import WakeupPublisher
 from imem.journal.postgres.database import Database
@@ -126,7 +126,7 @@ class LoopThread:
         self.gateway = Gateway(self.database, ACTOR, self._wakeup_publisher.publish_wakeup)
         self._clients = [Client(url, size=POOL_SIZE) for url in self.valkeys.values()]
         working, durable, cache = self._clients
-        memories, snapshots = WorkingStore(working, SystemClock()), SnapshotStore(durable, SystemClock())
+        memories, snapshots = WorkingStore(working, MachineClock()), SnapshotStore(durable, MachineClock())
         definitions = Definitions.read(settings.agents)
         checks = ResultChecks(self.database, cache)
         self.cleanup = Cleanup(

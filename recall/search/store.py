@@ -10,6 +10,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
+from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
@@ -56,7 +57,7 @@ class SearchIndex:
         ranked = rank(
             [candidate(row) for row in rows.values()],
             query.text,
-            now=query.until or datetime.now(UTC),
+            now=query.until or SystemClock().now(),
             half_life_days=query.recent_days,
         )
         items = await self._found(ranked, rows, {row["id"] for row in memories}, query, deadline)

@@ -11,13 +11,14 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 import psycopg
 from psycopg_pool import PoolTimeout, TooManyRequests
 
 from imem.journal.actors import Action, Actor, Resource, ResourceType
+from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, ImemError, PermissionDenied, StoreUnavailable
 from imem.journal.gateway import Gateway
@@ -248,7 +249,7 @@ def retrieval_record(found: Mapping[str, AgentMemory], took_ms: float) -> dict[s
     one = next(iter(found.values()), None)
     return {
         "event": "signals_read",
-        "at": datetime.now(UTC).isoformat(),
+        "at": SystemClock().now().isoformat(),
         "agents": list(found),
         "with_history": [name for name, memory in found.items() if memory.has_history],
         "signals": sum(len(memory.signals) for memory in found.values()),

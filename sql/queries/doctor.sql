@@ -41,8 +41,8 @@ FROM pg_proc
 WHERE proname = 'imem_safe_horizon'
 
 -- doctor_clock --
--- By how much the newest event is dated later than the server's clock, in seconds; no row in an empty journal. Columns: ahead_s.
-SELECT extract(epoch FROM recorded_at - clock_timestamp())::double precision AS ahead_s
+-- By how much the newest event is dated later than the journal's clock, in seconds; no row in an empty journal. Columns: ahead_s.
+SELECT extract(epoch FROM recorded_at - imem_now())::double precision AS ahead_s
 FROM event
 ORDER BY recorded_at DESC
 LIMIT 1
@@ -55,3 +55,11 @@ WHERE last_at > imem_now() - interval '1 day' ORDER BY name, store
 -- doctor_oldest_score --
 -- When the oldest score was made, and the present moment: a nightly recomputation must have looked at it since.
 SELECT min(scored_at) AS since, imem_now() AS now FROM agent_outcome
+
+-- clock_ahead --
+-- By how much the journal's time is ahead of the server's, in seconds: other than 0 in a trial stack alone. Columns: ahead_s.
+SELECT extract(epoch FROM imem_clock_ahead())::bigint AS ahead_s
+
+-- advance_clock --
+-- Lets the journal's time be ahead by so many seconds, as the owner; returns by how much it is. Columns: ahead_s.
+SELECT extract(epoch FROM imem_advance_clock(make_interval(secs => %(ahead_s)s)))::bigint AS ahead_s

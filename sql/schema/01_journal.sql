@@ -13,17 +13,44 @@ AS $$
     WHERE p.oid = to_regprocedure('public.imem_may_shift_clock()')
 $$;
 
+CREATE FUNCTION imem_clock_ahead() RETURNS interval
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    -- By how much the journal's time is ahead of the server's: nothing, but in a local trial stack, whose imem_advance_clock puts
+    -- another number here. It is planned as a constant.
+    SELECT interval '0'
+$$;
+
 CREATE FUNCTION imem_now() RETURNS timestamptz
 LANGUAGE sql VOLATILE PARALLEL SAFE
 AS $$
     -- The one source of time in SQL. Tests shift it for their sessions, as the owner. The application could set the variable
     -- as well, but must not date its events and their audit itself.
     SELECT CASE
-        WHEN coalesce(current_setting('imem.clock_shift', true), '') = '' THEN clock_timestamp()
-        WHEN imem_may_shift_clock() THEN clock_timestamp() + current_setting('imem.clock_shift')::interval
-        ELSE clock_timestamp()
+        WHEN coalesce(current_setting('imem.clock_shift', true), '') = '' THEN clock_timestamp() + imem_clock_ahead()
+        WHEN imem_may_shift_clock() THEN clock_timestamp() + imem_clock_ahead() + current_setting('imem.clock_shift')::interval
+        ELSE clock_timestamp() + imem_clock_ahead()
     END
 $$;
+
+CREATE FUNCTION imem_advance_clock(p_ahead interval) RETURNS interval
+LANGUAGE plpgsql SET search_path = public, pg_temp
+AS $$
+-- Lets the journal's time be ahead of the server's by p_ahead, for all sessions and from their next statement on; returns by how much it
+-- is. It never goes back, but in a journal without events, where a trial may begin on a day of the past. Only the owner can replace a
+-- function. Writes that are under way end first.
+BEGIN
+    LOCK TABLE event IN SHARE MODE;
+    PERFORM pg_advisory_xact_lock(hashtext('imem.clock'));
+    IF p_ahead > imem_clock_ahead() OR NOT EXISTS (SELECT FROM event) THEN
+        EXECUTE format(
+            'CREATE OR REPLACE FUNCTION imem_clock_ahead() RETURNS interval LANGUAGE sql STABLE PARALLEL SAFE AS %L',
+            format('SELECT interval %L', p_ahead));
+    END IF;
+    RETURN imem_clock_ahead();
+END
+$$;
+REVOKE EXECUTE ON FUNCTION imem_advance_clock(interval) FROM PUBLIC;
 
 CREATE FUNCTION imem_order_key(known_at timestamptz, actor text, agent_seq bigint) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE

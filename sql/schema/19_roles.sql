@@ -39,7 +39,7 @@ BEGIN
         WHERE p.pronamespace IN ('public'::regnamespace, 'workflow'::regnamespace, 'langgraph'::regnamespace, 'recall'::regnamespace)
           AND (p.prosecdef AND p.prorettype = 'trigger'::regtype
             OR p.proname IN (
-                'imem_grant_application', 'imem_grant_curators', 'imem_grant_pipelines', 'imem_curates_v1',
+                'imem_advance_clock', 'imem_grant_application', 'imem_grant_curators', 'imem_grant_pipelines', 'imem_curates_v1',
                 'imem_note_questions_v1', 'imem_note_open_writers_v1', 'imem_embedding_index_v1', 'imem_embedding_drop_v1', 'imem_embedding_import_v1',
                 'set_vectors_v1', 'drop_unused_indexes_v1', 'merge_memories_v1', 'maintain_memories_v1', 'project_texts_v1', 'set_text_vectors_v1',
                 'add_reflection_v1', 'end_memories_v1', 'retain_signals_v1'))

@@ -206,6 +206,17 @@ def read(home: Home, page: str, tmp_path: Path) -> None:
     """Do what a page says."""
     home.up()
     reader = Reader(tmp_path, dict(home.env))
+    try:
+        follow(reader, page, tmp_path)
+    finally:
+        if (
+            reader.env["IMEM_HOME"] != home.env["IMEM_HOME"]
+        ):  # A stack of the page's own, which it ends where all goes well.
+            forking.run("imem", "down", "--purge", "--yes", env=reader.env)
+
+
+def follow(reader: Reader, page: str, tmp_path: Path) -> None:
+    """Do what its blocks say, one after the other."""
     (tmp_path / ".venv").symlink_to(BIN.parent)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for block in blocks(page):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from imem.journal.clock import SystemClock
 from imem.journal.errors import BadInput
 from imem.recall.memories.model import NewMemory
 
@@ -101,7 +102,7 @@ def moment(record: Record, name: str) -> datetime | None:
         at = datetime.fromtimestamp(value, UTC) if number else datetime.fromisoformat(value)
         # In UTC the first and the last day may lie outside the calendar.
         at = at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
-        late = at > datetime.now(UTC)
+        late = at > SystemClock().now()
     except (TypeError, ValueError, OverflowError, OSError):
         raise BadInput(name, "is no time in ISO 8601.") from None
     if late:

@@ -16,10 +16,10 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from imem.journal.clock import Clock, SystemClock
+from imem.journal.clock import Clock, MachineClock
 from imem.journal.errors import ImemError
 from imem.journal.settings import PREFIX, Settings
-from imem.local import state
+from imem.local import state, trial
 from imem.local.doctor import servers
 from imem.local.doctor.finding import CheckLevel, CheckResult, broken, fine, weak
 from imem.local.folders import Folders, Secrets, free_bytes
@@ -54,12 +54,13 @@ def examine(env: Mapping[str, str], clock: Clock | None = None) -> list[CheckRes
         *_postgres_user(folders),
         *_disk(settings),
         *_stack(settings, running),
+        *_trial(folders),
         *_jars(settings),
         *_encoder(settings),
     ]
     findings += _metrics(settings, running)
     whole = state.fill(settings, running.endpoints) if running is not None else settings
-    return findings + _servers(whole, clock or SystemClock())
+    return findings + _servers(whole, clock or MachineClock())
 
 
 def _servers(settings: Settings, clock: Clock) -> list[CheckResult]:
@@ -151,6 +152,17 @@ def _stack(settings: Settings, running: state.StackState | None) -> Iterator[Che
         return
     troubles = list(_children(running))
     yield from troubles or [fine(about, f"{len(running.children)} servers and workers run")]
+
+
+def _trial(folders: Folders) -> Iterator[CheckResult]:
+    """Say that a home is a trial's, and what its time is."""
+    try:
+        said = trial.sentence(folders)
+    except ImemError as error:
+        yield broken("clock", error.message, error.mend)
+        return
+    if said is not None:
+        yield weak("clock", said, "Keep nothing in it that shall last; `imem down --purge` deletes it.")
 
 
 def _children(running: state.StackState) -> Iterator[CheckResult]:

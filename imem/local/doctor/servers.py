@@ -27,8 +27,10 @@ from imem.journal.postgres.migrations import Migration, migrations_in, pending, 
 from imem.journal.settings import Settings
 from imem.journal.statements import cypher, root_of, sql
 from imem.journal.valkey_memory import MemoryUse
+from imem.local import trial
 from imem.local.doctor import data
 from imem.local.doctor.finding import CheckResult, broken, fine, weak
+from imem.local.folders import Folders
 from imem.local.servers.valkey import ROLES, ValkeyRole
 from imem.services.stores import CREATE_CURATOR_ROLE, no_pipeline_role
 
@@ -146,6 +148,7 @@ def _ask_postgres(
         yield from _delivery(connection)
         yield from _horizon(connection, about)
         yield from _set_back(connection, about)
+        yield from _trial(connection, settings, about)
         yield from data.work(connection)
         yield from data.scores(connection)
         yield from data.similar(connection, settings)
@@ -187,6 +190,19 @@ def _set_back(connection: psycopg.Connection[dict[str, Any]], about: str) -> Ite
             f"Its clock is {row['ahead_s']:,.0f} s behind the newest event: what is recorded until it has caught up "
             "is dated just after that event.",
             "Check which of the two is wrong; set the machine's clock by NTP (timedatectl set-ntp true).",
+        )
+
+
+def _trial(connection: psycopg.Connection[dict[str, Any]], settings: Settings, about: str) -> Iterator[CheckResult]:
+    """Compare the journal's time with that of the home: other than the server's it may be in a trial alone."""
+    row = connection.execute(sql("clock_ahead")).fetchone()
+    folders = Folders(settings.home)
+    expected = trial.ahead_s(folders) if folders.clock.exists() else 0
+    if row is not None and row["ahead_s"] != expected:
+        yield broken(
+            about,
+            f"Its journal is a trial's: its time is {row['ahead_s']:,} s ahead of the server's, not {expected:,} s.",
+            "Record nothing in it that shall last. On the trial's own home `imem down` and `imem up` make both agree.",
         )
 
 

@@ -171,6 +171,8 @@ ECHOING = {
     "sync gate": [EVIL],
     "doctor": [EVIL],
     "status": [EVIL],
+    "clock show": [EVIL],
+    "clock advance": [EVIL],
     "metrics": [EVIL],
     "graph hash": [EVIL],
 }

@@ -4,7 +4,8 @@ Whether a lesson worked: the accuracy of decisions before and after it, against 
 The uplift is (after - before) in scope, less (after - before) of the same agents out of scope: what changed for other
 reasons changed there, too. Its 95 % interval is that of a permutation test: within the scope, and outside it, the
 decisions less the mean of their cell are dealt anew to before and after, which says how far a difference lies from zero
-where there is none.
+where there is none. What is left of N decisions after two means were taken off spreads too little; the differences are
+widened by the root of (N - 1)/(N - 2), so that their variance is that of a difference of two means.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from math import sqrt
 from statistics import fmean
 from typing import Any, Final
 
@@ -140,7 +142,8 @@ def _interval(cells: Mapping[Cell, list[float]], uplift: float) -> tuple[float, 
 
     def dealt(*, in_scope: bool) -> Any:
         before, after = (np.array(cells[in_scope, late]) - fmean(cells[in_scope, late]) for late in (False, True))
-        return permutation_test(
+        many = len(before) + len(after)
+        return sqrt((many - 1) / (many - 2)) * permutation_test(
             (after, before), lambda a, b, axis: np.mean(a, axis=axis) - np.mean(b, axis=axis), vectorized=True,
             n_resamples=DEALS, batch=DEALT_AT_ONCE, random_state=np.random.default_rng((SEED, in_scope)),
         ).null_distribution  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from math import sqrt
 from random import Random
+from statistics import fmean, variance
 
 import pytest
 
@@ -81,3 +83,26 @@ def test_without_an_effect_the_interval_seldom_leaves_out_zero() -> None:
 
     wrong = sum(one().verdict is not EffectVerdict.UNCLEAR for _ in range(60))
     assert wrong <= 8
+
+
+def test_the_interval_of_few_decisions_is_as_wide_as_that_of_a_difference_of_means() -> None:
+    """In ten draws of ten decisions a cell: about 1.96 standard errors on both sides."""
+    random, ratios = Random(3), []
+    for _ in range(10):
+        values = {cell: [random.random() for _ in range(10)] for cell in CELLS}
+        found = effect_of(
+            [
+                MeasuredDecision(
+                    decision_id=f"{scope}-{late}-{number}", in_scope=scope, accuracy=value,
+                    decided_at=APPLIED + timedelta(days=1 if late else -1),
+                )
+                for (scope, late), drawn in values.items()
+                for number, value in enumerate(drawn)
+            ],
+            APPLIED,
+        )  # fmt: skip
+        assert found.low is not None
+        assert found.high is not None
+        error = sqrt(sum(variance(drawn) / 10 for drawn in values.values()))
+        ratios.append((found.high - found.low) / (2 * 1.96 * error))
+    assert fmean(ratios) == pytest.approx(1.0, abs=0.015)

@@ -40,7 +40,9 @@ from tests.scheduling import LongestFirst, marked
 from tests.servers import migrated_template
 from tests.sparing.sitecustomize import spare_graph, spare_postgres
 
-OPTIONAL = frozenset({"summary_url", "extraction_url", "embedding_url", "webhook_url", "regime_url", "price_url"})
+OPTIONAL = frozenset(
+    {"summary_url", "extraction_url", "embedding_url", "webhook_url", "regime_url", "price_url", "objects_url"}
+)
 """Servers that are nobody's by default."""
 
 KEPT = ("IMEM_CACHE_DIR", "IMEM_MAVEN_REPOSITORY", "IMEM_NEO4J_HOME")

@@ -141,10 +141,11 @@ ORDER BY confidence DESC, pattern_id LIMIT %(limit)s
 
 -- index_candidates --
 -- Deprecated patterns whose archives so many different actors retrieved within 30 days.
-SELECT i.* FROM archive_index AS i
-WHERE i.status = 'deprecated' AND %(least)s <= (
-    SELECT count(DISTINCT a.actor) FROM archive_access AS a
-    WHERE a.pattern_id = i.pattern_id AND a.accessed_at > imem_now() - interval '30 days')
+SELECT i.* FROM (
+    SELECT pattern_id FROM archive_access WHERE accessed_at > imem_now() - interval '30 days'
+    GROUP BY pattern_id HAVING count(DISTINCT actor) >= %(least)s) AS a
+JOIN archive_index AS i ON i.pattern_id = a.pattern_id
+WHERE i.status = 'deprecated'
 ORDER BY i.pattern_id LIMIT %(limit)s
 
 -- index_entry --

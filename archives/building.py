@@ -9,10 +9,11 @@ away, patterns stay due.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from imem.alerts.store import NewAlert, Severity, raise_alert
+from imem.alerts.store import NewAlert, Severity, close_alerts, raise_once
 from imem.archives.archive import MANIFEST, SCHEMA_VERSION, Manifest, build, verify
 from imem.archives.contents import ROOT, folder_of
 from imem.archives.facts import PatternFacts, facts_of
@@ -22,7 +23,7 @@ from imem.jobs.pipeline import Every, Pipeline, Report
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.objects import ObjectStore
-from imem.journal.events.ids import id_of
+from imem.journal.events.ids import id_of, new_id
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, json, rows
@@ -150,7 +151,7 @@ def alert_about(kind: str, pattern_id: str, tier: int, reason: str) -> NewAlert:
 
 
 ARCHIVES: Final[DueBatches[ArchivingRuntime]] = DueBatches(
-    queue=QUEUE, kinds=("Pattern",), lock="archives_lock", step=_archive, size=20
+    queue=QUEUE, kinds=("Pattern",), lock="archives_lock", step=_archive, size=4
 )
 
 _CHANGED = "$key ? (exists($.groups.status) || exists($.groups.evidence) || exists($.groups.performance))"
@@ -176,7 +177,8 @@ async def check_archive(
     """
     Compare an archive with its manifest and note the result; return whether it can be relied on.
 
-    A corrupt one gets an alert, and counts as absent from then on. One with a gap is intact and does not suffice.
+    A corrupt one gets an alert, and counts as absent until a comparison finds it intact. One with a gap is intact and
+    does not suffice.
 
     Raises:
         ObjectsUnavailable, PostgresUnavailable, BudgetExceeded: nothing is known of it; retryable.
@@ -192,7 +194,10 @@ async def check_archive(
         if not result.ok:
             wrong = ", ".join((*result.missing, *result.mismatched)[:20])
             reason = f"The archive of tier {tier} of the pattern {pattern_id} is not what its manifest says: {wrong}."
-            await raise_alert(conn, alert_about(CORRUPT, pattern_id, tier, reason))
+            alert = alert_about(CORRUPT, pattern_id, tier, reason)
+            await raise_once(conn, replace(alert, alert_id=new_id()))
+        elif row["state"] == "corrupt":
+            await close_alerts(conn, id_of(CORRUPT, pattern_id, tier))
     return result.ok and not row["gaps"]
 
 

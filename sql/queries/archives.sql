@@ -142,8 +142,9 @@ ORDER BY confidence DESC, pattern_id LIMIT %(limit)s
 -- index_candidates --
 -- Deprecated patterns whose archives so many different actors retrieved within 30 days.
 SELECT i.* FROM (
-    SELECT pattern_id FROM archive_access WHERE accessed_at > imem_now() - interval '30 days'
-    GROUP BY pattern_id HAVING count(DISTINCT actor) >= %(least)s) AS a
+    SELECT d.pattern_id FROM (
+        SELECT DISTINCT pattern_id, actor FROM archive_access WHERE accessed_at > imem_now() - interval '30 days') AS d
+    GROUP BY d.pattern_id HAVING count(*) >= %(least)s) AS a
 JOIN archive_index AS i ON i.pattern_id = a.pattern_id
 WHERE i.status = 'deprecated'
 ORDER BY i.pattern_id LIMIT %(limit)s

@@ -126,6 +126,8 @@ async def test_one_flipped_byte_is_reported(vault: Vault) -> None:
     [alert] = await vault.world.rows("SELECT kind FROM workflow.alert")
     assert alert["kind"] == "ARCHIVE_CORRUPT"
     assert await check_archive(vault.database, vault.objects, "p", 1, deadline=SOON), "restored from a replica"
+    [closed] = await vault.world.rows("SELECT closed_at FROM workflow.alert")
+    assert closed["closed_at"] is not None
 
 
 async def sha256(vault: Vault) -> str:

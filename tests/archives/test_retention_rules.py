@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imem.archives.retention_rules import (
-    IN_USE,
     PatternState,
     RetentionRule,
     exceeds_cap,
@@ -24,6 +23,10 @@ from imem.kg.kinds.enums import PatternStatus
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
 OLD = datetime(2015, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
+IN_USE = {
+    "candidate", "statistically_validated", "human_approved", "active", "probationary", "active_from_archive",
+}  # fmt: skip
+"""The statuses that keep a file without an end, as the table of the rules has them."""
 
 
 def state(

@@ -10,8 +10,8 @@ import tomllib
 from pathlib import Path
 
 FLOORS = (
-    "gates", "debates", "postmortem", "recall", "archives", "credibility", "sync", "checkpoints", "cache", "kg", "review",
-    "jobs", "alerts", "journal",
+    "gates", "debates", "postmortem", "recall", "archives", "credibility", "sync", "checkpoints", "cache", "kg",
+    "review", "jobs", "alerts", "journal",
 )  # fmt: skip
 
 

@@ -93,7 +93,11 @@ def get(
     as_json: Json = False,
 ) -> None:
     """Copy the archives of a pattern into a folder; each file is compared with the manifest."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    try:
+        usable = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    except (OSError, ValueError):  # Too long, or with a character that no name has.
+        usable = False
+    if not usable:
         raise typer.BadParameter("is no empty folder.", param_hint="FOLDER")
     number = _run(lambda archives: archives.retrieve(pattern, folder, deadline=Deadline.after_ms(OBJECTS_MS)))
     print_answer({"files": number}, lambda: [f"{number:,} files in {shown(str(folder))}."], as_json=as_json)

@@ -17,6 +17,7 @@ import imem.commands
 from imem.commands import (
     alerts,
     analyses,
+    archive,
     data,
     demo,
     graph,
@@ -81,6 +82,7 @@ app.add_typer(graph.app)
 app.add_typer(work.app)
 app.add_typer(alerts.app)
 app.add_typer(regime.app)
+app.add_typer(archive.app)
 app.add_typer(tasks.app)
 app.add_typer(jobs.app)
 app.add_typer(analyses.app)

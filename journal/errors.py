@@ -9,6 +9,7 @@ The one error tree. Every class says whether the same call may be repeated.
     │   ├── UnknownSubject       no   nothing is known under that name; nearest names given
     │   ├── AmbiguousSubject     no   several subjects have that name; their ids given
     │   ├── UnknownDebate        no   no debate of that id was known
+    │   ├── ObjectMissing        no   the store holds no object of that key
     │   ├── UnsupportedType      no   a value of that type cannot be held
     │   └── TooLarge             no   the value, or the memory with it, would pass its bound
     ├── PermissionDenied         no   the actor's role does not allow it; a denial row was written
@@ -18,6 +19,7 @@ The one error tree. Every class says whether the same call may be repeated.
     │   │   └── GraphDeadlock    yes  another writer held what this one needed; repeat it at once
     │   ├── ValkeyUnavailable    yes
     │   │   └── ServerFull       yes  it has no memory left; nothing was written and nothing evicted
+    │   ├── ObjectsUnavailable   yes  the store of objects: a folder, or a service
     │   └── StackStarting        yes  the local stack is starting: its addresses are not known yet
     ├── BudgetExceeded           yes  the deadline passed first
     ├── OutcomeUnknown           yes  the connection broke while committing: it may or may not be stored
@@ -146,6 +148,14 @@ class UnknownDebate(BadInput):
         self.debate_id = debate_id
 
 
+class ObjectMissing(BadInput):
+    """The store holds no object of that key."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__("key", f"no object {shown(key)} is stored.")
+        self.key = key
+
+
 class UnsupportedType(BadInput):
     """A value is of a type that working memory cannot hold or no serializer supports; the field names its key."""
 
@@ -182,6 +192,10 @@ class ValkeyUnavailable(StoreUnavailable):
 
 class ServerFull(ValkeyUnavailable):
     """The server has no memory left for this write: nothing was written, and nothing was evicted."""
+
+
+class ObjectsUnavailable(StoreUnavailable):
+    """The store of objects cannot be reached, or refused the call."""
 
 
 class StackStarting(StoreUnavailable):

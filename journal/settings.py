@@ -123,6 +123,11 @@ class Settings(BaseSettings):
     valkey_working_url: SecretStr | None = Field(None, description="redis:// URL of the agents' working memory.")
     valkey_durable_url: SecretStr | None = Field(None, description="redis:// URL of streams and the Celery broker.")
     valkey_cache_url: SecretStr | None = Field(None, description="redis:// URL of the shared cache.")
+    objects_url: str | None = Field(
+        None,
+        description="Where archives of evidence are kept: an absolute folder, or s3://BUCKET/PREFIX; by default the "
+        "folder `objects` below IMEM_HOME.",
+    )
 
     actor: str = Field(
         "local", description="Who calls: an agent, a person, a service.", pattern=r"^[A-Za-z0-9_.:-]{1,90}$"

@@ -42,7 +42,17 @@ from tests.sparing.sitecustomize import spare_graph, spare_postgres
 
 OPTIONAL = frozenset(
     f"{name}_url"
-    for name in ("summary", "extraction", "embedding", "webhook", "regime", "price", "reflection", "postmortem")
+    for name in (
+        "summary",
+        "extraction",
+        "embedding",
+        "webhook",
+        "regime",
+        "price",
+        "reflection",
+        "postmortem",
+        "objects",
+    )
 )
 """Servers that are nobody's by default."""
 

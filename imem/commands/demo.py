@@ -194,6 +194,7 @@ async def _only_examples(stores: Stores) -> None:
     Raises:
         ForeignData: the journal holds more than the examples.
     """
+    from imem.archives.building import ACTOR as ARCHIVES  # noqa: PLC0415 - as above
     from imem.credibility.pipelines import ACTORS  # noqa: PLC0415 - as above
     from imem.postmortem.cases.facts import ACTOR as CASES  # noqa: PLC0415 - as above
     from imem.postmortem.successes import ACTOR as SUCCESSES  # noqa: PLC0415 - as above
@@ -201,7 +202,7 @@ async def _only_examples(stores: Stores) -> None:
     # What the product itself writes does not count: what its pipelines record, and events of workflows.
     ours = [
         *(f"import:{name}" for name in EXAMPLES),
-        *(actor.id for actor in (*ACTORS, CASES, SUCCESSES)),
+        *(actor.id for actor in (*ACTORS, ARCHIVES, CASES, SUCCESSES)),
         "service:workflow",
     ]
     rows = await stores.database.named("other_actors", {"actors": ours}, deadline=Deadline.after_ms(ASK_MS))

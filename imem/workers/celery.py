@@ -35,6 +35,7 @@ from imem.jobs.celery_tasks import register
 from imem.jobs.fallback_rounds import FallbackWatch, fallback_rounds, note_begun
 from imem.jobs.runtime import slot
 from imem.journal.clock import MachineClock
+from imem.journal.endpoints.objects import ObjectStore
 from imem.journal.gateway import Gateway
 from imem.journal.notifications.wakeups import WakeupPublisher
 from imem.journal.postgres.database import Database
@@ -95,6 +96,7 @@ class LoopThread:
         valkeys: the address of each Valkey, by its role.
         synchronizer, gate_sync: synchronisation of agents.
         snapshots: takes the snapshots of debates.
+        objects: the store of archives.
         embedder: makes vectors of analyses; loaded on first use.
         distiller_of: makes lessons of closed trades, by the model that is configured.
         memory_rules: when memories are merged, decay and are deleted.
@@ -109,6 +111,7 @@ class LoopThread:
         self.task_kinds = TASK_KINDS
         self.notifiers = notifiers_of(settings)
         self.valkeys = {role: secret(settings, f"valkey_{role}_url") for role in VALKEYS}
+        self.objects = ObjectStore.of(settings)
         self.embedder = embedder_of(settings)
         self.distiller_of = distillers_of(settings)
         self.memory_rules = UpkeepRules.of(settings)

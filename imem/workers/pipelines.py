@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from imem.archives.building import BUILD_ARCHIVES
+from imem.archives.retention import RETAIN
 from imem.checkpoints.pauses.human_gates import GATES_OF_ANALYSES
 from imem.checkpoints.pauses.pipelines import MANAGE, RETIRE
 from imem.checkpoints.pipelines import CLEANUP
@@ -62,6 +64,8 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     MAINTAIN_MEMORIES,
     PROJECT_TEXTS,
     VALIDATE_SUCCESSES,
+    BUILD_ARCHIVES,
+    RETAIN,
     REFLECT,
     EMBED_SITUATIONS,
     PROJECT_SIGNALS,

@@ -15,6 +15,7 @@ POSTGRES_SCHEMES: Final = frozenset({"postgresql", "postgres"})
 NEO4J_SCHEMES: Final = frozenset({"bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc"})
 VALKEY_SCHEMES: Final = frozenset({"redis", "rediss", "unix"})
 HTTP_SCHEMES: Final = frozenset({"http", "https"})
+OBJECT_SCHEMES: Final = frozenset({"s3"})
 
 _SAME: Final[Mapping[str, str]] = {"valkey": "redis", "valkeys": "rediss"}
 """Other names of schemes → the scheme that the client knows."""
@@ -108,6 +109,25 @@ def http(url: str) -> str:
     return url
 
 
+def objects(url: str) -> str:
+    """
+    Check and return an absolute folder, or the URL of a store of objects, without credentials.
+
+    Raises:
+        ValueError: it cannot be used; the text shows nothing of it.
+    """
+    if "://" not in url:
+        if not url.startswith("/"):
+            raise ValueError("is no absolute folder and no URL")
+        return url
+    _scheme(url, OBJECT_SCHEMES)
+    if "@" in url:
+        raise ValueError("may hold no user and no password; the service's client reads them from its own variables")
+    if not urlsplit(url).netloc:
+        raise ValueError("names no bucket")
+    return url
+
+
 CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
     "postgres_url": postgres,
     "postgres_curator_url": postgres,
@@ -118,6 +138,7 @@ CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
     "valkey_durable_url": broker,
     "valkey_cache_url": valkey,
     "maven_repository": maven,
+    "objects_url": objects,
     "summary_url": http,
     "extraction_url": http,
     "embedding_url": http,

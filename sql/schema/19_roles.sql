@@ -81,6 +81,9 @@ BEGIN
         'GRANT INSERT, UPDATE ON lifecycle TO %I',
         'GRANT INSERT, UPDATE (package, likeness) ON review_task TO %I',
         'GRANT INSERT, UPDATE ON standing_rule TO %I',
+        'GRANT INSERT, UPDATE, DELETE ON pattern_archive, archive_index TO %I',
+        'GRANT UPDATE ON file_metadata TO %I',
+        'GRANT INSERT, UPDATE ON deletion_record, retention_run TO %I',
         'GRANT EXECUTE ON FUNCTION imem_note_questions_v1, imem_note_open_writers_v1, imem_embedding_index_v1, '
             'imem_embedding_drop_v1, imem_embedding_import_v1, recall.set_vectors_v1, recall.drop_unused_indexes_v1, recall.merge_memories_v1, '
             'recall.maintain_memories_v1, recall.project_texts_v1, recall.set_text_vectors_v1, recall.add_reflection_v1, recall.retain_signals_v1 TO %I',

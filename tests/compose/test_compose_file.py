@@ -229,7 +229,7 @@ def test_the_program_has_no_rights(name: str, services: dict[str, Any]) -> None:
     assert service["read_only"] is True
     assert "user" not in service, "the image's own, which is not root"
     assert [one for one in service.get("volumes", ()) if not one.endswith(":ro")] == (
-        ["beat:/var/lib/imem"] if name == "beat" else []
+        {"beat": ["beat:/var/lib/imem"], "celery": ["objects:/var/lib/imem-objects"]}.get(name, [])
     )
 
 

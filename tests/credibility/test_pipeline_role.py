@@ -34,6 +34,8 @@ PROTECTED: Final = (
     *("regime_run", "regime_cache", "pipeline_report"),
     "lifecycle",
     *("reviewer", "review_task"),
+    *("pattern_archive", "archive_index", "archive_access"),
+    *("file_metadata", "file_reference", "retention_hold", "deletion_record", "retention_run"),
 )
 """What pipelines write: scores, what is due, what analyses are compared by, views, the way into the graph, gates."""
 
@@ -60,6 +62,12 @@ WRITERS: Final = {
     "set_debate_snapshot_v1": {"lifecycle"},
     "set_reviewer_v1": {"reviewer"},
     "show_task_v1": {"review_task"},
+    # What a person or an agent did, each with its audit row; none lets anything go that a rule keeps.
+    "note_archive_access_v1": {"archive_access"},
+    "place_hold_v1": {"retention_hold"},
+    "release_hold_v1": {"retention_hold"},
+    "restore_file_v1": {"file_metadata"},
+    "approve_retention_v1": {"retention_run"},
 }
 """Functions with the owner's rights that the application may call → the protected tables that each writes."""
 

@@ -10,8 +10,8 @@ import tomllib
 from pathlib import Path
 
 FLOORS = (
-    "gates", "debates", "patterns", "postmortem", "recall", "credibility", "sync", "checkpoints", "cache", "kg",
-    "review", "jobs", "alerts", "journal",
+    "gates", "debates", "patterns", "postmortem", "recall", "archives", "credibility", "sync", "checkpoints", "cache",
+    "kg", "review", "jobs", "alerts", "journal",
 )  # fmt: skip
 
 

@@ -160,6 +160,7 @@ def test_what_must_not_wait_for_the_broker_is_declared() -> None:
         "credibility.settle": 30.0, "credibility.detect_regime": 30.0,
         "credibility.publish_scores": 30.0, "credibility.find_contradictions": 30.0,
         "credibility.track_forecasts": 30.0, "postmortem.open_cases": 30.0, "credibility.measure_returns": 120.0,
+        "archives.build": 120.0,
         "postmortem.validate_successes": 120.0, "postmortem.lessons": 30.0, "gates.learning": 600.0,
     }  # fmt: skip
     # All that the calendar asks for but what is large, and what clears the broker's Valkey.

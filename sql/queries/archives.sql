@@ -1,0 +1,164 @@
+-- archives_lock --
+-- Takes the lock under which archives are built, until the end of the transaction.
+SELECT pg_advisory_xact_lock(hashtext('imem.archives')) IS NULL AS locked, imem_now() AS now
+
+-- archive_patterns --
+-- What the given patterns are: core, groups by name, and every status with when it became known, the oldest first.
+SELECT h.key, e.payload -> 'core' AS core, (
+        SELECT coalesce(jsonb_object_agg(g.grp, f.payload -> 'groups' -> g.grp), '{}')
+        FROM record_head AS g JOIN event AS f ON f.position = g.position
+        WHERE g.kind = 'Pattern' AND g.key = h.key AND g.grp NOT IN ('core', 'correction')) AS groups, (
+        SELECT coalesce(jsonb_agg(jsonb_build_object('status', f.payload #>> '{groups,status,status}', 'known_at', y.known_at)
+            ORDER BY y.order_key), '[]')
+        FROM record_history AS y JOIN event AS f ON f.position = y.position
+        WHERE y.kind = 'Pattern' AND y.key = h.key AND y.grp = 'status') AS statuses
+FROM record_head AS h
+LEFT JOIN record_head AS k ON k.kind = h.kind AND k.key = h.key AND k.grp = 'correction'
+JOIN event AS e ON e.position = coalesce(k.position, h.position)
+WHERE h.kind = 'Pattern' AND h.key = ANY (%(patterns)s::text[]) AND h.grp = 'core'
+
+-- archive_tests --
+-- The tests of the given patterns and their repeated analyses, as they are recorded now.
+SELECT DISTINCT h.kind, h.key, e.payload -> 'core' ->> 'pattern_id' AS pattern_id, e.payload -> 'core' AS core, h.known_at, (
+        SELECT f.payload #> '{groups,outcome}' FROM record_head AS o JOIN event AS f ON f.position = o.position
+        WHERE o.kind = h.kind AND o.key = h.key AND o.grp = 'outcome') AS outcome
+FROM event AS t
+JOIN record_head AS h ON h.kind = split_part(t.kind, '.', 2) AND h.key = t.record_key AND h.grp = 'core'
+LEFT JOIN record_head AS k ON k.kind = h.kind AND k.key = h.key AND k.grp = 'correction'
+JOIN event AS e ON e.position = coalesce(k.position, h.position)
+WHERE t.kind IN ('record.PatternValidation', 'correct.PatternValidation', 'record.ShadowAnalysis')
+  AND t.payload -> 'core' ->> 'pattern_id' = ANY (%(patterns)s::text[])
+ORDER BY h.known_at, h.kind, h.key
+
+-- archive_decisions --
+-- The decisions that cite the given patterns.
+SELECT DISTINCT c.payload ->> 'to_key' AS pattern_id, h.key, e.payload -> 'core' AS core
+FROM event AS c
+JOIN record_head AS h ON h.kind = 'Decision' AND h.key = c.payload ->> 'from_key' AND h.grp = 'core'
+LEFT JOIN record_head AS k ON k.kind = h.kind AND k.key = h.key AND k.grp = 'correction'
+JOIN event AS e ON e.position = coalesce(k.position, h.position)
+WHERE c.kind = 'link.CITES' AND c.payload ->> 'to_label' = 'Pattern' AND c.payload ->> 'from_label' = 'Decision'
+  AND c.payload ->> 'to_key' = ANY (%(patterns)s::text[])
+ORDER BY 1, 2
+
+-- archive_analyses --
+-- The analyses that found the given patterns.
+SELECT DISTINCT c.payload ->> 'to_key' AS pattern_id, h.key, e.payload -> 'core' AS core
+FROM event AS c
+JOIN record_head AS h ON h.kind = 'Analysis' AND h.key = c.payload ->> 'from_key' AND h.grp = 'core'
+LEFT JOIN record_head AS k ON k.kind = h.kind AND k.key = h.key AND k.grp = 'correction'
+JOIN event AS e ON e.position = coalesce(k.position, h.position)
+WHERE c.kind = 'link.IDENTIFIED_PATTERN' AND c.payload ->> 'to_key' = ANY (%(patterns)s::text[])
+ORDER BY 1, 2
+
+-- archive_agent_work --
+-- What agents recorded in the given analyses: findings, debates and how these ended, in the order of their recording.
+SELECT e.analysis_id, split_part(e.kind, '.', 2) AS kind, e.record_key AS key, e.payload -> 'core' AS core, e.body
+FROM event AS e
+WHERE e.analysis_id = ANY (%(analyses)s::text[]) AND e.payload ? 'core'
+  AND e.kind IN ('record.Finding', 'correct.Finding', 'record.Debate', 'record.DebateResolution')
+ORDER BY e.position
+
+-- archive_files --
+-- The files that support the given patterns by a link, and whether each has a record.
+SELECT r.pattern_id, r.file_id, m.file_id IS NOT NULL AS recorded, m.created_at, m.size_mb
+FROM file_reference AS r LEFT JOIN file_metadata AS m ON m.file_id = r.file_id
+WHERE r.pattern_id = ANY (%(patterns)s::text[])
+ORDER BY 1, 2
+
+-- archive_known_keys --
+-- Which of the given keys are keys of records.
+SELECT DISTINCT h.key FROM record_head AS h
+WHERE h.kind = ANY (%(kinds)s::text[]) AND h.key = ANY (%(keys)s::text[]) AND h.grp = 'core'
+
+-- archive_regimes --
+-- The regimes of the market while tests of the given patterns that were passed ran.
+SELECT DISTINCT t.payload -> 'core' ->> 'pattern_id' AS pattern_id, r.payload -> 'core' ->> 'regime' AS regime
+FROM event AS t
+JOIN record_head AS h ON h.kind = 'RegimeReading' AND h.grp = 'core'
+    AND h.occurred_at BETWEEN (t.payload -> 'core' ->> 'test_start_date')::timestamptz
+        AND coalesce((t.payload -> 'core' ->> 'test_end_date')::timestamptz, t.known_at)
+LEFT JOIN record_head AS k ON k.kind = h.kind AND k.key = h.key AND k.grp = 'correction'
+JOIN event AS r ON r.position = coalesce(k.position, h.position)
+    AND NOT coalesce((r.payload -> 'core' ->> 'withdrawn')::boolean, false)
+WHERE t.kind IN ('record.PatternValidation', 'correct.PatternValidation')
+  AND t.payload -> 'core' ->> 'pattern_id' = ANY (%(patterns)s::text[]) AND (t.payload -> 'core' ->> 'passed')::boolean
+ORDER BY 1, 2
+
+-- archive_rows --
+-- The complete archives of the given patterns.
+SELECT * FROM pattern_archive WHERE pattern_id = ANY (%(patterns)s::text[]) ORDER BY pattern_id, tier
+
+-- archive_write --
+-- Writes the row of a complete archive; a corrupt one stays corrupt.
+INSERT INTO pattern_archive (
+    pattern_id, tier, path, manifest_version, manifest_sha256, schema_version, created_at, size_bytes, retention_expiry, content_types,
+    gaps, verified_at)
+VALUES (%(pattern_id)s, %(tier)s, %(path)s, %(manifest_version)s, %(manifest_sha256)s, %(schema_version)s, %(created_at)s,
+    %(size_bytes)s, %(retention_expiry)s, %(content_types)s::text[], %(gaps)s::text[], %(created_at)s)
+ON CONFLICT (pattern_id, tier) DO UPDATE SET manifest_version = excluded.manifest_version, manifest_sha256 = excluded.manifest_sha256,
+    size_bytes = excluded.size_bytes, content_types = excluded.content_types, gaps = excluded.gaps
+WHERE (pattern_archive.manifest_version, pattern_archive.manifest_sha256)
+    IS DISTINCT FROM (excluded.manifest_version, excluded.manifest_sha256)
+
+-- archive_index_write --
+-- Writes the row of a pattern in the index.
+INSERT INTO archive_index
+SELECT * FROM jsonb_populate_record(NULL::archive_index, %(entry)s::jsonb)
+ON CONFLICT (pattern_id) DO UPDATE SET pattern_name = excluded.pattern_name, pattern_type = excluded.pattern_type,
+    status = excluded.status, deprecation_date = excluded.deprecation_date, archive_tier = excluded.archive_tier,
+    archive_location = excluded.archive_location, regime_tags = excluded.regime_tags, industry_tags = excluded.industry_tags,
+    confidence = excluded.confidence, validation_count = excluded.validation_count, accuracy = excluded.accuracy
+WHERE archive_index IS DISTINCT FROM excluded
+
+-- archive_verified --
+-- Notes the result of comparing an archive with its manifest.
+UPDATE pattern_archive SET state = %(state)s, verified_at = imem_now() WHERE pattern_id = %(pattern_id)s AND tier = %(tier)s
+
+-- archives_to_verify --
+-- The archives that were compared longest ago: so many that each one's turn comes once in five months.
+SELECT pattern_id, tier FROM pattern_archive WHERE state = 'complete' ORDER BY verified_at, pattern_id, tier
+LIMIT ceil((SELECT count(*) FROM pattern_archive) * 0.05 / 7)::bigint
+
+-- archive_index_forget --
+-- Removes the index and the rows of archives that were complete, to be built anew from the archives.
+WITH gone AS (DELETE FROM archive_index) DELETE FROM pattern_archive
+
+-- index_by_regime --
+-- Archived patterns with one of the given regimes, the best first.
+SELECT * FROM archive_index WHERE regime_tags && %(tags)s::text[]
+ORDER BY confidence DESC NULLS LAST, pattern_id LIMIT %(limit)s
+
+-- index_by_industry --
+-- Archived patterns of one of the given industries, the best first.
+SELECT * FROM archive_index WHERE industry_tags && %(tags)s::text[]
+ORDER BY confidence DESC NULLS LAST, pattern_id LIMIT %(limit)s
+
+-- index_by_metrics --
+-- Archived patterns of at least a confidence and an accuracy, the best first.
+SELECT * FROM archive_index WHERE confidence >= %(confidence)s AND accuracy >= %(accuracy)s
+ORDER BY confidence DESC, pattern_id LIMIT %(limit)s
+
+-- index_candidates --
+-- Deprecated patterns whose archives so many different actors retrieved within 30 days.
+SELECT i.* FROM (
+    SELECT d.pattern_id FROM (
+        SELECT DISTINCT pattern_id, actor FROM archive_access WHERE accessed_at > imem_now() - interval '30 days') AS d
+    GROUP BY d.pattern_id HAVING count(*) >= %(least)s) AS a
+JOIN archive_index AS i ON i.pattern_id = a.pattern_id
+WHERE i.status = 'deprecated'
+ORDER BY i.pattern_id LIMIT %(limit)s
+
+-- index_entry --
+-- The row of a pattern, with when its archive was last retrieved, and by how many actors within 30 days.
+SELECT i.*, a.last_accessed, coalesce(a.access_count_30d, 0) AS access_count_30d
+FROM archive_index AS i
+CROSS JOIN LATERAL (
+    SELECT max(x.accessed_at) AS last_accessed,
+        count(DISTINCT x.actor) FILTER (WHERE x.accessed_at > imem_now() - interval '30 days') AS access_count_30d
+    FROM archive_access AS x WHERE x.pattern_id = i.pattern_id) AS a
+WHERE i.pattern_id = %(pattern_id)s
+
+-- archive_accessed --
+-- Records that an archive was retrieved whole, with the audit row.
+SELECT note_archive_access_v1(%(pattern_id)s, %(actor)s, %(role)s, %(context)s::jsonb)

@@ -32,7 +32,7 @@ RECENT: Final = timedelta(days=365)
 class PlannedPart(BaseModel):
     """The matching cases of a part, and the periods that they are of; ``enough`` for the sound test."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cases: int
     matching: int
@@ -57,7 +57,7 @@ class TestPlan(BaseModel):
         missing: what is missing until then, one sentence each; empty if nothing.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
     __test__ = False
 
     key: str

@@ -218,7 +218,7 @@ async def test_every_read_that_takes_a_moment_is_asked() -> None:
     # Data points are neither; tests/credibility/disputes asks for their values as of days.
     own |= {"value", "differences", "sources"}
     # Outcomes of checkpoints: tests/credibility/forecasts asks for them as of days.
-    own |= {"forecasts", "replay_policy"}
+    own |= {"forecasts", "replay_policy", "plan_pattern_test"}
     single = {"brief", "similar", "track_record", "debate", "text", "query", "panel", "weights"}
     single |= {"credibility", "explain", "auto_resolve"}
     assert takes == single | {"history", "debates", "contradictions", "patterns", "lessons", "track_records", *own}

@@ -31,6 +31,11 @@ from tests.surface import methods_of
 
 Call = Callable[[Memory], Awaitable[Any]]
 
+PATTERN = {
+    "name": "p", "category": "financial", "metric": "up", "reference": "ann", "claim": "lower", "mechanism": "m",
+    "condition": [{"feature": "forecast", "comparison": "at_least", "value": 0.5}],
+}  # fmt: skip
+
 WRITES: dict[str, Call] = {
     "record_company": lambda m: m.record_company(Company(ticker="MU")),
     "record_market": lambda m: m.record_market(Market(market_id="q", question="Will it rain?")),
@@ -83,6 +88,7 @@ WRITES: dict[str, Call] = {
     "reflections.promote": lambda m: m.reflections.promote(uuid4()),
     "conversation": lambda m: m.conversation("w", "t").delete(),
     "working": lambda m: m.working("eve").set("x", "1"),
+    "plan_pattern_test": lambda m: m.plan_pattern_test(PATTERN),
 }
 """A call of each method that writes, or that reaches what people review or an agent keeps for itself."""
 

@@ -44,7 +44,7 @@ CONTENT_TYPES: Final[Mapping[int, tuple[ArchiveContent, ...]]] = {
 
 def name_of(key: str) -> str:
     """Return *key* as a part of an object's key: other keys have other names, and no name leaves its folder."""
-    name = quote(key, safe="").replace(".", "%2E")
+    name = quote(key, safe="").replace(".", "%2E").replace("~", "%7E")
     return name if len(name) <= LONGEST_NAME else f"{name[:80]}~{sha256_of(key.encode())}"
 
 

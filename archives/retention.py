@@ -133,7 +133,12 @@ def _states(found: Iterable[Row]) -> dict[str, PatternState]:
 
 
 def _explain(row: Mapping[str, Any], states: Mapping[str, PatternState]) -> list[Explanation]:
-    patterns = [states[one] for one in row["patterns"]]
+    # One that was referenced after the states were read keeps the file.
+    patterns = [
+        states.get(one)
+        or PatternState(pattern_id=one, status=None, since=None, late=False, investigated=False, tiers=frozenset())
+        for one in row["patterns"]
+    ]
     return explain_file(
         created_at=row["created_at"], pinned=row["pinned"], held=row["held"], patterns=patterns, now=row["now"]
     )

@@ -29,6 +29,15 @@ IN_USE: Final = frozenset(
     }
 )  # fmt: skip
 
+ENDED: Final = frozenset(
+    {
+        PatternStatus.DEPRECATED, PatternStatus.REJECTED_HOLDOUT, PatternStatus.REJECTED_BLIND,
+        PatternStatus.REJECTED_STATISTICAL, PatternStatus.REJECTED_GATE6, PatternStatus.REJECTED_PROBATION,
+        PatternStatus.REJECTED_HUMAN_OVERRIDE, PatternStatus.REJECTED_INSUFFICIENT,
+    }
+)  # fmt: skip
+"""Statuses after which files go in the end; one that is in neither set keeps them."""
+
 
 class RetentionRule(StrEnum):
     """Rules, each of which keeps a file or lets it go."""
@@ -106,6 +115,8 @@ def rule_of(pattern: PatternState, now: datetime) -> Explanation:
         return explained(RetentionRule.UNKNOWN_STATUS)
     if pattern.status in IN_USE:
         return explained(RetentionRule.IN_USE)
+    if pattern.status not in ENDED:
+        return explained(RetentionRule.UNKNOWN_STATUS)
     until = months_after(pattern.since, MONTHS_AFTER_END)
     if now < until:
         return explained(RetentionRule.ENDED_LATELY, until)

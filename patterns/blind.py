@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from math import isfinite
 from statistics import fmean
 from typing import Final, NamedTuple
 
@@ -35,6 +36,9 @@ LEAST_VARIANCE: Final = 5.0
 ALPHA: Final = 0.025
 """Of each of the two looks."""
 
+UNDEFINED: Final = "undefined_predictions"
+"""Why a test fails: a forecast or an outcome is no number."""
+
 LOOKS: Final = (6, 12)
 """Months after the start."""
 
@@ -56,6 +60,11 @@ class Pair:
     with_pattern: float
     without_pattern: float
     actual: float
+
+    @property
+    def completed(self) -> bool:
+        """Whether it can be compared: all three are numbers."""
+        return all(map(isfinite, (self.with_pattern, self.without_pattern, self.actual)))
 
     @property
     def helped(self) -> bool | None:
@@ -92,9 +101,9 @@ class DesignedBlind(NamedTuple):
     failure: str | None
 
 
-def designed_blind(found: Iterable[bool | None]) -> DesignedBlind:
-    """Return what the gate of the design says of completed comparisons."""
-    verdicts = list(found)
+def designed_blind(pairs: Iterable[Pair]) -> DesignedBlind:
+    """Return what the gate of the design says of the completed comparisons."""
+    verdicts = [pair.helped for pair in pairs if pair.completed]
     good, bad = sum(one is True for one in verdicts), sum(one is False for one in verdicts)
     failure = None
     if len(verdicts) < LEAST_COMPARISONS:
@@ -144,17 +153,16 @@ def sound_blind(pairs: Sequence[Pair], horizon: timedelta) -> SoundBlind:
     for pair in pairs:
         blocks[(pair.target_at - _EPOCH) // horizon].append(pair.gain)
     gains = [fmean(one) for one in blocks.values()]
-    if len(gains) < LEAST_BLOCKS:
-        return SoundBlind(
-            len(gains), fmean(gains) if gains else None, None, f"fewer than {LEAST_BLOCKS} blocks of time"
-        )
+    mean = fmean(gains) if gains else None
     if not np.isfinite(gains).all():
-        return SoundBlind(len(gains), None, None, "undefined_predictions")
+        return SoundBlind(len(gains), None, None, UNDEFINED)
+    if len(gains) < LEAST_BLOCKS:
+        return SoundBlind(len(gains), mean, None, f"fewer than {LEAST_BLOCKS} blocks of time")
     events = all(pair.actual in {0.0, 1.0} for pair in pairs)
     variance = sum(pair.without_pattern * (1.0 - pair.without_pattern) for pair in pairs) if events else None
     if variance is not None and variance < LEAST_VARIANCE:
-        return SoundBlind(len(gains), fmean(gains), None, f"events too rare: Σp(1-p) is {variance:.2g}")
-    return SoundBlind(len(gains), fmean(gains), sign_flip_p(gains), None)
+        return SoundBlind(len(gains), mean, None, f"events too rare: Σp(1-p) is {variance:.2g}")
+    return SoundBlind(len(gains), mean, sign_flip_p(gains), None)
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:
@@ -176,7 +184,8 @@ def look_of(month: int, found: DesignedBlind, sound: SoundBlind | None) -> tuple
     Return what a planned look says, and why where it did not pass.
 
     Args:
-        month: of the look, 6 or 12; what is not passed at the first goes on to the second.
+        month: of the look, 6 or 12; what is not passed at the first goes on to the second, and what has too few data
+            for a verdict at the second waits for them.
         sound: the sound test; None where the design alone decides.
     """
     if sound is None:
@@ -188,5 +197,7 @@ def look_of(month: int, found: DesignedBlind, sound: SoundBlind | None) -> tuple
         if sound.p < ALPHA:
             return Look.PASSED, None
         reason = f"p {sound.p:.4f} is not below {ALPHA}"
-    short = found.failure == "too_few_comparisons" or sound.p is None
+    if sound.reason == UNDEFINED:
+        return Look.FAILED, UNDEFINED
+    short = found.failure == "too_few_comparisons" or (found.failure is None and sound.p is None)
     return (Look.INCONCLUSIVE if month < LOOKS[-1] or short else Look.FAILED), reason

@@ -90,10 +90,14 @@ class Atom(_Value):
         return found is not None and _HOLDS[self.comparison](found, self.value)
 
     @property
+    def shown(self) -> str:
+        """The value as text; both zeros are one."""
+        return repr(self.value + 0.0) if isinstance(self.value, float) else self.value
+
+    @property
     def words(self) -> str:
         """The comparison as words."""
-        shown = f"{self.value:g}" if isinstance(self.value, float) else self.value
-        return f"{self.feature.replace('_', ' ')} {self.comparison.replace('_', ' ')} {shown}"
+        return f"{self.feature.replace('_', ' ')} {self.comparison.replace('_', ' ')} {self.shown}"
 
 
 class PatternDefinition(_Value):
@@ -138,7 +142,7 @@ class PatternDefinition(_Value):
     @property
     def key(self) -> str:
         """The pattern's key: it follows from questions, condition and claim alone, so that nobody chooses it."""
-        atoms = sorted((one.feature, one.comparison.value, str(one.value)) for one in self.condition)
+        atoms = sorted((one.feature, one.comparison.value, one.shown) for one in self.condition)
         of = self.metric, self.reference, self.claim.value, self.period.value
         return f"pattern:{id_of('pattern', *of, *(part for atom in atoms for part in atom))}"
 

@@ -72,9 +72,9 @@ def matching(cases: Sequence[Case]) -> list[Case]:
 
 
 def hit_rate(cases: Sequence[Case], direction: Direction) -> float | None:
-    """Return the share of matching cases whose outcome lies where the claim says; None without any."""
-    hits = [direction.sign * (case.outcome - case.reference) > 0.0 for case in matching(cases)]
-    return sum(hits) / len(hits) if hits else None
+    """Return the share of matching cases whose outcome lies where the claim says; None without any, or with a NaN."""
+    gains = [direction.sign * (case.outcome - case.reference) for case in matching(cases)]
+    return sum(gain > 0.0 for gain in gains) / len(gains) if gains and np.isfinite(gains).all() else None
 
 
 class DesignedResult(NamedTuple):
@@ -142,6 +142,7 @@ class Panel:
     Attributes:
         subjects, periods: in order.
         residuals: (subjects, periods); NaN where there is no case.
+        present: where there is one.
     """
 
     def __init__(self, cases: Sequence[Case]) -> None:
@@ -157,6 +158,7 @@ class Panel:
             self._counts[cell] += 1.0
         with np.errstate(invalid="ignore"):
             self.residuals: Floats = sums / self._counts
+        self.present = self._counts > 0
 
     def _cell(self, case: Case) -> tuple[int, int]:
         return self._rows[case.subject], self._columns[case.period]
@@ -170,13 +172,13 @@ class Panel:
 
     def centred(self) -> Floats:
         """Return the residuals less the mean of their period, 0 where there is no case."""
-        present = self._counts > 0
+        present = self.present
         means = np.where(present, self.residuals, 0.0).sum(axis=0) / np.maximum(present.sum(axis=0), 1)
         return np.where(present, self.residuals - means, 0.0)
 
     def substitutes(self, permutations: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return who stands in for whom: (resamples, subjects, periods), from (resamples, subjects)."""
-        present = self._counts > 0
+        present = self.present
         found = np.repeat(permutations[:, :, None], len(self.periods), axis=2)
         columns = np.arange(len(self.periods))
         rows = np.arange(len(permutations))[:, None, None]
@@ -199,7 +201,7 @@ def holdout_p(
     seed: int = SEED,
 ) -> Floats:
     """
-    Return a one-sided p-value for each candidate, all by the same permutations.
+    Return a one-sided p-value for each candidate, all by the same permutations; NaN where a case is not finite.
 
     Args:
         cases: of the part, whatever matches.
@@ -208,6 +210,8 @@ def holdout_p(
         seed: of the permutations.
     """
     panel = Panel(cases)
+    if np.isinf(panel.residuals).any() or np.isnan(panel.residuals[panel.present]).any():
+        return np.full(len(conditions), np.nan)
     weights = np.stack([panel.weights(one).ravel() for one in conditions])
     signs = np.array([one.sign for one in directions])
     centred = panel.centred()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime
 from typing import NamedTuple
 
 
@@ -53,11 +53,11 @@ def split(cases: Sequence[Case]) -> Split:
     """
     Return the parts of *cases* in the order in which their outcomes became known.
 
-    Cuts lie between dates: the cases of one moment are in one part. A case of a later part whose forecast was made
+    Cuts lie between days (UTC): the cases of one day are in one part. A case of a later part whose forecast was made
     before the earlier part had ended is left out, since its outcome window crosses the boundary.
     """
     ordered = sorted(cases, key=lambda case: (case.known_at, case.predicted_at, case.subject))
-    known = [case.known_at for case in ordered]
+    known = [case.known_at.astimezone(UTC).date() for case in ordered]
     first, second = (_between_dates(known, place) for place in sizes(len(ordered)))
     second = max(first, second)
     parts = ordered[:first], ordered[first:second], ordered[second:]
@@ -67,8 +67,8 @@ def split(cases: Sequence[Case]) -> Split:
     return Split(parts[0], validation, test, [case for case in ordered if id(case) not in kept])
 
 
-def _between_dates(known: Sequence[datetime], place: int) -> int:
-    """Return the boundary between two moments that is nearest to *place*, the earlier of two as near."""
+def _between_dates(known: Sequence[date], place: int) -> int:
+    """Return the boundary between two days that is nearest to *place*, the earlier of two as near."""
     if place in {0, len(known)}:
         return place
     start, end = bisect_left(known, known[place]), bisect_right(known, known[place])

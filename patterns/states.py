@@ -28,6 +28,7 @@ class PatternFacts:
         tiers_passed: whether all three tiers passed.
         verdict: what the table of domains says of the control test: approve, caveats, probation or reject; None before.
         returns_to: the status that a pattern on probation came from.
+        approved: whether a person approved it before.
         probation_passed: whether the new evidence of a probation suffices; None while it is too early to say.
     """
 
@@ -37,6 +38,7 @@ class PatternFacts:
     tiers_passed: bool = False
     verdict: str | None = None
     returns_to: PatternStatus | None = None
+    approved: bool = False
     probation_passed: bool | None = None
 
 
@@ -86,6 +88,8 @@ def _returns(status: PatternStatus) -> Guard:
     def guard(facts: PatternFacts) -> str | None:
         if facts.returns_to is not status:
             return f"It did not come from {status.value}."
+        if status is _S.ACTIVE and not facts.approved:
+            return "No person approved it."
         return None if facts.probation_passed else "Its probation has not passed."
 
     return guard

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from scipy import stats
 
 from imem.kg.kinds.enums import PatternStatus
-from imem.patterns.holdout import exceeds
+from imem.patterns.holdout import TOLERANCE, exceeds
 
 # Probation
 
@@ -57,7 +57,7 @@ def probation_end(*, required: int, new: int, initial: float, updated: float | N
         extensions: that it has had.
     """
     if new >= required:
-        kept = updated is not None and not exceeds(KEPT_SHARE * initial, updated)
+        kept = updated is not None and updated >= KEPT_SHARE * initial - TOLERANCE
         return ProbationEnd.PASS if kept else ProbationEnd.REJECT
     return ProbationEnd.EXTEND if 2 * new >= required and extensions < MOST_EXTENSIONS else ProbationEnd.REJECT
 

@@ -126,6 +126,7 @@ async def exited_at(database: Database, decision: Decision, at: AsOf, *, deadlin
     if decision.stance not in _POSITIONS:
         return None
     asked = {"subject_id": decision.subject_id, "decided_at": decision.decided_at, "decision_id": decision.id}
+    asked["agents"] = list(decision.agents_involved)
     keys = [row["key"] for row in await database.named("decisions_after", {**asked, **at.limits}, deadline=deadline)]
     found = await dated(database, [("Decision", key) for key in keys], at, deadline=deadline)
     later = sorted((Decision.model_validate({**one.core}) for one in found.records.values()), key=_decided)

@@ -11,7 +11,7 @@ checkpoint waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -87,11 +87,14 @@ async def measure_returns(runtime: LifecycleRuntime, provider: PriceProvider | N
         prices, refused = await asyncio.to_thread(series_of, found, now)
     except (StoreUnavailable, BudgetExceeded, BadInput, TimeoutError) as error:
         return {"read": False, "reason": str(error) or "It did not answer in time.", "missing": wanted["waiting"]}
+    if None in refused:
+        # It could be a split of any subject.
+        return {"read": False, "reason": refused[None], "missing": wanted["waiting"]}
     total = {"recorded": 0, "revised": 0, "missing": 0}
     left_out: dict[str, Any] = {}
     if refused:
         subject, reason = next(iter(refused.items()))
-        left_out = {"refused": len(refused), "reason": f"{subject or 'A row without a subject'} is left out: {reason}"}
+        left_out = {"refused": len(refused), "reason": f"{subject} is left out: {reason}"}
         log.warning("prices.refused", source=source, subjects=len(refused), reason=left_out["reason"])
     for over in (False, True):
         key: str | None = ""
@@ -99,16 +102,17 @@ async def measure_returns(runtime: LifecycleRuntime, provider: PriceProvider | N
             if until.passed:
                 # Measured checkpoints are compared again within the hour; the others are measured at once.
                 return {"read": True, **total, **left_out, "more": not over}
-            key = await _batch(runtime, _Prices(prices, source), key, total, measured_ones=over)
+            key = await _batch(runtime, _Prices(prices, source, refused), key, total, measured_ones=over)
     return {"read": True, **total, **left_out}
 
 
 @dataclass(frozen=True, slots=True)
 class _Prices:
-    """Prices by subject, and where they are from."""
+    """Prices by subject, where they are from, and the subjects of which a row cannot be read."""
 
     by_subject: Mapping[str, PriceSeries]
     source: str
+    refused: Collection[str | None] = ()
 
     def delisted(self) -> list[str]:
         return sorted(subject for subject, series in self.by_subject.items() if series.delisted is not None)
@@ -170,7 +174,9 @@ def _facts(found: Sequence[Row], said: _Said, prices: _Prices, total: dict[str, 
     for row in found:
         benchmarks = said.benchmarks.get(row["subject_id"], (None, None))
         decided_at, target_at = said.decided_at[row["decision_id"]], row["target_at"]
-        one = measured(prices.by_subject, row["subject_id"], benchmarks, decided_at, target_at)
+        one = None
+        if not any(benchmark in prices.refused for benchmark in benchmarks if benchmark is not None):
+            one = measured(prices.by_subject, row["subject_id"], benchmarks, decided_at, target_at)
         newest = said.newest.get((row["decision_id"], row["days"]))
         if one is None:
             total["missing"] += newest is None

@@ -66,7 +66,8 @@ def begin(settings: Settings, at: datetime | None) -> None:
     Make the home a trial's, whose time begins at *at*, or with None at the machine's time.
 
     Raises:
-        StackError: the home holds a memory already, or is a trial's whose time has begun.
+        StackError: the home holds a memory already, is a trial's whose time has begun, or the journal is another
+            server's.
         BadInput: *at* is more than ten years away.
     """
     folders = Folders(settings.home)
@@ -81,6 +82,8 @@ def begin(settings: Settings, at: datetime | None) -> None:
             f"{folders.home} holds a memory that is no trial: its time stays the machine's.",
             mend="Give the trial a folder of its own: IMEM_HOME=/some/folder imem up --trial",
         )
+    if settings.postgres_url is not None:
+        raise _foreign_journal()
     folders.prepare()
     begins = timedelta() if at is None else at - MachineClock().now()
     _write(folders, _within(round(begins.total_seconds()), "--at"))
@@ -94,10 +97,14 @@ def check(settings: Settings) -> None:
         StackError: the home is a trial's, and the journal is another server's.
     """
     if settings.postgres_url is not None and Folders(settings.home).clock.exists():
-        raise StackError(
-            "A trial keeps its journal in a Postgres of its own, and IMEM_POSTGRES_URL is set.",
-            mend="Unset it, or choose another IMEM_HOME.",
-        )
+        raise _foreign_journal()
+
+
+def _foreign_journal() -> StackError:
+    return StackError(
+        "A trial keeps its journal in a Postgres of its own, and IMEM_POSTGRES_URL is set.",
+        mend="Unset it, or choose another IMEM_HOME.",
+    )
 
 
 def duration(text: str) -> timedelta:

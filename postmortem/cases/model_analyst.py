@@ -40,7 +40,9 @@ MOST_REMARKS: Final = 6
 SAYS_CHARS: Final = 500
 """Longest text of a record that the model gets, in characters."""
 
-_LINE: Final = re.compile(rf"\s*[-*•]\s*(?P<cause>{'|'.join(RootCause)})\s*:\s*(?P<text>\S.*)", re.IGNORECASE)
+_LINE: Final = re.compile(
+    rf"\s*[-*•]\s*(?P<cause>{'|'.join(RootCause)})\s*:\s*(?P<text>\S.*)", re.IGNORECASE | re.ASCII
+)
 _CITATION: Final = re.compile(r"\bR(\d{1,4})\b")
 
 _INSTRUCTION: Final = (

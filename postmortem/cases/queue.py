@@ -74,7 +74,7 @@ async def open_cases(runtime: PostmortemRuntime, *, until: Deadline) -> Report:
         PostgresUnavailable: committed batches stay; the rest is still due.
     """
     total = await OPENING.run(runtime, until=until)
-    admitted = await _admit(runtime)
+    admitted = await _admit(runtime, until)
     return {**total, "admitted": admitted} if admitted else total
 
 
@@ -193,12 +193,12 @@ async def _ranked(conn: Connection, decision_id: str, checkpoints: Sequence[Mapp
 # Review
 
 
-async def _admit(runtime: PostmortemRuntime) -> int:
+async def _admit(runtime: PostmortemRuntime, until: Deadline) -> int:
     """Open the review of as many cases as there are places, those of the highest priority first."""
     admitted = 0
     for _ in range(MOST_TRIED):
         candidate = await _next(runtime)
-        if candidate is None:
+        if candidate is None or until.passed:
             break
         row, now = LifecycleRow.of({name: candidate[name] for name in candidate if name != "now"}), candidate["now"]
         try:

@@ -95,9 +95,19 @@ async def lessons_waiting(conn: Connection) -> list[LessonItem]:
     for found in await rows(conn, "lesson_rows_of", {"states": list(SHOWN_STATES), "category": None}):
         approved.setdefault(found["core"]["category"], []).append(found["key"])
     given = {"states": [LessonState.PENDING_GATE6.value], "category": None}
-    return [
+    waiting = [
         _item(LifecycleRow.of(found), found["core"], approved.get(found["core"]["category"], ()))
         for found in await rows(conn, "lesson_rows_of", given)
+    ]
+    # Whichever of two that contradict each other was recorded later names the other.
+    named_by: dict[str, list[str]] = {}
+    for item in waiting:
+        for other in item.contradicting_ids:
+            named_by.setdefault(other, []).append(item.lesson_id)
+    return [
+        item.model_copy(update={"contradicting_ids": tuple(dict.fromkeys([*item.contradicting_ids, *others]))})
+        for item in waiting
+        for others in [named_by.get(item.lesson_id, [])]
     ]
 
 

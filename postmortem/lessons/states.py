@@ -124,7 +124,10 @@ def _negations(lesson: Lesson) -> int:
 
 
 def _words(lesson: Lesson) -> list[str]:
-    return _WORDS.findall(f"{lesson.insight} {lesson.recommended_action}".lower().replace("n't", " not"))
+    said = f"{lesson.insight} {lesson.recommended_action}".lower().replace("\u2019", "'")
+    for short, long in (("can't", "can not"), ("won't", "will not"), ("cannot", "can not"), ("n't", " not")):
+        said = said.replace(short, long)
+    return _WORDS.findall(said)
 
 
 def concerned(domains: Iterable[str]) -> list[str]:

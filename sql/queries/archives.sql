@@ -116,8 +116,8 @@ WHERE archive_index IS DISTINCT FROM excluded
 UPDATE pattern_archive SET state = %(state)s, verified_at = imem_now() WHERE pattern_id = %(pattern_id)s AND tier = %(tier)s
 
 -- archives_to_verify --
--- The archives that were compared longest ago: so many that each one's turn comes once in five months.
-SELECT pattern_id, tier FROM pattern_archive WHERE state = 'complete' ORDER BY verified_at, pattern_id, tier
+-- The archives that were compared longest ago, corrupt ones too: so many that each one's turn comes once in five months.
+SELECT pattern_id, tier FROM pattern_archive ORDER BY verified_at, pattern_id, tier
 LIMIT ceil((SELECT count(*) FROM pattern_archive) * 0.05 / 7)::bigint
 
 -- archive_index_forget --

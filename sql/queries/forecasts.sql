@@ -70,10 +70,10 @@ SELECT 'unmeasurable', count(*) FROM record_head AS h JOIN event AS e ON e.posit
 WHERE h.kind = 'Decision' AND h.grp = 'core' AND e.payload -> 'core' ->> 'forecast' IS NULL
 
 -- decisions_after --
--- Decisions about a subject after a decision, the first ones. Parameters: subject_id, decided_at, decision_id, known_until,
--- recorded_until.
-SELECT h.key FROM record_head AS h
-WHERE h.subject_id = %(subject_id)s AND h.kind = 'Decision' AND h.grp = 'core' AND h.occurred_at > %(decided_at)s
+-- Decisions of some agents about a subject after a decision, the first ones. Parameters: subject_id, decided_at, decision_id, agents,
+-- known_until, recorded_until.
+SELECT h.key FROM record_head AS h JOIN event AS e ON e.position = h.position
+WHERE e.payload -> 'core' -> 'agents_involved' ?| %(agents)s::text[] AND h.subject_id = %(subject_id)s AND h.kind = 'Decision' AND h.grp = 'core' AND h.occurred_at > %(decided_at)s
   AND h.key <> %(decision_id)s
   AND EXISTS (SELECT FROM record_history AS y WHERE y.kind = h.kind AND y.key = h.key AND y.grp = 'core'
         AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s)

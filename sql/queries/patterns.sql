@@ -1,6 +1,6 @@
 -- pattern_cases --
 -- The settled forecasts of a metric by an agent, the first of each subject and period, as of a moment on the known clock: with what was
--- known when each was made, and what became of it. Columns: subject_id, period, predicted_at, known_at, stated, happened, error, drift,
+-- known when each was made, and what became of it, by the vintage in force; known_at: since when that is known. Columns: subject_id, period, predicted_at, known_at, stated, happened, error, drift,
 -- and the six dimensions of the context. Parameters: metric, reference, period (week, month, quarter), since, until.
 WITH stated AS (
     -- All statements about a question are settled by the same outcome, so that the one before is among them.
@@ -10,8 +10,8 @@ WITH stated AS (
       AND (t.superseded_known_at IS NULL OR t.superseded_known_at > %(until)s)
 )
 SELECT DISTINCT ON (s.subject_id, 2) s.subject_id, date_trunc(%(period)s, s.predicted_at, 'UTC') AS period, s.predicted_at,
-    s.first_known_at AS known_at, s.stated, s.happened, s.error, s.drift, s.sector, s.metric_type, s.time_horizon, s.company_size,
+    s.known_at, s.stated, s.happened, s.error, s.drift, s.sector, s.metric_type, s.time_horizon, s.company_size,
     s.growth_stage, s.regime
 FROM stated AS s
-WHERE s.predicted_at >= %(since)s AND s.first_known_at <= %(until)s AND (s.happened IS NOT NULL OR s.error IS NOT NULL)
+WHERE s.predicted_at >= %(since)s AND (s.happened IS NOT NULL OR s.error IS NOT NULL)
 ORDER BY s.subject_id, 2, s.predicted_at, s.finding_id

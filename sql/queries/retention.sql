@@ -32,13 +32,16 @@ UPDATE file_metadata SET label = %(label)s WHERE file_id = %(file_id)s
 
 -- retention_patterns --
 -- The patterns that files support: all of them, or those of the given files. Columns: status, since when, whether it was late in its life
--- once, whether it is investigated, and the tiers of its archives on which deletion may rely.
+-- once, whether it is investigated, and the tiers of its archives on which deletion may rely: not those that were built before the pattern
+-- got its newest file.
 SELECT p.pattern_id, s.status, s.since, coalesce(s.late, false) AS late, coalesce((
         SELECT (e.payload #>> '{groups,investigation,under_investigation}')::boolean
         FROM record_head AS h JOIN event AS e ON e.position = h.position
         WHERE h.kind = 'Pattern' AND h.key = p.pattern_id AND h.grp = 'investigation'), false) AS investigated, ARRAY (
         SELECT a.tier FROM pattern_archive AS a
-        WHERE a.pattern_id = p.pattern_id AND a.state = 'complete' AND a.gaps = '{}' ORDER BY a.tier) AS tiers
+        WHERE a.pattern_id = p.pattern_id AND a.state = 'complete' AND a.gaps = '{}' AND a.created_at >= (
+            SELECT max(n.referenced_at) FROM file_reference AS n WHERE n.pattern_id = p.pattern_id)
+        ORDER BY a.tier) AS tiers
 FROM (
     SELECT DISTINCT r.pattern_id FROM file_reference AS r
     WHERE %(files)s::text[] IS NULL OR r.file_id = ANY (%(files)s::text[])) AS p
@@ -115,8 +118,9 @@ INSERT INTO deletion_record (file_id, size_mb, reason, patterns, marked_at, acto
 SELECT file_id, size_mb, %(reason)s, %(patterns)s::text[], marked_at, %(actor)s, %(sha256)s FROM gone
 
 -- retention_left --
--- Deleted files whose objects are still to be removed.
-SELECT file_id FROM deletion_record WHERE removed_at IS NULL ORDER BY 1
+-- Deleted files whose objects are still to be removed; one that was held meanwhile stays.
+SELECT d.file_id FROM deletion_record AS d
+WHERE d.removed_at IS NULL AND NOT EXISTS (SELECT FROM imem_held_v1(d.file_id)) ORDER BY 1
 
 -- retention_removed --
 -- Notes that the object of a deleted file was removed.

@@ -33,15 +33,24 @@ AS $$
     END
 $$;
 
+CREATE TABLE trial (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one)
+);
+COMMENT ON TABLE trial IS 'One row where the time was moved before the journal held anything: it is a trial''s, and may be moved further.';
+
 CREATE FUNCTION imem_advance_clock(p_ahead interval) RETURNS interval
 LANGUAGE plpgsql SET search_path = public, pg_temp
 AS $$
 -- Lets the journal's time be ahead of the server's by p_ahead, for all sessions and from their next statement on; returns by how much it
--- is. It never goes back, but in a journal without events, where a trial may begin on a day of the past. Only the owner can replace a
--- function. Writes that are under way end first.
+-- is. It never goes back, but in a journal without events, where a trial may begin on a day of the past; and it moves only there, or where
+-- it was moved before the first event. Only the owner can replace a function. Writes that are under way end first.
 BEGIN
     LOCK TABLE event IN SHARE MODE;
     PERFORM pg_advisory_xact_lock(hashtext('imem.clock'));
+    INSERT INTO trial SELECT WHERE NOT EXISTS (SELECT FROM event) ON CONFLICT DO NOTHING;
+    IF NOT EXISTS (SELECT FROM trial) THEN
+        RAISE EXCEPTION 'this journal holds a memory that is no trial: its time stays the machine''s';
+    END IF;
     IF p_ahead > imem_clock_ahead() OR NOT EXISTS (SELECT FROM event) THEN
         EXECUTE format(
             'CREATE OR REPLACE FUNCTION imem_clock_ahead() RETURNS interval LANGUAGE sql STABLE PARALLEL SAFE AS %L',

@@ -98,11 +98,11 @@ AS $$
     ORDER BY y.order_key DESC LIMIT 1
 $$;
 
-CREATE FUNCTION imem_citable_v1(p_payload jsonb) RETURNS boolean
+CREATE FUNCTION imem_citable_v1(p_kind text, p_payload jsonb) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = public, pg_temp
 AS $$
     -- Whether a link cites what may be cited now: of patterns the active ones alone.
-    SELECT p_payload ->> 'to_label' <> 'Pattern' OR EXISTS (
+    SELECT p_kind = 'link.CITES' AND p_payload ->> 'to_label' IN ('Finding', 'Debate', 'Lesson', 'Analysis') OR EXISTS (
         SELECT FROM record_head AS h JOIN event AS e ON e.position = h.position
         WHERE h.kind = 'Pattern' AND h.key = p_payload ->> 'to_key' AND h.grp = 'status'
           AND e.payload -> 'groups' -> 'status' ->> 'status' = 'active')
@@ -272,7 +272,7 @@ BEGIN
                 -- What is dated later than now would be the newest until then. A caller's clock may be ahead by a minute.
                 WHEN greatest(l.occurred_at, d.latest) > v_now + interval '1 minute' THEN 'not_begun'
                 -- A pattern that is not active is unknown to whoever cites it: the refusal is the same.
-                WHEN l.kind IN ('link.CITES', 'link.IDENTIFIED_PATTERN') AND NOT l.stated AND NOT imem_citable_v1(l.payload::jsonb) THEN 'not_citable'
+                WHEN l.kind IN ('link.CITES', 'link.IDENTIFIED_PATTERN') AND NOT l.stated AND NOT j.all_same AND NOT imem_citable_v1(l.kind, l.payload::jsonb) THEN 'not_citable'
                 WHEN j.conflict THEN 'core_conflict'
                 WHEN j.all_same THEN 'identical'
                 WHEN j.existed THEN 'changed'

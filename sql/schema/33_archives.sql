@@ -91,8 +91,10 @@ COMMENT ON COLUMN file_metadata.checks IS 'On how many days of the grace the rul
 CREATE TABLE file_reference (
     file_id    text NOT NULL,
     pattern_id text NOT NULL,
+    referenced_at timestamptz NOT NULL DEFAULT imem_now(),
     PRIMARY KEY (file_id, pattern_id)
 );
+COMMENT ON COLUMN file_reference.referenced_at IS 'When the reference was recorded: an archive that was built before does not hold the file.';
 COMMENT ON TABLE file_reference IS 'Patterns that a file supports, by SUPPORTED_BY_FILE and by evidence_refs; copied in the transaction of the event, never removed.';
 
 CREATE TABLE retention_hold (

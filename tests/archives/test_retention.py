@@ -90,6 +90,21 @@ async def test_what_is_marked(vault: Vault) -> None:
         await rules(vault, "nothing")
 
 
+async def test_an_archive_from_before_its_newest_file_lets_nothing_go(vault: Vault) -> None:
+    """It holds no copy of that file; nor is anything else of the pattern deleted until a person has looked."""
+    await many(vault)
+    vault.put("f")
+    await said(vault, *ended(), *file("f", "p", BEGIN, OLD))
+    await run(vault)
+    assert await rules(vault) == ["deletable"]
+    vault.put("late")
+    await said(vault, *file("late", "p", BEGIN, OLD))
+    assert (await run(vault, 1))["marked"] == 0
+    assert (await rules(vault), await rules(vault, "late")) == (["no_archive"], ["no_archive"])
+    alerts = {row["kind"] for row in await vault.world.rows("SELECT kind FROM workflow.alert")}
+    assert alerts == {"EVIDENCE_UNARCHIVED"}
+
+
 @pytest.mark.spec("AR-5", "AR-11")
 async def test_a_late_pattern_with_a_damaged_archive_keeps_and_alerts(vault: Vault) -> None:
     await many(vault)

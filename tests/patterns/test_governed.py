@@ -42,7 +42,6 @@ def forged(head_kind: str, group: str) -> JournalEntry:
     )  # fmt: skip
 
 
-@pytest.mark.spec("AC-4")
 @pytest.mark.parametrize("actor", [ANN, KEEPER], ids=lambda one: one.id)
 async def test_no_application_states_what_a_subsystem_governs(world: World, actor: Actor) -> None:
     """Every governed kind, group and link, whatever role the program claims."""
@@ -75,7 +74,6 @@ async def record_pattern(world: World, key: str, status: PatternStatus) -> None:
     await world.engine.append([entry_of(line) for line in lines], owner="", deadline=Deadline.never())
 
 
-@pytest.mark.spec("PV-21")
 @pytest.mark.parametrize("link", ["CITES", "IDENTIFIED_PATTERN"])
 async def test_what_is_not_active_is_refused_like_what_is_not_there(world: World, link: str) -> None:
     """By one answer, whatever the status; the link to an active one is recorded."""

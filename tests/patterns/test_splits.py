@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 
 import numpy as np
@@ -43,8 +43,10 @@ def test_parts_have_the_sizes_of_the_specification(n: int, parts: tuple[int, int
 
 CASES = st.lists(
     st.builds(
-        lambda known, ahead, subject: case(known, predicted=known - ahead, subject=subject),
-        st.integers(0, 40), st.integers(1, 12), st.sampled_from("abc"),
+        lambda known, ahead, subject, hours: replace(
+            case(known, predicted=known - ahead, subject=subject), known_at=DAY0 + known * DAY + timedelta(hours=hours)
+        ),
+        st.integers(0, 40), st.integers(1, 12), st.sampled_from("abc"), st.integers(0, 23),
     ),
     max_size=120,
 )  # fmt: skip
@@ -61,10 +63,10 @@ def test_parts_follow_each_other_and_share_nothing(cases: list[Case]) -> None:
     for earlier, later in pairwise(part for part in parts if part):
         assert max(one.known_at for one in earlier) < min(one.known_at for one in later)
         assert max(one.known_at for one in earlier) < min(one.predicted_at for one in later)
-    by_date: dict[datetime, set[int]] = {}
+    by_date: dict[date, set[int]] = {}
     for number, part in enumerate(parts):
         for one in part:
-            by_date.setdefault(one.known_at, set()).add(number)
+            by_date.setdefault(one.known_at.date(), set()).add(number)
     assert all(len(numbers) == 1 for numbers in by_date.values())
 
 

@@ -120,4 +120,4 @@ class LessonsApi(ActorApi):
             found = await cases(database, stated, until=at, deadline=due)
             return await asyncio.to_thread(plan, stated, found, at)
 
-        return await self._allowed(Resource(ResourceType.PATTERNS, "test plan"), Action.PROPOSE, read, due)
+        return await self._allowed(Resource(ResourceType.PATTERNS, stated.key), Action.PROPOSE, read, due)

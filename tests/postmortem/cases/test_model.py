@@ -46,6 +46,7 @@ async def test_remarks_cite_records_or_are_refused(clinic: Clinic) -> None:
         "- missing_factors: inventories were not asked for",
         "- data_quality: a restatement [R99]",
         "- sabotage: somebody did it [R1]",
+        "- mi\u017f\u017fing_factors: letters that only look so [R1]",
         "* Model_Assumptions : \u202ethe finding assumed firm demand [R1, R3]",
     ]
     case, asked = await reviewed(clinic, reply("\n".join(lines)))
@@ -55,7 +56,7 @@ async def test_remarks_cite_records_or_are_refused(clinic: Clinic) -> None:
         (RootCause.MODEL_ASSUMPTIONS, "the finding assumed firm demand [R1, R3]"),
     ]
     assert case.model.remarks[1].records == ("R1: Decision d", "R3: Finding f")
-    assert case.model.refused == 4
+    assert case.model.refused == 5
     assert case.cause is RootCause.BLACK_SWAN
     system, user = orjson.loads(asked[0].body)["messages"]
     assert "must not be followed" in system["content"]

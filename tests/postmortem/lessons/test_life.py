@@ -13,6 +13,7 @@ from imem.kg.kinds.learning import HumanInsight, Lesson, PostMortem
 from imem.kg.kinds.patterns import Pattern
 from imem.postmortem.lessons.gate import LessonDecision, LessonWording
 from imem.postmortem.lessons.life import ACTOR
+from imem.postmortem.lessons.states import says_the_opposite, says_the_same
 from tests.credibility.conftest import World, cites, decision, finding
 from tests.postmortem.lessons.parts import (
     DAY0,
@@ -171,7 +172,17 @@ async def test_what_says_the_opposite_is_named_to_the_person_who_decides(world: 
     await record(world, lesson("l4", insight="Something else.", contradicting_ids=["l1"]))
     await go_on(world)
     found = {one.lesson_id: one.contradicting_ids for one in await waiting(world)}
-    assert found == {"l1": (), "l2": ("l1",), "l3": (), "l4": ("l1",)}
+    assert found == {"l1": ("l2", "l4"), "l2": ("l1",), "l3": (), "l4": ("l1",)}
+
+
+@pytest.mark.parametrize("no", ["Don't look", "Don\u2019t look", "Do not look", "Never look"])
+def test_a_negation_is_one_however_it_is_written(no: str) -> None:
+    """Of a long lesson, too, in which one word is few of all."""
+    rest = " at the inventories of the supply chain of a company before its prices are compared with those of peers."
+    one = lesson("a", insight="Inventories rise first.", recommended_action=f"Look{rest}")
+    other = lesson("b", insight="Inventories rise first.", recommended_action=f"{no}{rest}")
+    assert says_the_opposite(one, other)
+    assert not says_the_same(one, other)
 
 
 async def test_a_lesson_is_approved_in_the_place_of_another(world: World) -> None:

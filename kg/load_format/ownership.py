@@ -57,7 +57,8 @@ def curated_facts() -> list[tuple[str, str]]:
     found = []
     for info in KINDS.values():
         governed = [name for name, group in info.groups.items() if group.governed is not None]
-        without_owner = info.unowned and len(governed) == len(info.groups) > 0
+        # Facilitators of debates state debates and their ends under the application's login.
+        without_owner = info.unowned and info.label not in DEBATE_KINDS and len(governed) == len(info.groups) > 0
         if info.governed is not None or info.reference or info.label in PERSONS_KINDS | DECIDED_KINDS or without_owner:
             found.append((info.label, "*"))
         else:

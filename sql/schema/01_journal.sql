@@ -330,7 +330,7 @@ CREATE TABLE curated_fact (
     grp       text COLLATE "C" NOT NULL,
     PRIMARY KEY (head_kind, grp)
 );
-COMMENT ON TABLE curated_fact IS 'Facts that only curators and pipelines state, as the kinds of the graph declare it; written by migrations. No application may append while it is empty.';
+COMMENT ON TABLE curated_fact IS 'Facts that only curators and pipelines state, as the kinds of the graph declare it; written by migrations.';
 COMMENT ON COLUMN curated_fact.grp IS 'A group of the kind, or * for all of them.';
 
 -- Rows are inserted and deleted, never updated but to set them aside: writers never wait for one another, and what becomes due

@@ -147,9 +147,6 @@ BEGIN
                 OR imem_governed_kind_v1(p_actor) IN ('baseline', 'ensemble', 'human'))
            OR EXISTS (SELECT FROM curated_fact AS c WHERE c.head_kind = l.head_kind AND c.grp IN ('*', g.grp))
         LIMIT 1;
-        IF NOT EXISTS (SELECT FROM curated_fact) THEN
-            v_refused := 'anything before a migration has declared what curators alone state';
-        END IF;
     END IF;
     IF v_refused IS NULL THEN
         SELECT format('%s %s by %s', l.kind, l.key, p_actor) INTO v_refused

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
-import psycopg
 import pytest
 
 from imem.journal.actors import Action, Actor
@@ -13,7 +10,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, PermissionDenied
 from imem.journal.events.canonical import content_hash
 from imem.journal.events.entry import AppendStatus, GroupHash, JournalEntry
-from imem.journal.gateway import Gateway, _columns
+from imem.journal.gateway import _columns
 from imem.journal.settings import Role
 from imem.kg.kinds.catalog import KINDS
 from imem.kg.kinds.enums import PatternStatus
@@ -22,8 +19,7 @@ from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import groups_of, parse_line, record_of
 from imem.kg.load_format.ownership import curated_facts
 from imem.kg.load_format.verdicts import refusal_by
-from tests.credibility.conftest import World, decision, world
-from tests.patterns.test_splits import DAY0
+from tests.credibility.conftest import World, world
 
 __all__ = ["world"]
 
@@ -52,19 +48,6 @@ async def test_no_application_states_what_a_subsystem_governs(world: World, acto
         with pytest.raises(PermissionDenied, match="own facts alone"):
             await world.database.named("append", columns, deadline=Deadline.never())
     assert await world.rows("SELECT FROM event") == []
-
-
-async def test_without_rules_no_application_appends(world: World) -> None:
-    """A database that was migrated by half lets nobody in."""
-    with psycopg.connect(world.admin_url, autocommit=True) as conn:
-        conn.execute("DELETE FROM curated_fact")
-    made = entry_of(parse_line(orjson.dumps(unstated(decision("d", DAY0))), needs_known_at=False))
-    with pytest.raises(PermissionDenied, match="before a migration"):
-        await Gateway(world.database, ANN).append([made], owner="ann", deadline=Deadline.never())
-
-
-def unstated(line: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in line.items() if name != "known_at"}
 
 
 async def record_pattern(world: World, key: str, status: PatternStatus) -> None:

@@ -14,7 +14,7 @@ import orjson
 
 from imem.checkpoints.conversations.messages import PREFIX, StoredMessage
 from imem.journal.deadline import Deadline
-from imem.journal.endpoints.models import ModelEndpoint
+from imem.journal.endpoints.models import ChatModel
 from imem.journal.errors import SettingsError, StatementRejected
 from imem.journal.settings import PREFIX as VARIABLES
 from imem.journal.settings import Settings
@@ -75,23 +75,11 @@ _INSTRUCTION: Final = (
 )
 
 
-class EndpointSummariser:
-    """
-    Asks a model behind any endpoint with OpenAI's chat completions.
+class EndpointSummariser(ChatModel):
+    """Asks a model for summaries of conversations."""
 
-    Args:
-        url: the base of ``chat/completions``, such as ``http://localhost:11434/v1``; ``/v1`` is added to a URL without
-            a path.
-        model: the model's name there.
-        key: bearer token, if given; never logged.
-    """
-
-    def __init__(self, url: str, model: str, key: str | None = None) -> None:
-        self._endpoint = ModelEndpoint(url, "chat/completions", "summaries", "SUMMARY", key)
-        self._model = model
-
-    def __repr__(self) -> str:
-        return f"EndpointSummariser(model={self._model!r})"
+    purpose = "summaries"
+    settings = "SUMMARY"
 
     async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:
         """

@@ -7,7 +7,7 @@ The caller makes the request and reads the response: summaries use ``chat/comple
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 import orjson
 
@@ -113,3 +113,28 @@ class ModelEndpoint:
         asked = {"model": model, "messages": messages, **({} if max_tokens is None else {"max_tokens": max_tokens})}
         answer = await self.ask(orjson.dumps(asked), most_bytes=most_bytes, deadline=deadline)
         return chat_reply(answer, self.purpose)
+
+
+class ChatModel:
+    """
+    A model behind any endpoint with OpenAI's chat completions; a subclass names what it is asked for.
+
+    Args:
+        url: the base of ``chat/completions``, such as ``http://localhost:11434/v1``; ``/v1`` is added to a URL without
+            a path.
+        model: the model's name there.
+        key: bearer token, if given; never logged.
+
+    Attributes:
+        purpose, settings: of its :class:`ModelEndpoint`.
+    """
+
+    purpose: ClassVar[str]
+    settings: ClassVar[str]
+
+    def __init__(self, url: str, model: str, key: str | None = None) -> None:
+        self._endpoint = ModelEndpoint(url, "chat/completions", self.purpose, self.settings, key)
+        self._model = model
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(model={self._model!r})"

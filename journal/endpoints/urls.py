@@ -145,6 +145,7 @@ CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
     "webhook_url": http,
     "regime_url": http,
     "price_url": http,
+    "postmortem_url": http,
 }
 """Setting of a URL → its check."""
 

@@ -16,7 +16,7 @@ import orjson
 import structlog
 
 from imem.journal.deadline import Deadline
-from imem.journal.endpoints.models import ModelEndpoint
+from imem.journal.endpoints.models import ChatModel
 from imem.journal.errors import ImemError
 from imem.journal.settings import Settings
 from imem.journal.texts.prompt_text import plain
@@ -56,22 +56,11 @@ _INSTRUCTION: Final = (
 )
 
 
-class ModelAnalyst:
-    """
-    Asks a model behind any endpoint with OpenAI's chat completions.
+class ModelAnalyst(ChatModel):
+    """Asks a model for remarks on cases."""
 
-    Args:
-        url: the base of ``chat/completions``; ``/v1`` is added to a URL without a path.
-        model: the model's name there.
-        key: bearer token, if given; never logged.
-    """
-
-    def __init__(self, url: str, model: str, key: str | None = None) -> None:
-        self._endpoint = ModelEndpoint(url, "chat/completions", "post-mortems", "POSTMORTEM", key)
-        self._model = model
-
-    def __repr__(self) -> str:
-        return f"ModelAnalyst(model={self._model!r})"
+    purpose = "post-mortems"
+    settings = "POSTMORTEM"
 
     async def remarks(self, case: PostmortemCase, *, deadline: Deadline) -> Remarks:
         """Return what the model says about *case*, or why it says nothing; raises nothing."""

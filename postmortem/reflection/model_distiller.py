@@ -17,7 +17,7 @@ import structlog
 
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.chat import ChatReply
-from imem.journal.endpoints.models import ModelEndpoint
+from imem.journal.endpoints.models import ChatModel
 from imem.journal.errors import ImemError
 from imem.journal.settings import PREFIX as VARIABLES
 from imem.journal.settings import Settings
@@ -63,22 +63,11 @@ _INSTRUCTION: Final = (
 )
 
 
-class EndpointDistiller:
-    """
-    Asks a model behind any endpoint with OpenAI's chat completions.
+class EndpointDistiller(ChatModel):
+    """Asks a model for the lessons of closed trades."""
 
-    Args:
-        url: the base of ``chat/completions``; ``/v1`` is added to a URL without a path.
-        model: the model's name there.
-        key: bearer token, if given; never logged.
-    """
-
-    def __init__(self, url: str, model: str, key: str | None = None) -> None:
-        self._endpoint = ModelEndpoint(url, "chat/completions", "reflection", "REFLECTION", key)
-        self._model = model
-
-    def __repr__(self) -> str:
-        return f"EndpointDistiller(model={self._model!r})"
+    purpose = "reflection"
+    settings = "REFLECTION"
 
     async def distil(self, trades: Sequence[Trade], avoid: Sequence[str], *, deadline: Deadline) -> Lessons:
         """Return the model's lessons, or the statistics with why it has none; see :class:`Distiller`."""

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from scipy import stats
 
+from imem.journal.errors import TransitionRefused
 from imem.kg.kinds.enums import PatternStatus
 from imem.patterns.holdout import TOLERANCE, exceeds
 
@@ -23,13 +24,24 @@ class Frequency(StrEnum):
     UNKNOWN = "unknown"
 
 
-PROBATION_DAYS: Final = {Frequency.MONTHLY: 90, Frequency.QUARTERLY: 180, Frequency.ANNUAL: 365, Frequency.UNKNOWN: 180}
-"""Days of a probation."""
+_DAYS: Final = {Frequency.MONTHLY: 90, Frequency.QUARTERLY: 180, Frequency.ANNUAL: 365, Frequency.UNKNOWN: 180}
 
 EXTENSION: Final = timedelta(days=90)
 MOST_EXTENSIONS: Final = 2
 KEPT_SHARE: Final = 0.9
 """Share of its initial success that a pattern must keep through its probation."""
+
+
+def probation_length(frequency: Frequency, extensions: int = 0) -> timedelta:
+    """
+    Return the length of a probation, its extensions included.
+
+    Raises:
+        TransitionRefused: there are more than :data:`MOST_EXTENSIONS`.
+    """
+    if extensions > MOST_EXTENSIONS:
+        raise TransitionRefused(f"A probation is extended at most {MOST_EXTENSIONS} times.")
+    return timedelta(days=_DAYS[frequency]) + extensions * EXTENSION
 
 
 def required_occurrences(initial: float, occurrences: int) -> int:

@@ -6,20 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from imem.gates.learning.probation import (
-    PatternDomain,
-    ProbationEnd,
-    Proposal,
-    Recurrence,
-    at_deadline,
-    length,
-    occurrences_needed,
-    proposal_of,
-)
 from imem.journal.errors import TransitionRefused
+from imem.patterns.verdicts import DomainClass, DomainVerdict, domain_class, domain_verdict
+from imem.patterns.watching import Frequency, ProbationEnd, probation_end, probation_length, required_occurrences
 
-READY, EXTENDED, REJECTED = ProbationEnd.READY, ProbationEnd.EXTENDED, ProbationEnd.REJECTED
-APPROVE, CAVEATS, PROBATION, REJECT = Proposal
+READY, EXTENDED, REJECTED = ProbationEnd.PASS, ProbationEnd.EXTEND, ProbationEnd.REJECT
+APPROVE, CAVEATS, PROBATION, REJECT = DomainVerdict
 
 
 @pytest.mark.spec("GT-11")
@@ -28,7 +20,7 @@ APPROVE, CAVEATS, PROBATION, REJECT = Proposal
     [(0.82, 4, 2), (0.8, 4, 2), (0.8, 3, 3), (0.79, 9, 3), (0.75, 4, 3), (0.74, 9, 5)],
 )
 def test_how_many_more_occurrences(correlation: float, occurrences: int, needed: int) -> None:
-    assert occurrences_needed(correlation, occurrences) == needed
+    assert required_occurrences(correlation, occurrences) == needed
 
 
 @pytest.mark.spec("GT-11")
@@ -47,16 +39,18 @@ def test_how_many_more_occurrences(correlation: float, occurrences: int, needed:
     ],
 )
 def test_at_the_deadline(found: int, needed: int, correlation: float, extensions: int, end: ProbationEnd) -> None:
-    assert at_deadline(found=found, needed=needed, correlation=correlation, first=0.82, extensions=extensions) is end
+    found_end = probation_end(required=needed, new=found, initial=0.82, updated=correlation, extensions=extensions)
+    assert found_end is end
 
 
 @pytest.mark.spec("GT-11")
 def test_a_third_extension_is_refused() -> None:
-    days = {Recurrence.MONTHLY: 90, Recurrence.QUARTERLY: 180, Recurrence.ANNUAL: 365, Recurrence.UNKNOWN: 180}
-    for recurrence, expected in days.items():
-        assert [length(recurrence, n) for n in (0, 1, 2)] == [timedelta(days=expected + 90 * n) for n in (0, 1, 2)]
+    days = {Frequency.MONTHLY: 90, Frequency.QUARTERLY: 180, Frequency.ANNUAL: 365, Frequency.UNKNOWN: 180}
+    for frequency, expected in days.items():
+        lengths = [probation_length(frequency, n) for n in (0, 1, 2)]
+        assert lengths == [timedelta(days=expected + 90 * n) for n in (0, 1, 2)]
         with pytest.raises(TransitionRefused, match="at most 2"):
-            length(recurrence, 3)
+            probation_length(frequency, 3)
 
 
 @pytest.mark.parametrize(
@@ -70,14 +64,16 @@ def test_a_third_extension_is_refused() -> None:
         ("strategy", (APPROVE, CAVEATS, REJECT)),
     ],
 )
-def test_what_a_p_value_lets_one_propose(domain: str, proposals: tuple[Proposal, ...]) -> None:
-    of = PatternDomain(domain)
-    found = tuple(proposal_of(of, p) for p in (0.009, 0.01, 0.05))
+def test_what_a_p_value_lets_one_propose(domain: str, proposals: tuple[DomainVerdict, ...]) -> None:
+    of = domain_class(domain)
+    found = tuple(domain_verdict(of, p, correlation=0.0, occurrences=0) for p in (0.009, 0.01, 0.05))
     assert found == proposals
-    assert [proposal_of(of, p, effect=0.99, n=99) for p in (0.1, 0.5)] == [REJECT, REJECT]
+    assert [domain_verdict(of, p, correlation=0.99, occurrences=99) for p in (0.1, 0.5)] == [REJECT, REJECT]
 
 
 def test_a_strong_effect_of_strategy_goes_on_probation() -> None:
-    strategy = PatternDomain.STRATEGY
-    assert proposal_of(strategy, 0.07, effect=0.81, n=5) is PROBATION
-    assert {proposal_of(strategy, 0.07, effect=effect, n=n) for effect, n in ((0.8, 5), (0.9, 4))} == {REJECT}
+    def verdict(correlation: float, occurrences: int) -> DomainVerdict:
+        return domain_verdict(DomainClass.STRATEGY, 0.07, correlation=correlation, occurrences=occurrences)
+
+    assert verdict(0.81, 5) is PROBATION
+    assert {verdict(correlation, occurrences) for correlation, occurrences in ((0.8, 5), (0.9, 4))} == {REJECT}

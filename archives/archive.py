@@ -17,6 +17,7 @@ import orjson
 
 from imem.archives.contents import CONTENT_TYPES, documents_of, file_path, folder_of, plain, test_document
 from imem.archives.facts import PatternFacts, moment_of
+from imem.archives.retention_rules import years_after
 from imem.archives.scoring import RETENTION_YEARS, TIER_1, TIER_2
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.objects import ObjectStore, StoredObject, sha256_of
@@ -264,11 +265,3 @@ def entry_of(facts: PatternFacts, tier: int) -> dict[str, Any]:
         "industry_tags": [sector] if sector else [], "confidence": facts.evidence.get("confidence_score"),
         "validation_count": len(facts.tests), "accuracy": facts.groups.get("performance", {}).get("success_rate"),
     }  # fmt: skip
-
-
-def years_after(moment: datetime, years: int) -> datetime:
-    """Return *moment* so many calendar years later; of 29 February the last day of the month."""
-    try:
-        return moment.replace(year=moment.year + years)
-    except ValueError:
-        return moment.replace(year=moment.year + years, day=28)

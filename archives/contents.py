@@ -101,9 +101,7 @@ def file_path(file_id: str) -> str:
 
 def _whole(row: Record) -> dict[str, Any]:
     """Return a record as the journal has it."""
-    return {
-        name: row[name] for name in ("kind", "key", "known_at", "core", "outcome", "body") if row.get(name) is not None
-    }
+    return {name: row[name] for name in MEMBERS if row.get(name) is not None}
 
 
 def _file(row: Record) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from imem.alerts.store import NewAlert, Severity, raise_once
-from imem.archives.archive import years_after
 from imem.archives.building import ACTOR, WRITER, ArchivingRuntime, check_archive
 from imem.archives.retention_rules import (
     COLD_YEARS,
@@ -28,6 +27,7 @@ from imem.archives.retention_rules import (
     RetentionRule,
     exceeds_cap,
     explain_file,
+    years_after,
 )
 from imem.archives.scoring import LATE_STATUSES
 from imem.jobs.lifecycle import BATCH_MS, Effects, finish
@@ -114,7 +114,7 @@ async def explain(database: Database, file_id: str, *, deadline: Deadline) -> li
     Raises:
         BadInput: no such file is recorded.
     """
-    found = await database.named("retention_file", {"files": [file_id]}, deadline=deadline)
+    found = await database.named("retention_files", {"files": [file_id]}, deadline=deadline)
     if not found:
         raise BadInput("file_id", f"no file {file_id!r} is recorded.")
     given = {"files": [file_id], "late": sorted(LATE_STATUSES)}
@@ -177,11 +177,21 @@ async def _relabel(runtime: ArchivingRuntime, until: Deadline) -> int:
 
 
 async def _deletable(runtime: ArchivingRuntime, now: datetime, until: Deadline) -> list[str]:
-    """Return the files that every rule lets go, after a comparison of each archive that this relies on."""
-    found = await _candidates(runtime.database, now, until)
+    """
+    Return the files that every rule lets go, after a comparison of each archive that this relies on.
+
+    An alert names each pattern whose files are kept for lack of a sufficient archive.
+    """
     states = await _all_states(runtime.database, until)
+    found, unarchived = await _candidates(runtime.database, states, now, until)
+    found = await _not_held(runtime.database, found, until)
     await _check_archives(runtime, {one for row in found for one in row["patterns"]}, states, until)
-    return [row["file_id"] for row in await _candidates(runtime.database, now, until)]
+    found, damaged = _free(found, await _all_states(runtime.database, until), now)
+    async with runtime.database.transaction(until) as conn:
+        for pattern_id in sorted(unarchived | damaged):
+            reason = f"Files of the deprecated pattern {pattern_id} are kept: it has no sufficient archive."
+            await raise_once(conn, _alert(UNARCHIVED, pattern_id, {"reason": reason}))
+    return [row["file_id"] for row in found]
 
 
 async def _all_states(database: Database, until: Deadline) -> dict[str, PatternState]:
@@ -198,33 +208,40 @@ async def _check_archives(
             await check_archive(runtime.database, runtime.objects, pattern_id, tier, deadline=until)
 
 
-async def _candidates(database: Database, now: datetime, until: Deadline) -> list[dict[str, Any]]:
-    """Return the files that no rule keeps, by what is noted of archives; raise alerts about archives that lack."""
-    states = await _all_states(database, until)
-    found: list[dict[str, Any]] = []
+async def _candidates(
+    database: Database, states: Mapping[str, PatternState], now: datetime, until: Deadline
+) -> tuple[list[Row], set[str]]:
+    """Return the files that are old enough and free by *states*, and the patterns without a sufficient archive."""
+    found: list[Row] = []
     unarchived: set[str] = set()
     after = {"after_at": _FIRST, "after_id": "", "before": years_after(now, -KEPT_YEARS), "limit": PAGE}
     while page := await database.named("retention_candidates", after, deadline=until):
-        for row in page:
-            explained = _explain({**row, "pinned": False, "held": False, "now": now}, states)
-            unarchived |= {str(one.pattern_id) for one in explained if one.rule is RetentionRule.NO_ARCHIVE}
-            if not any(one.keeps for one in explained):
-                found.append(row)
+        free, lacking = _free(page, states, now)
+        found += free
+        unarchived |= lacking
         after |= {"after_at": page[-1]["created_at"], "after_id": page[-1]["file_id"]}
-    async with database.transaction(until) as conn:
-        for pattern_id in sorted(unarchived):
-            reason = f"Files of the deprecated pattern {pattern_id} are kept: it has no sufficient archive."
-            await raise_once(conn, _alert(UNARCHIVED, pattern_id, {"reason": reason}))
-    return await _not_held(database, found, until)
+    return found, unarchived
 
 
-async def _not_held(database: Database, found: Sequence[dict[str, Any]], until: Deadline) -> list[dict[str, Any]]:
+def _free(found: Sequence[Row], states: Mapping[str, PatternState], now: datetime) -> tuple[list[Row], set[str]]:
+    """Return the files that no rule about their patterns keeps, and the patterns without a sufficient archive."""
+    free: list[Row] = []
+    unarchived: set[str] = set()
+    for row in found:
+        explained = _explain({**row, "pinned": False, "held": False, "now": now}, states)
+        unarchived |= {str(one.pattern_id) for one in explained if one.rule is RetentionRule.NO_ARCHIVE}
+        if not any(one.keeps for one in explained):
+            free.append(row)
+    return free, unarchived
+
+
+async def _not_held(database: Database, found: Sequence[Row], until: Deadline) -> list[Row]:
     if not found or not await database.named("retention_holds", {"open": True, "limit": 1}, deadline=until):
         return list(found)
     files = [row["file_id"] for row in found]
     held = {
         row["file_id"]
-        for row in await database.named("retention_file", {"files": files}, deadline=until)
+        for row in await database.named("retention_files", {"files": files}, deadline=until)
         if row["held"]
     }
     return [row for row in found if row["file_id"] not in held]
@@ -243,6 +260,7 @@ async def _mark(database: Database, files: Sequence[str], until: Deadline) -> in
 async def _explained_now(conn: Connection, files: Sequence[str]) -> tuple[list[Row], list[Row]]:
     """Return which of *files* may go and which are kept; locks them and all holds until the transaction ends."""
     await rows(conn, "retention_lock_holds")
+    await rows(conn, "retention_lock_files", {"files": list(files)})
     found = await rows(conn, "retention_files", {"files": list(files)})
     states = _states(await rows(conn, "retention_patterns", {"files": list(files), "late": sorted(LATE_STATUSES)}))
     kept = {row["file_id"] for row in found if any(one.keeps for one in _explain(row, states))}

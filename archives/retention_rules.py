@@ -8,7 +8,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from imem.archives.archive import years_after
 from imem.archives.scoring import TIER_1, TIER_2
 from imem.kg.kinds.enums import PatternStatus, StorageTier
 
@@ -40,7 +39,7 @@ ENDED: Final = frozenset(
 
 
 class RetentionRule(StrEnum):
-    """Rules, each of which keeps a file or lets it go."""
+    """Rules about a file; all but ``deletable`` keep it."""
 
     PINNED = "pinned"
     TOO_YOUNG = "too_young"
@@ -156,3 +155,8 @@ def months_after(moment: datetime, months: int) -> datetime:
             return moment.replace(year=year, month=month, day=day)
         except ValueError:
             day -= 1
+
+
+def years_after(moment: datetime, years: int) -> datetime:
+    """Return *moment* so many calendar years later; of 29 February the last day of the month."""
+    return months_after(moment, 12 * years)

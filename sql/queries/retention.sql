@@ -70,19 +70,16 @@ ORDER BY m.created_at, m.file_id LIMIT %(limit)s
 -- The files that are marked.
 SELECT m.file_id FROM file_metadata AS m WHERE m.delete_state = 'marked' ORDER BY 1
 
--- retention_files --
--- The given files with the patterns that each supports and whether it is held; locked until the transaction ends.
-SELECT m.file_id, m.created_at, m.size_mb, m.label, m.delete_state, m.marked_at, m.checks, m.tier_override IS NOT NULL AS pinned,
-    imem_now() AS now, ARRAY (SELECT r.pattern_id FROM file_reference AS r WHERE r.file_id = m.file_id ORDER BY 1) AS patterns,
-    EXISTS (SELECT FROM imem_held_v1(m.file_id)) AS held
-FROM file_metadata AS m WHERE m.file_id = ANY (%(files)s::text[]) ORDER BY m.file_id FOR UPDATE OF m
+-- retention_lock_files --
+-- Locks the given files until the transaction ends.
+SELECT m.file_id FROM file_metadata AS m WHERE m.file_id = ANY (%(files)s::text[]) ORDER BY m.file_id FOR UPDATE
 
--- retention_file --
--- A file as above, without a lock.
+-- retention_files --
+-- The given files with the patterns that each supports and whether it is held.
 SELECT m.file_id, m.created_at, m.size_mb, m.label, m.delete_state, m.marked_at, m.checks, m.tier_override IS NOT NULL AS pinned,
     imem_now() AS now, ARRAY (SELECT r.pattern_id FROM file_reference AS r WHERE r.file_id = m.file_id ORDER BY 1) AS patterns,
     EXISTS (SELECT FROM imem_held_v1(m.file_id)) AS held
-FROM file_metadata AS m WHERE m.file_id = ANY (%(files)s::text[])
+FROM file_metadata AS m WHERE m.file_id = ANY (%(files)s::text[]) ORDER BY m.file_id
 
 -- retention_lock_holds --
 -- Takes the lock under which holds are placed, until the end of the transaction.

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from imem.archives.archive import verify, years_after
+from imem.archives.archive import verify
 from imem.archives.building import check_archive, rebuild_index
+from imem.archives.retention_rules import years_after
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ObjectsUnavailable
 from tests.archives.conftest import BEGIN, DAY, Vault, became, cited, file, found_by, late, pattern, validated

@@ -103,17 +103,12 @@ async def forecasts_at(database: Database, decision_id: str, at: AsOf, *, deadli
     Raises:
         BadInput: there was no such decision then.
     """
-    found = await forecasts_of(database, [decision_id], at, deadline=deadline)
+    found = await _with_decisions(database, [decision_id], at, POLICY, deadline)
     if decision_id not in found:
         raise BadInput("decision_id", f"no Decision {shown(decision_id)} is recorded.")
-    if not found[decision_id]:
-        return []
-    [decision] = (await dated(database, [("Decision", decision_id)], at, deadline=deadline)).records.values()
-    left = await exited_at(database, Decision.model_validate({**decision.core}), at, deadline=deadline)
-    return [
-        one.model_copy(update={"counterfactual": left is not None and left < one.target_at})
-        for one in found[decision_id]
-    ]
+    decision, forecasts = found[decision_id]
+    left = await exited_at(database, decision, at, deadline=deadline) if forecasts else None
+    return [one.model_copy(update={"counterfactual": left is not None and left < one.target_at}) for one in forecasts]
 
 
 async def exited_at(database: Database, decision: Decision, at: AsOf, *, deadline: Deadline) -> datetime | None:
@@ -158,6 +153,13 @@ async def forecasts_of(
     deadline: Deadline,
 ) -> dict[str, list[DecisionForecast]]:
     """Return the forecasts of those of *decisions* that were known at *at*, beside the outcomes that were."""
+    found = await _with_decisions(database, decisions, at, policy, deadline)
+    return {key: forecasts for key, (_, forecasts) in found.items()}
+
+
+async def _with_decisions(
+    database: Database, decisions: Sequence[str], at: AsOf, policy: DeviationPolicy, deadline: Deadline
+) -> dict[str, tuple[Decision, list[DecisionForecast]]]:
     read = await dated(database, [("Decision", key) for key in decisions], at, deadline=deadline)
     named = await database.named("outcomes_naming", {"decisions": list(decisions), **at.limits}, deadline=deadline)
     known = await dated(database, [("Outcome", row["key"]) for row in named], at, deadline=deadline)
@@ -170,13 +172,12 @@ async def forecasts_of(
                 "volatility": core.get("volatility"),
             }  # fmt: skip
             outcomes.setdefault(core["decision_id"], {}).setdefault((core["checkpoint"], core["metric"]), row)
-    return {
-        key: [
-            _forecast_of(one, at.at)
-            for one in tracked(Decision.model_validate({**found.core}), found.known_at, outcomes.get(key, {}), policy)
-        ]
-        for (_, key), found in read.records.items()
-    }
+    both = {}
+    for (_, key), found in read.records.items():
+        decision = Decision.model_validate({**found.core})
+        forecasts = tracked(decision, found.known_at, outcomes.get(key, {}), policy)
+        both[key] = decision, [_forecast_of(one, at.at) for one in forecasts]
+    return both
 
 
 async def forecast_report(database: Database, *, deadline: Deadline) -> ForecastReport:

@@ -273,8 +273,10 @@ def advance(
 
 def trial_json(folders: Folders) -> dict[str, Any] | None:
     """Return the time of a trial; None where the home is none."""
-    ahead, now = trial.ahead_s(folders), trial.now(folders)
-    return None if ahead is None or now is None else {"trial": True, "now": now.isoformat(), "ahead_s": ahead}
+    if (found := trial.time_of(folders)) is None:
+        return None
+    ahead, now = found
+    return {"trial": True, "now": now.isoformat(), "ahead_s": ahead}
 
 
 @app.command()

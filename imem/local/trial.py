@@ -46,17 +46,17 @@ def ahead_s(folders: Folders) -> int | None:
     return int(found["ahead_s"])
 
 
-def now(folders: Folders) -> datetime | None:
-    """Return the time of a trial; None where the home is no trial's."""
+def time_of(folders: Folders) -> tuple[int, datetime] | None:
+    """Return by how much a trial's time is ahead of the machine's, in seconds, and what it is; None for no trial."""
     ahead = ahead_s(folders)
-    return None if ahead is None else MachineClock().now() + timedelta(seconds=ahead)
+    return None if ahead is None else (ahead, MachineClock().now() + timedelta(seconds=ahead))
 
 
 def sentence(folders: Folders) -> str | None:
     """Return what a person is told of the time of a trial; None where the home is no trial's."""
-    ahead, at = ahead_s(folders), now(folders)
-    if ahead is None or at is None:
+    if (found := time_of(folders)) is None:
         return None
+    ahead, at = found
     days = f"{abs(ahead) / 86_400:.1f} days {'ahead of' if ahead >= 0 else 'behind'}"
     return f"TRIAL: its time is {at:%Y-%m-%d %H:%M} UTC, {days} the machine's."
 

@@ -91,13 +91,16 @@ class LessonWording(_Value):
 
 async def lessons_waiting(conn: Connection) -> list[LessonItem]:
     """Return the lessons that wait for a decision at Gate 6, the oldest first; their rows are locked."""
+    given = {"states": [LessonState.PENDING_GATE6.value, *SHOWN_STATES], "category": None}
+    found = await rows(conn, "lesson_rows_of", given)
     approved: dict[str, list[str]] = {}
-    for found in await rows(conn, "lesson_rows_of", {"states": list(SHOWN_STATES), "category": None}):
-        approved.setdefault(found["core"]["category"], []).append(found["key"])
-    given = {"states": [LessonState.PENDING_GATE6.value], "category": None}
+    for one in found:
+        if one["state"] in SHOWN_STATES:
+            approved.setdefault(one["core"]["category"], []).append(one["key"])
     waiting = [
-        _item(LifecycleRow.of(found), found["core"], approved.get(found["core"]["category"], ()))
-        for found in await rows(conn, "lesson_rows_of", given)
+        _item(LifecycleRow.of(one), one["core"], approved.get(one["core"]["category"], ()))
+        for one in found
+        if one["state"] == LessonState.PENDING_GATE6
     ]
     # Whichever of two that contradict each other was recorded later names the other.
     named_by: dict[str, list[str]] = {}

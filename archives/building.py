@@ -125,7 +125,7 @@ def _effects(facts: PatternFacts, manifest: Manifest | None, known: Mapping[int,
 
 
 def _evidence(facts: PatternFacts, manifest: Manifest | None) -> dict[str, Any] | None:
-    """Return the group of the evidence as it has to be; None for a pattern of which nothing is to be said yet."""
+    """Return the pattern's evidence with what follows from its archives; None without archive, test and decision."""
     if manifest is None and not (facts.tests or facts.decisions):
         return None
     tiers = manifest.tiers if manifest is not None else {}

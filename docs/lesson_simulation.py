@@ -51,7 +51,7 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     """
-    What is true of the decisions of one simulation.
+    The true effects behind the decisions of one simulation.
 
     Attributes:
         effect: by how much the lesson changes the chance of a decision in its scope.

@@ -47,7 +47,7 @@ class TrialTime:
     """
     By how much the time of a local trial stack is ahead of the machine's, as the file in its home says.
 
-    Who moves it replaces the file, which is read anew then: processes that run see it at their next look at the clock.
+    `imem clock advance` replaces the file. A running process reads the new one when it next asks for the time.
     """
 
     def __init__(self, file: Path) -> None:

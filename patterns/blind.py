@@ -34,7 +34,7 @@ LEAST_VARIANCE: Final = 5.0
 """Sum of p(1-p) over the pairs without which rare events make sign flips find what is not there."""
 
 ALPHA: Final = 0.025
-"""Of each of the two looks."""
+"""Significance level of each of the two looks."""
 
 UNDEFINED: Final = "undefined_predictions"
 """Why a test fails: a forecast or an outcome is no number."""

@@ -56,8 +56,8 @@ def case_of(row: Row, holds: Callable[[Mapping[str, Any]], bool]) -> Case:
     """
     Return the case of a settled forecast.
 
-    Of an event the outcome is 0 or 1, and the reference its probability; of a value the outcome is the signed error of
-    the forecast, turned, and the reference 0.
+    For an event, the outcome is 0 or 1 and the reference is its probability. For a value, the outcome is minus the
+    signed error of the forecast, and the reference is 0.
     """
     event = row["happened"] is not None
     return Case(

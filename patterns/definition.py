@@ -1,5 +1,5 @@
 """
-What makes a pattern computable: of which forecasts, under which condition, and where outcomes then lie. Pure.
+Definitions of patterns: the forecasts, the condition, and where outcomes lie when it holds. Pure.
 
 A condition has at most three atoms over features that were known when the forecast was made: the six dimensions of its
 context, and two numbers: ``forecast``, what was stated, and ``drift``, how far that is from the same agent's earlier
@@ -141,7 +141,7 @@ class PatternDefinition(_Value):
 
     @property
     def key(self) -> str:
-        """The pattern's key: it follows from questions, condition and claim alone, so that nobody chooses it."""
+        """The pattern's key: a hash of metric, reference, period, condition and claim."""
         atoms = sorted((one.feature, one.comparison.value, one.shown) for one in self.condition)
         of = self.metric, self.reference, self.claim.value, self.period.value
         return f"pattern:{id_of('pattern', *of, *(part for atom in atoms for part in atom))}"

@@ -108,7 +108,7 @@ async def measure_returns(runtime: LifecycleRuntime, provider: PriceProvider | N
 
 @dataclass(frozen=True, slots=True)
 class _Prices:
-    """Prices by subject, where they are from, and the subjects of which a row cannot be read."""
+    """Prices by subject, their source, and the subjects with a row that cannot be read."""
 
     by_subject: Mapping[str, PriceSeries]
     source: str

@@ -1,8 +1,8 @@
 """
 The store of objects, over fsspec: a folder by default, or a service such as S3 by URL.
 
-Whoever stores several objects that belong together writes a manifest of their hashes last. Without its manifest a set
-is incomplete: a reader ignores it, and the writer repeats it. One object is stored whole or not at all.
+A writer of several objects that belong together stores a manifest of their hashes last. Without its manifest a set is
+incomplete: readers ignore it, and the writer repeats it. One object is stored whole or not at all.
 """
 
 from __future__ import annotations

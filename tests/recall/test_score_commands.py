@@ -169,3 +169,24 @@ async def test_everything_is_recomputed_at_once(harness: RecallHarness, run: Run
     harness.journal.owner("UPDATE track_step SET weight = weight + 1")
     assert "differing 1" in await asked(run, "credibility", "rebuild", code=3)
     assert "differing 0" in await asked(run, "credibility", "rebuild")
+
+
+async def test_a_person_writes_a_lesson_by_hand(
+    harness: RecallHarness, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same again is the same lesson; what is missing is refused, and so is an agent."""
+    words = ["learning", "add", "--category", "timing", "--insight", "Orders fall first.", "--do", "Ask for orders."]
+    first = json.loads(await asked(run, *words, "--domain", DOMAIN, "--json"))
+    again = json.loads(await asked(run, *words, "--domain", DOMAIN, "--json"))
+    assert (first["verdict"], again) == ("new", {**first, "verdict": "identical"})
+    rows = await harness.journal.rows(
+        "SELECT payload -> 'core' AS core, actor_role FROM event WHERE kind = 'record.Lesson'"
+    )
+    core = rows[0]["core"]
+    assert (core["source"], core["priority"], core["affected_domains"]) == ("human_insight", "high", [DOMAIN])
+    assert [row["actor_role"] for row in rows] == ["human_admin"]
+    await asked(run, *words[:-1], "", code=2)
+    monkeypatch.setenv("IMEM_ROLE", Role.AGENT.value)
+    monkeypatch.setenv("IMEM_ACTOR", "ann")
+    done = await asyncio.to_thread(run, app, [*words[:-1], "Ask for more."])
+    assert type(done.exception).__name__ == "PermissionDenied"

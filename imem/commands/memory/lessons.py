@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from imem.commands.memory.ask import AsOf, checked_options, run_question
-from imem.journal.errors import shown
+from imem.journal.errors import BadInput, shown
+from imem.kg.kinds.enums import LessonPriority, LessonSource
 from imem.terminal.command import Json, json_object, moment, print_answer, wrong_usage
 
 if TYPE_CHECKING:
@@ -51,6 +52,48 @@ def report(*, since: Since = None, as_json: Json = False) -> None:
         begins = moment(since, "--since")
     found = run_question(lambda memory: memory.learning_report(since=begins))
     print_answer(found.model_dump(mode="json"), lambda: _report(found), as_json=as_json)
+
+
+Said = Annotated[str, typer.Option(help="What was learned.")]
+Advice = Annotated[str, typer.Option("--do", help="What is to be done differently.")]
+Category = Annotated[str, typer.Option(help="What it is about, such as timing.")]
+Domains = Annotated[
+    list[str] | None, typer.Option("--domain", metavar="NAME", help="Its agents are those of this domain (repeat).")
+]
+Urgency = Annotated[LessonPriority, typer.Option(help="How important it is.")]
+Sector = Annotated[str | None, typer.Option(help="It speaks of subjects of this sector alone.")]
+
+
+@learning_app.command()
+def add(
+    *,
+    insight: Said,
+    do: Advice,
+    category: Category,
+    domain: Domains = None,
+    priority: Urgency = LessonPriority.HIGH,
+    sector: Sector = None,
+    as_json: Json = False,
+) -> None:
+    """
+    Record a lesson of your own; the same again is the same lesson.
+
+    Agents of its domains get it as advisory, and at Gate 6 it is approved or rejected.
+    """
+    from imem.journal.events.ids import id_of  # noqa: PLC0415 - a command imports what it needs
+    from imem.kg.model import Lesson  # noqa: PLC0415 - as above
+
+    key = f"lesson:{id_of('lesson', category, insight, do)}"
+    with wrong_usage():
+        for option, text in (("--insight", insight), ("--do", do), ("--category", category)):
+            if not text.strip():
+                raise BadInput(option, "must not be empty.")
+        made = Lesson(
+            id=key, source=LessonSource.HUMAN_INSIGHT, category=category, insight=insight, recommended_action=do,
+            affected_domains=domain, priority=priority, scope_sector=sector,
+        )  # fmt: skip
+    receipt = run_question(lambda memory: memory.record(made))
+    print_answer({"id": key, "verdict": receipt.verdict.value}, lambda: [f"{key}: {receipt.verdict}"], as_json=as_json)
 
 
 DefinitionFile = Annotated[Path, typer.Argument(metavar="FILE", help="A JSON file that defines the pattern.")]

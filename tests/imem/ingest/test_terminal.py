@@ -118,6 +118,7 @@ ECHOING = {
     "learning lessons": ["--state", EVIL],
     "learning report": ["--since", EVIL],
     "learning plan-test": [EVIL],
+    "learning add": ["--insight", EVIL, "--do", EVIL, "--category", EVIL, "--domain", EVIL],
     "forecasts": [EVIL],
     "postmortems": [EVIL],
     "agent": [EVIL, "--context", f"sector={EVIL}"],

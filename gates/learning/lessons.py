@@ -101,7 +101,8 @@ async def _decide(conn: Connection, key: str, _seen: LessonItem, answer: ItemAns
     return await decide_lesson(
         conn, key, LessonDecision(answer.action), by=answer.by, reason=answer.rationale,
         wording=None if words is None else LessonWording(**words),
-        replaces=answer.fields.lesson_id if isinstance(answer.fields, Replaced) else None, now=now,
+        replaces=answer.fields.lesson_id if isinstance(answer.fields, Replaced) else None,
+        task_id=answer.task_id, now=now,
     )  # fmt: skip
 
 

@@ -18,9 +18,17 @@ from imem.journal.settings import Role
 from imem.kg.kinds.enums import LessonPriority, LessonSource, LessonState
 from imem.kg.kinds.learning import SHOWN_STATES, Lesson
 from imem.kg.load_format.entries import entry_of
-from imem.kg.load_format.lines import correction_of
+from imem.kg.load_format.lines import correction_of, link_of
 from imem.postmortem.lessons.effect import CHECKPOINT, EffectVerdict, LessonEffect
-from imem.postmortem.lessons.life import applied_if_delivered, due_of_row, state_of, targets_of, withdrawn
+from imem.postmortem.lessons.life import (
+    applied_if_delivered,
+    due_of_row,
+    linked,
+    state_of,
+    supersedes,
+    targets_of,
+    withdrawn,
+)
 from imem.postmortem.lessons.states import LESSON_STATES, LessonFacts
 
 KEPT_FOR: Final = timedelta(days=CHECKPOINT)
@@ -145,18 +153,21 @@ async def decide_lesson(
     reason: str | None,
     wording: LessonWording | None = None,
     replaces: str | None = None,
+    task_id: str | None = None,
     now: datetime,
 ) -> Effects:
     """
     Give a person's decision about a lesson its effect, in the transaction of *conn*; return what is left to its end.
 
-    An approved lesson is applied once its deliveries are done: a pipeline goes on with them.
+    An approved lesson is applied once its deliveries are done: a pipeline goes on with them. ``SUPERSEDES`` links it
+    with the lesson that it replaces; the patterns that it proposes to revise are linked with it by ``REVISED_BY``.
 
     Args:
         by: the person, in whose name other words are recorded.
         reason: why; required to reject it.
         wording: the other words; required to add caveats, and for nothing else.
         replaces: the lesson in whose place it is approved; required to replace one, and for nothing else.
+        task_id: the task that was answered.
 
     Raises:
         BadInput: there is no such lesson, or the reason, the wording or *replaces* is missing or given without use.
@@ -191,7 +202,8 @@ async def decide_lesson(
         conn, LESSON_STATES, row, LessonState.APPROVED, decided, data=data, due_at=due_of_row(data, now), reason=reason
     )
     applied = await applied_if_delivered(conn, approved, now)
-    return replaced + _reworded(lesson, wording, by, reason) + state_of(approved) + applied
+    revised = await _revised(conn, lesson_id, task_id)
+    return replaced + _reworded(lesson, wording, by, reason) + state_of(approved) + revised + applied
 
 
 async def _replaced(conn: Connection, lesson_id: str, *, by: str, reason: str | None) -> Effects:
@@ -206,7 +218,15 @@ async def _replaced(conn: Connection, lesson_id: str, *, by: str, reason: str | 
         conn, LESSON_STATES, row, LessonState.SUPERSEDED, LessonFacts(decided=True),
         data={**row.data, "superseded_by": by}, reason=reason or f"A person approved the lesson {by} in its place.",
     )  # fmt: skip
-    return await withdrawn(conn, moved)
+    return await withdrawn(conn, moved) + supersedes(by, lesson_id)
+
+
+async def _revised(conn: Connection, lesson_id: str, task_id: str | None) -> Effects:
+    """Return what says that a person approved the revision of the patterns which a lesson proposes to revise."""
+    found = await rows(conn, "lesson_patterns", {"key": lesson_id})
+    props = {} if task_id is None else {"task_id": task_id}
+    lesson = ("Lesson", lesson_id)
+    return linked(link_of("REVISED_BY", ("Pattern", row["pattern"]), lesson, props) for row in found)
 
 
 def _reworded(lesson: Lesson, wording: LessonWording | None, by: str, reason: str | None) -> Effects:

@@ -101,7 +101,7 @@ async def _open(conn: Connection, found: Row, now: datetime) -> Effects:
             conn, LESSON_STATES, row, LessonState.SUPERSEDED, LessonFacts(alike=True),
             data={**data, "superseded_by": older.key}, reason=reason,
         )  # fmt: skip
-        return state_of(superseded)
+        return state_of(superseded) + supersedes(older.key, lesson.id)
     data["contradicts"] = contradicted
     data["deliveries"] = await targets_of(conn, lesson, data) if data["reviewed"] else {}
     proposed = await move(
@@ -109,7 +109,7 @@ async def _open(conn: Connection, found: Row, now: datetime) -> Effects:
     )
     # What a person would revise is proposed with it; no lesson changes a pattern.
     revisions = [link_of("AFFECTS_PATTERN", lesson, ("Pattern", pattern)) for pattern in found["patterns"]]
-    return state_of(proposed) + _facts(Action.APPEND, revisions)
+    return state_of(proposed) + linked(revisions)
 
 
 async def _insert(
@@ -153,6 +153,16 @@ async def _confirm(conn: Connection, older: LifecycleRow, newer: Mapping[str, An
 
 def _facts(action: Action, lines: Iterable[Line]) -> Effects:
     return Effects(facts=[(ACTOR, action, entry_of(line)) for line in lines])
+
+
+def linked(links: Iterable[Line]) -> Effects:
+    """Return what records links of a lesson."""
+    return _facts(Action.APPEND, links)
+
+
+def supersedes(lesson_id: str, other: str) -> Effects:
+    """Return what links a lesson with the one in whose place it stands."""
+    return linked([link_of("SUPERSEDES", ("Lesson", lesson_id), ("Lesson", other))])
 
 
 def state_of(row: LifecycleRow) -> Effects:
@@ -222,7 +232,7 @@ async def _deliver(conn: Connection, row: LifecycleRow, now: datetime) -> Effect
             link_of("RECEIVED_LESSON", ("Agent", agent), lesson, {"at": now}),
         )
     ]
-    return _facts(Action.APPEND, lines) + await applied_if_delivered(conn, LifecycleRow.of(kept), now)
+    return linked(lines) + await applied_if_delivered(conn, LifecycleRow.of(kept), now)
 
 
 async def _step(_runtime: LifecycleRuntime, conn: Connection, row: LifecycleRow, now: datetime) -> Effects:

@@ -33,6 +33,7 @@ class ListedLesson(BaseModel):
         reviewed: whether a person reviewed what it is learned from, or wrote it.
         confirmations: cases that say the same, this one included.
         delivered, waiting: how many agents have it, and how many are to get it.
+        superseded_by: the lesson that stands in its place.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,6 +48,7 @@ class ListedLesson(BaseModel):
     confirmations: int
     delivered: int
     waiting: int
+    superseded_by: str | None = None
 
 
 async def lessons_listed(database: Database, state: LessonState | None, *, deadline: Deadline) -> list[ListedLesson]:
@@ -66,6 +68,7 @@ async def lessons_listed(database: Database, state: LessonState | None, *, deadl
                 confirmations=data["confirmations"],
                 delivered=len(data["deliveries"]) - waiting,
                 waiting=waiting,
+                superseded_by=data.get("superseded_by"),
             )
         )
     return found

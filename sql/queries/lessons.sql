@@ -78,6 +78,11 @@ WHERE c.kind = 'link.CITES' AND c.payload ->> 'from_label' = 'Decision' AND c.pa
   AND c.payload ->> 'to_label' = 'Finding'
 ORDER BY 1
 
+-- lesson_patterns --
+-- The patterns that a lesson proposes to revise.
+SELECT DISTINCT e.payload ->> 'to_key' AS pattern FROM record_head AS h JOIN event AS e ON e.position = h.position
+WHERE h.kind = 'link.AFFECTS_PATTERN' AND e.payload ->> 'from_key' = %(key)s ORDER BY 1
+
 -- lesson_agents --
 -- The agents of some domains, by their profiles and by what they are scored in; no baselines, ensembles or people. Parameters: domains,
 -- limit.

@@ -132,7 +132,9 @@ def _lines(found: Sequence[ListedLesson]) -> Iterator[str]:
     for one in found:
         reviewed = ", reviewed" if one.reviewed else ""
         more = f", {one.waiting} to come" if one.waiting else ""
-        yield f"{shown(one.lesson_id)}: {one.state} since {one.since:%Y-%m-%d}{reviewed}; {one.delivered} agents{more}"
+        by = f" by {shown(one.superseded_by)}" if one.superseded_by else ""
+        since = f"{one.state}{by} since {one.since:%Y-%m-%d}"
+        yield f"{shown(one.lesson_id)}: {since}{reviewed}; {one.delivered} agents{more}"
         yield f"  {shown(one.insight)}"
 
 

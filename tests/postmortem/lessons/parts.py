@@ -75,11 +75,20 @@ async def decide(
     wording: LessonWording | None = None,
     *,
     replaces: str | None = None,
+    task_id: str | None = None,
 ) -> None:
     async with world.pipelines.transaction(ENOUGH) as conn:
         now = datetime.now(UTC)
         effects = await decide_lesson(
-            conn, key, decision, by=PERSON.id, reason=reason, wording=wording, replaces=replaces, now=now
+            conn,
+            key,
+            decision,
+            by=PERSON.id,
+            reason=reason,
+            wording=wording,
+            replaces=replaces,
+            task_id=task_id,
+            now=now,
         )
         await finish(conn, effects, world.engine, ENOUGH)
 
@@ -109,6 +118,15 @@ async def links(world: World) -> list[tuple[str, str]]:
         ACTOR.id,
     )
     return [(row["type"], row["agent"]) for row in found]
+
+
+async def superseded(world: World) -> list[tuple[str, str]]:
+    """Return which lesson is linked with which other one, in whose place it stands."""
+    found = await world.rows(
+        "SELECT payload ->> 'from_key' AS lesson, payload ->> 'to_key' AS other FROM event"
+        " WHERE kind = 'link.SUPERSEDES' ORDER BY position"
+    )
+    return [(row["lesson"], row["other"]) for row in found]
 
 
 LINKS = ("ADDED_TO_CHECKLIST", "AFFECTS_AGENT", "RECEIVED_LESSON")

@@ -26,6 +26,7 @@ from tests.postmortem.lessons.parts import (
     links,
     record,
     states,
+    superseded,
     waiting,
 )
 
@@ -154,6 +155,7 @@ async def test_what_says_the_same_confirms_the_older_one(world: World) -> None:
         "o1": "rejected", "o2": "rejected", "o3": "rejected",
     }  # fmt: skip
     assert {one.lesson_id: one.confirmations for one in await waiting(world)} == {"l1": 2, "l3": 1, "l4": 1}
+    assert await superseded(world) == [("l1", "l2")]
 
     await record(world, lesson("l5", **same, source=LessonSource.HUMAN_INSIGHT), actor=PERSON)
     await go_on(world)
@@ -205,9 +207,11 @@ async def test_a_lesson_is_approved_in_the_place_of_another(world: World) -> Non
     await decide(world, "new", LessonDecision.REPLACE, "It is more exact.", replaces="old")
     await go_on(world)
     assert await states(world) == {"old": "superseded", "new": "applied", "odd": "pending_gate6"}
+    assert await superseded(world) == [("new", "old")]
     await decide(world, "odd", LessonDecision.REPLACE, replaces="old")
     await go_on(world)
     assert (await states(world))["odd"] == "applied", "what it should replace is over already"
+    assert await superseded(world) == [("new", "old")], "it replaced nothing"
 
 
 async def test_a_state_that_is_recorded_with_a_lesson_is_kept(world: World) -> None:
@@ -220,7 +224,11 @@ async def test_a_state_that_is_recorded_with_a_lesson_is_kept(world: World) -> N
 
 @pytest.mark.spec("PM-12")
 async def test_a_lesson_changes_no_pattern(world: World) -> None:
-    """What a person would revise is proposed beside it: before Gate 6 and after it, the pattern stays as it is."""
+    """
+    What a person would revise is proposed beside it, and linked as approved after Gate 6 alone.
+
+    Before Gate 6 and after it, the pattern stays as it is.
+    """
     status = Pattern.Status(status="active", quarantined=False)
     pattern = Pattern(pattern_id="p", name="Peaks", category="cycles", status=status)
     await record(world, pattern, actor=PERSON, writer="patterns")
@@ -240,8 +248,11 @@ async def test_a_lesson_changes_no_pattern(world: World) -> None:
     assert await effects() == ({"record.Lesson", "link.AFFECTS_PATTERN", *links_of}, before)
     proposed = await world.rows("SELECT payload ->> 'to_key' AS key FROM event WHERE kind = 'link.AFFECTS_PATTERN'")
     assert [row["key"] for row in proposed] == ["p"]
-    await decide(world, "l", LessonDecision.APPROVE)
-    assert await effects() == ({"record.Lesson", "link.AFFECTS_PATTERN", *links_of}, before)
+    await decide(world, "l", LessonDecision.APPROVE, task_id="learning-1")
+    assert await effects() == ({"record.Lesson", "link.AFFECTS_PATTERN", "link.REVISED_BY", *links_of}, before)
+    [revised] = await world.rows("SELECT payload FROM event WHERE kind = 'link.REVISED_BY'")
+    said = revised["payload"]
+    assert (said["from_key"], said["to_key"], said["props"]) == ("p", "l", {"task_id": "learning-1"})
 
 
 async def test_each_state_ends_what_caches_hold_of_lessons(world: World) -> None:

@@ -39,6 +39,13 @@ async def test_lessons_are_listed_with_their_states(world: World) -> None:
     waiting = await lessons_listed(world.database, LessonState.PENDING_GATE6, deadline=ENOUGH)
     assert {one.lesson_id for one in waiting} == {"l1", "l3"}
 
+    await record(world, lesson("l4", insight="A newer insight."))
+    await decide(world, "l1", LessonDecision.APPROVE)
+    await go_on(world)
+    await decide(world, "l4", LessonDecision.REPLACE, replaces="l1")
+    [over] = await lessons_listed(world.database, LessonState.SUPERSEDED, deadline=ENOUGH)
+    assert (over.lesson_id, over.superseded_by) == ("l1", "l4")
+
 
 async def test_an_effect_is_that_of_recorded_outcomes(world: World) -> None:
     """In the lesson's sector eight of ten are right after it, and two before; elsewhere nothing changed."""

@@ -125,6 +125,7 @@ class Decision(
     forecast: Json | None = Field(None, description="What it expects at its checkpoints; see Forecast.")
     confidence: Prob | None = None
     size_usd: Number | None = Field(None, description="Size of the position, in USD.")
+    portfolio_share: Prob | None = Field(None, description="Share of the position in the portfolio.")
     outcome: Outcome | None = None
 
     @model_validator(mode="after")

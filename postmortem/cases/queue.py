@@ -182,7 +182,7 @@ async def _ranked(conn: Connection, decision_id: str, checkpoints: Sequence[Mapp
     lost = -sign * worst["actual"] if worst["metric"] == TOTAL_RETURN else 0.0
     impact = Impact(
         deviation=float(worst["deviation"]), loss_usd=max(lost, 0.0) * (around["size_usd"] or 0.0),
-        sector_failures=around["failures"],
+        portfolio_share=around["portfolio_share"] or 0.0, sector_failures=around["failures"],
     )  # fmt: skip
     return {
         "checkpoints": list(checkpoints), "deviation": float(worst["deviation"]), "impact": impact.score,

@@ -274,6 +274,8 @@ def _decision(taken: ReviewedDecision, at: datetime | None) -> str:
         parts.append(f"confidence {share(core['confidence'])}")
     if core.get("size_usd") is not None:
         parts.append(f"USD {core['size_usd']:,.0f}")
+    if core.get("portfolio_share") is not None:
+        parts.append(f"{share(core['portfolio_share'])} of the portfolio")
     corrected = " (corrected)" if taken.decision.corrected_at is not None else ""
     ends = "; ".join(_outcome(one) for one in taken.outcomes[:OUTCOMES])
     verdict = verdict_text(taken, at) or "no verdict"

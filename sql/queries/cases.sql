@@ -47,7 +47,7 @@ WITH decision AS (
     JOIN event AS e ON e.position = c.position
     WHERE starts_with(d.subject_id, 'company:')
 )
-SELECT (d.core ->> 'size_usd')::float8 AS size_usd, d.core ->> 'stance' AS stance, s.name AS sector, (
+SELECT (d.core ->> 'size_usd')::float8 AS size_usd, (d.core ->> 'portfolio_share')::float8 AS portfolio_share, d.core ->> 'stance' AS stance, s.name AS sector, (
     SELECT count(DISTINCT l.about) FROM lifecycle AS l
     WHERE l.kind = 'postmortem' AND l.data ->> 'sector' = s.name AND l.about <> %(decision_id)s
       AND l.opened_at > imem_now() - interval '90 days') AS failures

@@ -162,6 +162,25 @@ async def test_the_setting_orders_by_impact(clinic: Clinic) -> None:
     assert {key for key, state in cases.items() if state == "queued"} == {"d5/1", "d6/1"}
 
 
+@pytest.mark.spec("PM-9")
+async def test_the_two_cases_of_the_specification_as_they_are_recorded(clinic: Clinic) -> None:
+    """Deviation, loss, share of the portfolio and failures of the sector: those of A, and those of B."""
+    expected = Forecast.of_return(0.0, low=-0.1, high=0.1)
+    for key, actual, loss, share in (("c", -0.1, 1e3, None), ("a", -0.175, 50e3, 0.05), ("b", -0.35, 3e3, 0.005)):
+        sector, subject = ("Energy" if key == "b" else "Technology"), f"company:{key.upper()}"
+        stated = {} if share is None else {"portfolio_share": share}
+        await clinic.world.say(
+            company(key.upper(), DECIDED, sector=sector),
+            decided(key, expected, subject, stance="long", size_usd=loss / -actual, **stated),
+            happened(actual, key, subject=subject),
+        )
+        await clinic.advance()
+    found = await clinic.world.rows("SELECT key, data FROM lifecycle WHERE kind = 'postmortem'")
+    cases = {row["key"]: (row["data"]["deviation"], row["data"]["impact"]) for row in found}
+    assert cases["a/1"] == pytest.approx((3.5, 76.76), abs=0.01)
+    assert cases["b/1"] == pytest.approx((7.0, 33.57), abs=0.01)
+
+
 async def test_many_failures_of_a_sector_are_shown_first(clinic: Clinic) -> None:
     for number in range(5):
         key, subject = f"d{number}", f"company:C{number}"

@@ -2,8 +2,8 @@
 Items of Gate 6 about agents: changes of their published scores, and corrections of their biases.
 
 A change of a score applies at once. It is an item while the mean of the posterior differs from what a person was shown
-last, or, where nobody has seen the score, from the first that was published. No record says that an agent is on
-probation, so that no rule here asks for it.
+last, or, where nobody has seen the score, from the first that was published. People state which agents are on
+probation, by the group ``standing`` of their records.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class ScoreChange(Seen):
         pinned_at: the score at which a person holds it.
         regime, regime_score, regime_n: the regime of the market, and the agent's accuracy in it.
         disputed: whether the agent was a side of a debate in the domain since.
+        on_probation: whether a person stated that the agent is.
         proposed_corrections: corrections of its biases that wait as well.
     """
 
@@ -92,6 +93,7 @@ class ScoreChange(Seen):
     regime_score: float | None = None
     regime_n: float | None = None
     disputed: bool = False
+    on_probation: bool = False
     proposed_corrections: tuple[str, ...] = ()
 
     @property
@@ -116,7 +118,7 @@ class ScoreChange(Seen):
     def bulk(self) -> str | None:
         """Return why it may be approved in bulk; None: it is answered alone."""
         size = abs(self.change)
-        if self.of_valuation:
+        if self.of_valuation or self.on_probation:
             return None
         if size < SMALL - TOLERANCE and self.n >= SMALL_N and self.stable:
             return f"a change below {SMALL} on at least {SMALL_N} observations, without a trend"
@@ -169,6 +171,7 @@ def change_of(row: Row, corrections: tuple[str, ...] = ()) -> ScoreChange | None
         regime_score=in_regime.get("accuracy"),
         regime_n=in_regime.get("sample_size"),
         disputed=row["disputed"],
+        on_probation=row["on_probation"],
         proposed_corrections=corrections,
     )
 

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from imem.kg.kinds.base import Group, Kind, Tag
 from imem.kg.kinds.enums import AgentKind, GrowthStage, SizeClass
 from imem.kg.kinds.fields import (
+    Flag,
     Integer,
     Json,
     Key,
@@ -114,6 +115,11 @@ class Agent(Kind, owner="name", key="name", tags=(Tag("agent", "name"),)):
         team: ShortText | None = None
         licence: ShortText | None = Field(None, description="The terms under which its statements may be used.")
 
+    class Standing(Group, unowned=True):
+        """How far people trust the agent."""
+
+        on_probation: Flag = Field(description="Whether a person approves each change of its scores by itself.")
+
     class Counters(Group, derived=True):
         """Totals of the agent's work."""
 
@@ -122,6 +128,7 @@ class Agent(Kind, owner="name", key="name", tags=(Tag("agent", "name"),)):
 
     name: Name
     profile: Profile | None = None
+    standing: Standing | None = None
     counters: Counters | None = None
 
 

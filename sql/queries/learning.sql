@@ -25,13 +25,17 @@ WHERE kind = 'task' AND key = %(task_id)s AND data -> 'answer' IS NOT NULL RETUR
 -- published_changes --
 -- Scores as they are published, and as they were when a person reviewed them last, or first published. Columns: key, score, published_at;
 -- review and reviewed_at, NULL where nobody has; first, first_at, NULL where somebody has; disputed: whether the agent was a side of a
--- debate in the domain since.
+-- debate in the domain since; on_probation: whether a person stated that it is.
 SELECT h.key, e.payload #> '{groups,score}' AS score, h.known_at AS published_at, w.payload #> '{groups,review}' AS review,
     v.known_at AS reviewed_at, f.score AS first, f.known_at AS first_at,
     EXISTS (
         SELECT FROM lifecycle AS d
         WHERE d.kind = 'debate' AND d.data ->> 'domain' = split_part(h.key, '/', 2) AND d.opened_at > coalesce(v.known_at, f.known_at)
-          AND split_part(h.key, '/', 1) IN (d.data ->> 'challenger', d.data ->> 'challenged')) AS disputed
+          AND split_part(h.key, '/', 1) IN (d.data ->> 'challenger', d.data ->> 'challenged')) AS disputed,
+    EXISTS (
+        SELECT FROM record_head AS a JOIN event AS p ON p.position = a.position
+        WHERE a.kind = 'Agent' AND a.key = split_part(h.key, '/', 1) AND a.grp = 'standing'
+          AND p.payload #> '{groups,standing,on_probation}' = 'true') AS on_probation
 FROM record_head AS h
 JOIN event AS e ON e.position = h.position
 LEFT JOIN record_head AS v ON v.kind = h.kind AND v.key = h.key AND v.grp = 'review'

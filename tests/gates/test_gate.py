@@ -11,9 +11,13 @@ from imem.credibility.scores.people import people_facts
 from imem.gates.learning.package import HASTY_ALERT
 from imem.gates.learning.scores import ERROR_ANALYSIS
 from imem.journal.actors import Actor
-from imem.journal.errors import BadInput
+from imem.journal.errors import BadInput, PermissionDenied
 from imem.journal.settings import Role
 from imem.kg.asof import AsOf
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import groups_of
+from imem.kg.load_format.ownership import owner_of
+from imem.kg.model import Agent
 from imem.review.states import TaskState
 from tests.postmortem.lessons.parts import states
 
@@ -123,6 +127,23 @@ async def test_a_late_answer_counts_until_the_next_package(desk: Desk) -> None:
     assert state is not None
     assert (state["status"], state["rationale"], state["by"]) == ("approved", "Late, and right.", ADMIN.id)
     assert (await desk.package()).state is TaskState.OVERRIDDEN
+
+
+@pytest.mark.spec("GT-4")
+async def test_changes_of_agents_on_probation_are_answered_alone(desk: Desk) -> None:
+    """Only who may append everything states it, and the newest statement counts."""
+    await desk.started()
+    for agent in ("ann", "bob", "eve"):
+        await desk.changed(agent, "flu", -0.04)
+    for agent, probation in (("ann", True), ("bob", True), ("bob", False)):
+        line = groups_of(Agent, agent, {"standing": Agent.Standing(on_probation=probation)})
+        itself, owner = Actor(agent, Role.AGENT), owner_of(line, agent, {("Agent", agent): agent})
+        with pytest.raises(PermissionDenied):
+            await desk.world.gateway.append([entry_of(line)], actor=itself, owner=owner, deadline=ENOUGH)
+        await desk.world.gateway.append([entry_of(line)], actor=ADMIN, owner=owner, deadline=ENOUGH)
+    await desk.later(MONTH)
+    items = (await desk.package()).package.items
+    assert {one.key: one.bulk is not None for one in items} == {"ann/flu": False, "bob/flu": True, "eve/flu": True}
 
 
 async def test_items_are_answered_one_by_one_and_in_bulk(desk: Desk) -> None:

@@ -110,6 +110,7 @@ def bias_item(key: str) -> Any:
         (change(0.02, n=9), False),
         (change(0.03, n=19), False),
         (change(0.001, n=500, domain="valuation"), False),
+        (change(0.001, n=500, on_probation=True), False),
     ],
 )
 def test_small_changes_may_be_approved_in_bulk(seen: ScoreChange, *, bulk: bool) -> None:

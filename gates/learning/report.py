@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict
 from imem.credibility.scores.wilson import wilson
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
+from imem.kg.kinds.enums import SuccessClass
+from imem.kg.kinds.forecasts import TOTAL_RETURN
 from imem.postmortem.lessons.effect import EffectVerdict, LessonEffect
 from imem.postmortem.lessons.reading import lesson_effect
 
@@ -19,6 +21,9 @@ LEAST: Final = 10
 
 MOST_LESSONS: Final = 50
 """Applied lessons whose effect is measured, the newest ones."""
+
+MOST_REINFORCED: Final = 50
+"""Agents, patterns and lessons that successes speak for, at most."""
 
 BEGINNING: Final = datetime(2, 1, 1, tzinfo=UTC)
 
@@ -72,6 +77,22 @@ class AppliedLesson(_Value):
     effect: LessonEffect
 
 
+class Reinforced(_Value):
+    """
+    What successes speak for: an agent, a pattern or a lesson.
+
+    Attributes:
+        kind, key: ``agent``, ``pattern`` or ``lesson``, and which.
+        fully: decisions that were genuine successes.
+        partly: those that were partial ones; a lucky one speaks for nothing.
+    """
+
+    kind: str
+    key: str
+    fully: int
+    partly: int
+
+
 class LearningReport(_Value):
     """
     Whether what is learned helps.
@@ -84,6 +105,8 @@ class LearningReport(_Value):
         citing: decisions that cite what the memory holds: lessons, patterns, debates, or findings and analyses of
             other analyses.
         lessons: applied lessons, the newest first.
+        successes: decisions whose newest checkpoint was a success, by class.
+        reinforced: what the genuine and the partial ones speak for, about fifty at most.
         calibration: checkpoints by quarter.
         warnings: what cannot be said, and why.
     """
@@ -97,6 +120,8 @@ class LearningReport(_Value):
     cases: dict[str, int]
     citing: Share
     lessons: tuple[AppliedLesson, ...]
+    successes: dict[str, int]
+    reinforced: tuple[Reinforced, ...]
     calibration: tuple[Quarter, ...]
     warnings: tuple[str, ...]
 
@@ -108,7 +133,7 @@ async def learning_report(database: Database, since: datetime | None, *, deadlin
     Args:
         since: of what happened from then on; the effect of lessons is always that of all decisions.
     """
-    given = {"since": since or BEGINNING}
+    given = {"since": since or BEGINNING, "metric": TOTAL_RETURN, "limit": MOST_REINFORCED + len(SuccessClass)}
 
     async def read(statement: str) -> list[Any]:
         return await database.named(statement, given, deadline=deadline)
@@ -123,6 +148,11 @@ async def learning_report(database: Database, since: datetime | None, *, deadlin
         )
         for row in await read("report_calibration")
     )  # fmt: skip
+    spoken = await read("report_reinforced")
+    successes = {row["key"]: row["decisions"] for row in spoken if row["kind"] == "class"}
+    reinforced = tuple(
+        Reinforced(**{name: row[name] for name in Reinforced.model_fields}) for row in spoken if row["kind"] != "class"
+    )
     applied = await database.named("report_lessons", {"limit": MOST_LESSONS}, deadline=deadline)
     lessons = [
         AppliedLesson(lesson_id=row["key"], effect=await lesson_effect(database, row["key"], deadline=deadline))
@@ -132,7 +162,8 @@ async def learning_report(database: Database, since: datetime | None, *, deadlin
     return LearningReport(
         since=since, packages=packages["packages"], answered=packages["answered"], due=packages["due"],
         decided=packages["decided"], rolled_over=packages["due"] - packages["decided"] + packages["left_over"],
-        cases=cases, citing=share, lessons=tuple(lessons), calibration=calibration,
+        cases=cases, citing=share, lessons=tuple(lessons), successes=successes,
+        reinforced=reinforced, calibration=calibration,
         warnings=tuple(_warnings(share, lessons, calibration)),
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from imem.gates.learning.report import learning_report
 from imem.journal.deadline import Deadline
 from imem.kg.kinds.patterns import Pattern
 from imem.kg.load_format.entries import entry_of
@@ -143,6 +144,45 @@ async def test_a_lucky_success_changes_no_score_and_no_pattern(desk: Desk) -> No
     assert {one["classification"] for one in await recorded(world)} == {"lucky_success"}
     await world.settle()
     assert await stored(world) == before_
+
+
+@pytest.mark.spec("PM-11")
+@pytest.mark.parametrize(
+    ("returns", "thesis", "classification", "counted"),
+    [
+        ((0.30, 0.05, 0.08), 0.85, "genuine_success", (1, 0)),
+        ((0.30, 0.10, 0.12), 0.80, "partial_success", (0, 1)),
+        ((0.20, 0.25, 0.25), 0.50, "lucky_success", None),
+        ((0.01, 0.0, 0.0), 0.90, "not_assessable", None),
+    ],
+)
+async def test_what_a_success_speaks_for(
+    desk: Desk,
+    returns: tuple[float, float, float],
+    thesis: float,
+    classification: str,
+    counted: tuple[int, int] | None,
+) -> None:
+    """Who decided, what was cited and came true, patterns and lessons; nothing where it was luck."""
+    world = desk.world
+    right, cites_right = claimed("right", 0.9, thesis)
+    wrong, cites_wrong = claimed("wrong", 0.1, round(1 - thesis, 2))
+    right["core"]["agent"], wrong["core"]["agent"] = "bob", "eve"
+    pattern = {
+        "record": "Pattern", "known_at": CLAIMED.isoformat(),
+        "core": {"pattern_id": "p", "name": "Momentum", "category": "momentum"},
+    }  # fmt: skip
+    cited = cites("d", "right", DECIDED) | {"to": {"Pattern": "p"}}
+    await world.say(benchmarked(), decided(), right, cites_right, wrong, cites_wrong, pattern, cited)
+    await world.say(happened("right"), happened("wrong"))
+    await world.settle()
+    desk.write(*priced(*returns))
+    await desk.run()
+    found = await learning_report(world.database, None, deadline=Deadline.never())
+    assert found.successes == {classification: 1}, "one a decision, by its newest checkpoint"
+    spoken = {(one.kind, one.key): (one.fully, one.partly) for one in found.reinforced}
+    names = [("agent", "ann"), ("agent", "bob"), ("pattern", "p")]
+    assert spoken == ({} if counted is None else dict.fromkeys(names, counted))
 
 
 async def test_without_a_result_a_success_waits_and_a_later_one_corrects_it(desk: Desk) -> None:

@@ -164,6 +164,11 @@ def _report(found: LearningReport) -> Iterator[str]:
         effect = one.effect
         said = "" if effect.uplift is None else f" {effect.uplift:+.2f} ({effect.low:+.2f} to {effect.high:+.2f})"
         yield f"Lesson {shown(one.lesson_id)}: {effect.verdict}{said}."
+    if found.successes:
+        classes = ", ".join(f"{count} {name}" for name, count in sorted(found.successes.items()))
+        yield f"Successes: {classes}."
+    for spoken in found.reinforced:
+        yield f"Reinforced {spoken.kind} {shown(spoken.key)}: {spoken.fully} in full, {spoken.partly} in part."
     for quarter in found.calibration:
         name = f"{quarter.begins.year} Q{(quarter.begins.month + 2) // 3}"
         yield f"{name}: accurate {_share(quarter.accurate)}; inside the stated interval {_share(quarter.inside)}."

@@ -8,9 +8,11 @@ decides, as of the moment; the graph may lag behind it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 from imem.cache.tiers import tags
+from imem.journal.texts.prompt_text import tokens
 from imem.kg.asof import RecordAsOf, ValuesAsOf
 from imem.kg.kinds.learning import LessonVisibility, visibility
 from imem.recall.answers import Completeness, DatedRecord, RecordsSection
@@ -24,6 +26,9 @@ WORTH: Final = 0.85
 FADING: Final = 0.8
 TEXT_CHARS: Final = 150
 """Longest quotation of what a lesson says, in characters."""
+
+CHECKLIST_TOKENS: Final = 600
+"""Tokens that lessons take of a briefing at most, however much room it has: an agent heeds no long checklist."""
 
 
 # Retrieval
@@ -95,12 +100,14 @@ def _ways(row: Row, answer: ValuesAsOf) -> list[str]:
 
 
 def render(context: RenderContext) -> RenderedSection:
-    """Return the lessons that bear on the subject, newest first."""
+    """Return the lessons that bear on the subject, newest first, as many as fit into :data:`CHECKLIST_TOKENS`."""
     answer = context.briefing.lessons
+    texts = [lesson_text(item) for item in answer.items]
+    fitting = sum(taken <= CHECKLIST_TOKENS for taken in accumulate(map(tokens, texts)))
     return rendered_section(
         "Lessons",
         answer,
-        faded(map(lesson_text, answer.items), WORTH, FADING),
+        faded(texts[:fitting], WORTH, FADING),
         nouns=("lesson", "lessons"),
         call=follow_up_call(context.own, "lessons", answer.total),
     )

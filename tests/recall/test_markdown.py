@@ -31,6 +31,7 @@ from imem.recall.model import (
     Subject,
 )
 from imem.recall.rendering.markdown import DEFAULT_TOKENS, LEAST_CHARS, LEAST_TOKENS
+from imem.recall.sections.lessons import CHECKLIST_TOKENS
 from imem.recall.sections.track_records import track_table
 from tests.recall.pages import AT, analysis, briefing, contradiction, finding, part, record, track
 
@@ -407,6 +408,18 @@ def test_contradictions_by_priority_and_trivial_ones_last() -> None:
     ).to_markdown(max_tokens=LEAST_TOKENS)
     assert '"critical"' in crowded
     assert '"tiny"' not in crowded
+
+
+def test_lessons_take_a_bounded_part_however_much_room_there_is() -> None:
+    """The newest of two hundred; the rest is left out, with the call that fetches it."""
+    said = {"insight": "Inventories rise. " * 20, "recommended_action": "Look. " * 50, "priority": "high"}
+    lessons = [record("Lesson", f"l{number}", -number, **said) for number in range(200)]
+    found = briefing(lessons=RecordsSection(items=lessons, total=200)).to_markdown(max_tokens=50_000)
+    listed = part(found, "Lessons")
+    kept = [line for line in listed.splitlines() if line.startswith("- ")]
+    assert tokens("".join(kept)) <= CHECKLIST_TOKENS < tokens("".join([*kept, kept[-1]]))
+    assert '["l0"]' in kept[0]
+    assert f"{200 - len(kept)} lessons: `await memory.lessons(" in found
 
 
 def test_nothing_known_and_not_asked_read_differently() -> None:

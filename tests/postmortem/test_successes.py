@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from imem.credibility.forecasts.sessions import checkpoint_at
 from imem.gates.learning.report import learning_report
+from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
+from imem.journal.settings import Role
 from imem.kg.kinds.patterns import Pattern
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import groups_of
@@ -183,6 +186,25 @@ async def test_what_a_success_speaks_for(
     spoken = {(one.kind, one.key): (one.fully, one.partly) for one in found.reinforced}
     names = [("agent", "ann"), ("agent", "bob"), ("pattern", "p")]
     assert spoken == ({} if counted is None else dict.fromkeys(names, counted))
+
+
+async def test_without_a_source_of_prices_a_person_states_what_happened(desk: Desk) -> None:
+    """The returns of stock, market and sector at a checkpoint are compared and validated as those from prices are."""
+    world, at = desk.world, checkpoint_at(DECIDED, 30)
+    await world.say(decided(), *claimed("right", 0.9, 0.85), *claimed("wrong", 0.1, 0.15))
+    await world.say(happened("right"), happened("wrong"))
+    await world.settle()
+    stated = outcome(
+        "by-hand", datetime.now(UTC), at, 0.30, subject_id="company:MU", metric="total_return", unit="fraction",
+        decision_id="d", checkpoint=30, period_start=DECIDED.isoformat(), stock_return=0.30, market_return=0.05,
+        sector_return=0.08,
+    )  # fmt: skip
+    del stated["known_at"]  # It is said now.
+    await world.say(stated, actor=Actor("kate", Role.HUMAN_ADMIN))
+    report = await desk.run()
+    assert report["read"] is False
+    [one] = await recorded(world)
+    assert (one["checkpoint"], one["outcome_id"], one["classification"]) == (30, "by-hand", "genuine_success")
 
 
 async def test_without_a_result_a_success_waits_and_a_later_one_corrects_it(desk: Desk) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from imem.patterns.definition import FEATURES, MOST_ATOMS, Period
@@ -104,7 +104,7 @@ def test_what_is_proposed_holds_in_training() -> None:
 
 
 @pytest.mark.spec("PV-3")
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8, deadline=None, phases=(Phase.generate,))
 @given(st.integers(0, 99), st.lists(st.floats(-5, 5), min_size=8, max_size=8))
 def test_a_poisoned_later_record_changes_no_proposal(seed: int, poison: list[float]) -> None:
     """Outcomes, forecasts and features of all later cases say something else, and as much is proposed."""

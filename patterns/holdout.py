@@ -176,6 +176,11 @@ class Panel:
         means = np.where(present, self.residuals, 0.0).sum(axis=0) / np.maximum(present.sum(axis=0), 1)
         return np.where(present, self.residuals - means, 0.0)
 
+    def centred_of(self, cases: Sequence[Case]) -> Floats:
+        """Return by case what :meth:`centred` has in its cell."""
+        centred = self.centred()
+        return np.array([centred[self._cell(case)] for case in cases])
+
     def substitutes(self, permutations: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return who stands in for whom: (resamples, subjects, periods), from (resamples, subjects)."""
         present = self.present

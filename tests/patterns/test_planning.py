@@ -18,7 +18,7 @@ from imem.patterns.definition import FEATURES, NUMBERS, definition_of
 from imem.patterns.holdout import Direction
 from imem.patterns.planning import plan, smallest_effect
 from imem.patterns.splits import split
-from tests.credibility.conftest import World, finding, outcome, world
+from tests.credibility.conftest import World, finding, market, outcome, world
 from tests.patterns.test_splits import DAY, DAY0, case
 
 __all__ = ["world"]
@@ -116,6 +116,26 @@ async def test_cases_stand_as_the_forecast_was_made(world: World) -> None:
     assert await cases(world.database, drifted, until=over - DAY / 2, deadline=ever) == []
     late = await cases(world.database, drifted, since=DAY0 + 30 * DAY, until=over + DAY, deadline=ever)
     assert [one.reference for one in late] == [0.9]
+
+
+async def test_questions_of_one_series_are_one_subject(world: World) -> None:
+    """Each question is asked once, and errors last from one to the next."""
+    over = DAY0 + 41 * DAY
+    lines = []
+    for number, series in enumerate(("state", "state", "state", None)):
+        named = {} if series is None else {"series_id": series}
+        lines += [
+            market(f"q{number}", DAY0, **named),
+            said(f"a{number}", 7 * number + 1, 0.1 * number, subject=f"market:q{number}"),
+            outcome(f"o{number}", over, DAY0 + 40 * DAY, 1.0, subject_id=f"market:q{number}"),
+        ]
+    await world.say(*lines)
+    await world.settle()
+    asked = definition_of(GIVEN | {"period": "week"})
+    found = await cases(world.database, asked, until=over, deadline=Deadline.never())
+    assert [(one.subject, one.period) for one in found] == [
+        ("market:q3", "2026-01-19"), ("state", "2025-12-29"), ("state", "2026-01-05"), ("state", "2026-01-12"),
+    ]  # fmt: skip
 
 
 @pytest.mark.spec("PV-3")

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from imem.archives.archive import MANIFEST, Verification, stored_manifest, verify
 from imem.archives.contents import folder_of
+from imem.archives.pruning import Prunable, detail, prunable
 from imem.archives.retention import explain
 from imem.archives.retention_rules import Explanation
 from imem.journal.actors import Action, Resource, ResourceType
@@ -141,6 +142,41 @@ class Archives:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         return len(objects) + 1
+
+    # The graph
+
+    async def prunable(self, *, deadline: Deadline) -> tuple[list[Prunable], int]:
+        """Return the first records whose detail the next run would drop from the graph, and how many there are."""
+
+        async def look() -> tuple[list[Prunable], int]:
+            found: list[Prunable] = []
+            number = 0
+            async for page in prunable(self._gateway.database, deadline=deadline):
+                found += page[: MOST - len(found)]
+                number += len(page)
+            return found, number
+
+        return await self._do("graph", look, deadline)
+
+    async def detail(self, kind: str, key: str, *, deadline: Deadline) -> dict[str, Any]:
+        """
+        Return the whole of a record, whether the graph holds a stub of it or not; it counts as a use of the record.
+
+        Raises:
+            BadInput: records of that kind are not pruned, or no such record is known.
+        """
+        database, actor = self._gateway.database, self._gateway.actor
+        resource = Resource(ResourceType.GRAPH, f"{kind} {key}")
+        found = await self._gateway.authorize_and_execute(
+            resource, Action.READ, lambda: detail(database, kind, key, deadline=deadline), deadline=deadline
+        )
+        audit = {
+            "actor": actor.id, "role": actor.role.value, "resource_type": resource.type.value,
+            "resource_id": resource.id, "action": "read_detail", "authorized": True, "reason": None,
+            "context": context_of(actor), "outcome": "done",
+        }  # fmt: skip
+        await database.named("audit", audit, deadline=deadline)
+        return found
 
     # Retention
 

@@ -67,6 +67,9 @@ BEGIN
 END
 $$;
 
+-- Reads of what may be pruned from the graph, each with its audit row.
+CREATE INDEX memory_access_audit_detail ON memory_access_audit (resource_id, timestamp) WHERE action = 'read_detail';
+
 -- Files of data
 
 CREATE TABLE file_metadata (

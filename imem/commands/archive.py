@@ -238,7 +238,7 @@ def hold(
         return await archives.hold(HoldKind(kind), HoldSubject(subject), name, reason, deadline=_soon())
 
     found = _run(place)
-    print_answer(found, lambda: [_hold(found)], as_json=as_json)
+    print_answer(found, lambda: [_hold(found), f"  It covers {found['files']:,} files."], as_json=as_json)
 
 
 @archive_app.command()

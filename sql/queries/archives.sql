@@ -121,8 +121,16 @@ SELECT pattern_id, tier FROM pattern_archive ORDER BY verified_at, pattern_id, t
 LIMIT ceil((SELECT count(*) FROM pattern_archive) * 0.05 / 7)::bigint
 
 -- archive_index_forget --
--- Removes the index and the rows of archives that were complete, to be built anew from the archives.
-WITH gone AS (DELETE FROM archive_index) DELETE FROM pattern_archive
+-- Removes rows of the index that are to be built anew from the archives; those of the given patterns stay.
+DELETE FROM archive_index WHERE pattern_id <> ALL (%(kept)s::text[])
+
+-- archive_rows_all --
+-- Each pattern with complete archives, and the hash of its manifest.
+SELECT DISTINCT pattern_id, manifest_sha256 FROM pattern_archive ORDER BY pattern_id
+
+-- archives_corrupt --
+-- Notes that the archives of the given patterns are not what was recorded.
+UPDATE pattern_archive SET state = 'corrupt', verified_at = imem_now() WHERE pattern_id = ANY (%(patterns)s::text[])
 
 -- index_by_regime --
 -- Archived patterns with one of the given regimes, the best first.
@@ -237,3 +245,32 @@ SELECT c.key, c.known_at, c.recorded_at, imem_now() AS now, (c.core ->> 'importa
     END AS exempt
 FROM candidate AS c
 ORDER BY c.key
+
+-- hold_covers --
+-- How many files a hold covers now.
+WITH hold AS (
+    SELECT * FROM retention_hold WHERE id = %(id)s
+), decision AS (
+    SELECT h.key FROM hold AS o JOIN record_head AS h ON h.kind = 'Decision' AND h.grp = 'core' AND (
+        o.subject_type = 'decision' AND h.key = o.subject_id OR o.subject_type = 'company' AND h.subject_id = o.subject_id)
+), pattern AS (
+    SELECT subject_id AS key FROM hold WHERE subject_type = 'pattern'
+    UNION
+    SELECT e.payload ->> 'to_key' FROM decision AS d JOIN event AS e ON e.kind = 'link.CITES' AND e.payload ->> 'from_key' = d.key
+    WHERE e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Pattern'
+    UNION
+    SELECT e.payload ->> 'to_key' FROM hold AS o
+    JOIN record_head AS h ON o.subject_type = 'company' AND h.kind = 'Analysis' AND h.grp = 'core' AND h.subject_id = o.subject_id
+    JOIN event AS e ON e.kind = 'link.IDENTIFIED_PATTERN' AND e.payload ->> 'from_key' = h.key
+)
+SELECT count(DISTINCT f.file_id) AS files FROM (
+    SELECT r.file_id FROM pattern AS p JOIN file_reference AS r ON r.pattern_id = p.key
+    UNION ALL SELECT subject_id FROM hold WHERE subject_type = 'file') AS f
+
+-- object_store --
+-- The journal's identity, and whether the store of objects holds it.
+SELECT (SELECT id::text FROM journal_identity) AS journal, EXISTS (SELECT FROM object_store) AS marked
+
+-- object_store_marked --
+-- Notes that the store of objects holds the marker of this journal.
+INSERT INTO object_store DEFAULT VALUES ON CONFLICT DO NOTHING

@@ -80,9 +80,14 @@ async def test_three_people_make_a_candidate(vault: Vault, tmp_path: Path) -> No
 
 
 async def test_what_is_retrieved_opens_without_the_product(vault: Vault, tmp_path: Path) -> None:
+    """The pattern stays deprecated, and nothing is recorded of it."""
     await archived(vault)
     folder = tmp_path / "copy"
+    events = "SELECT count(*) AS n FROM event"
+    before = await vault.world.rows(events)
     number = await as_(vault, "ann").retrieve("p", folder, deadline=SOON)
+    assert await vault.world.rows(events) == before
+    assert (await as_(vault, "ann").entry("p", deadline=SOON))["status"] == "deprecated"
     files = [one for one in folder.rglob("*") if one.is_file()]
     assert len(files) == number
     assert all(json.loads(one.read_text()) is not None for one in files)

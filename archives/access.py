@@ -9,6 +9,8 @@ from typing import Any, Final, TypeVar
 
 from imem.archives.archive import MANIFEST, Verification, stored_manifest, verify
 from imem.archives.contents import folder_of
+from imem.archives.marker import check_store
+from imem.archives.pruning import Prunable, detail, prunable
 from imem.archives.retention import explain
 from imem.archives.retention_rules import Explanation
 from imem.journal.actors import Action, Resource, ResourceType
@@ -102,6 +104,7 @@ class Archives:
         found = await self._rows(pattern_id, "archive_rows", {"patterns": [pattern_id]}, deadline)
         if not found:
             raise _no_archive(pattern_id)
+        await check_store(self._gateway.database, self._objects, deadline=deadline)
         return {
             row["tier"]: await verify(
                 self._objects, pattern_id, row["tier"], manifest_sha256=row["manifest_sha256"], deadline=deadline
@@ -123,24 +126,60 @@ class Archives:
         return await self._do(pattern_id, lambda: self._retrieve(pattern_id, folder, deadline), deadline)
 
     async def _retrieve(self, pattern_id: str, folder: Path, deadline: Deadline) -> int:
-        manifest = await stored_manifest(self._objects, pattern_id, deadline=deadline)
-        if manifest is None:
+        database = self._gateway.database
+        await check_store(database, self._objects, deadline=deadline)
+        recorded = await database.named("archive_rows", {"patterns": [pattern_id]}, deadline=deadline)
+        if not recorded:
             raise _no_archive(pattern_id)
+        manifest = await stored_manifest(self._objects, pattern_id, deadline=deadline)
+        if manifest is None or manifest.sha256 != recorded[0]["manifest_sha256"]:
+            raise ConsistencyError(f"The manifest of {shown(pattern_id)} is not the one that was recorded.")
         actor = self._gateway.actor
         given = {"pattern_id": pattern_id, "actor": actor.id, "role": actor.role.value, "context": context_of(actor)}
-        await self._gateway.database.commit("archive_accessed", given, deadline=deadline)
+        await database.commit("archive_accessed", given, deadline=deadline)
         top = folder_of(pattern_id)
         objects = {key: sha256 for one in manifest.tiers.values() for key, (sha256, _) in one.objects.items()}
         for key, sha256 in {**objects, f"{top}/{MANIFEST}": manifest.sha256}.items():
             path = folder.joinpath(*key.removeprefix(f"{top}/").split("/"))
-            if not key.startswith(f"{top}/") or ".." in path.parts[len(folder.parts) :]:
-                raise ConsistencyError(
-                    f"The manifest of {shown(pattern_id)} names {shown(key)}, which is no part of it."
-                )
             content = await self._objects.get(key, sha256=sha256, deadline=deadline)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         return len(objects) + 1
+
+    # The graph
+
+    async def prunable(self, *, deadline: Deadline) -> tuple[list[Prunable], int]:
+        """Return the first records whose detail the next run would drop from the graph, and how many there are."""
+
+        async def look() -> tuple[list[Prunable], int]:
+            found: list[Prunable] = []
+            number = 0
+            async for page in prunable(self._gateway.database, deadline=deadline):
+                found += page[: MOST - len(found)]
+                number += len(page)
+            return found, number
+
+        return await self._do("graph", look, deadline)
+
+    async def detail(self, kind: str, key: str, *, deadline: Deadline) -> dict[str, Any]:
+        """
+        Return the whole of a record, whether the graph holds a stub of it or not; it counts as a use of the record.
+
+        Raises:
+            BadInput: records of that kind are not pruned, or no such record is known.
+        """
+        database, actor = self._gateway.database, self._gateway.actor
+        resource = Resource(ResourceType.GRAPH, f"{kind} {key}")
+        found = await self._gateway.authorize_and_execute(
+            resource, Action.READ, lambda: detail(database, kind, key, deadline=deadline), deadline=deadline
+        )
+        audit = {
+            "actor": actor.id, "role": actor.role.value, "resource_type": resource.type.value,
+            "resource_id": resource.id, "action": "read_detail", "authorized": True, "reason": None,
+            "context": context_of(actor), "outcome": "done",
+        }  # fmt: skip
+        await database.named("audit", audit, deadline=deadline)
+        return found
 
     # Retention
 
@@ -162,19 +201,32 @@ class Archives:
     async def hold(
         self, kind: HoldKind, subject: HoldSubject, subject_id: str, reason: str, *, deadline: Deadline
     ) -> Row:
-        """Place a hold: nothing that it covers is deleted until it is released."""
-        given = {"kind": kind.value, "subject_type": subject.value, "subject_id": subject_id, "reason": reason}
-        [row] = await self._commit(f"{subject.value} {subject_id}", "hold_place", given, deadline)
-        return row
+        """
+        Place a hold: nothing that it covers is deleted until it is released.
+
+        Returns:
+            The hold, with how many *files* it covers now.
+
+        Raises:
+            BadInput: nothing is recorded of the subject, or no reason is given.
+        """
+        given = {"kind": kind.value, "subject_type": subject.value, "subject_id": subject_id}
+        given["reason"] = _reason(reason)
+        found = await self._commit(f"{subject.value} {subject_id}", "hold_place", given, deadline)
+        if not found:
+            raise BadInput("subject", f"no {subject.value} {shown(subject_id)} is recorded.")
+        covered = await self._gateway.database.named("hold_covers", {"id": found[0]["id"]}, deadline=deadline)
+        return {**found[0], **covered[0]}
 
     async def release(self, hold_id: int, reason: str, *, deadline: Deadline) -> Row:
         """
         Release a hold.
 
         Raises:
-            BadInput: it was released, or never placed.
+            BadInput: it was released, or never placed, or no reason is given.
         """
-        found = await self._commit(f"hold {hold_id}", "hold_release", {"id": hold_id, "reason": reason}, deadline)
+        given = {"id": hold_id, "reason": _reason(reason)}
+        found = await self._commit(f"hold {hold_id}", "hold_release", given, deadline)
         if not found:
             raise BadInput("hold", f"no hold {hold_id} is open.")
         return found[0]
@@ -199,9 +251,9 @@ class Archives:
         Let the next run mark as many files as one proposed that halted at the cap.
 
         Raises:
-            BadInput: no such run is halted.
+            BadInput: no such run is halted, or no reason is given.
         """
-        given = {"id": run_id, "reason": reason}
+        given = {"id": run_id, "reason": _reason(reason)}
         if not (await self._commit(f"run {run_id}", "retention_approve", given, deadline))[0]["done"]:
             raise BadInput("run", f"no run {run_id} is halted at the cap.")
 
@@ -221,3 +273,9 @@ class Archives:
 
 def _no_archive(pattern_id: str) -> BadInput:
     return BadInput("pattern", f"{shown(pattern_id)} has no archive.")
+
+
+def _reason(reason: str) -> str:
+    if not reason.strip():
+        raise BadInput("reason", "must say why.")
+    return reason

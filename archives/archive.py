@@ -9,23 +9,26 @@ changed: later tests are objects of their own, in a new version of the manifest.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 import orjson
 
-from imem.archives.contents import CONTENT_TYPES, documents_of, file_path, folder_of, plain, test_document
+from imem.archives.contents import CONTENT_TYPES, DOCUMENTS, documents_of, file_path, folder_of, plain, test_document
 from imem.archives.facts import PatternFacts, moment_of
 from imem.archives.retention_rules import years_after
 from imem.archives.scoring import RETENTION_YEARS, TIER_1, TIER_2
 from imem.journal.deadline import Deadline
-from imem.journal.endpoints.objects import ObjectStore, StoredObject, sha256_of
-from imem.journal.errors import ConsistencyError, ObjectMissing
+from imem.journal.endpoints.objects import ObjectStore, StoredObject, is_key, sha256_of
+from imem.journal.errors import ConsistencyError, ObjectMissing, shown
 from imem.kg.kinds.enums import ArchiveContent
 
 SCHEMA_VERSION: Final = 1
 MANIFEST: Final = "archive_metadata.json"
+VERSIONS: Final = "manifests"
+"""Folder of a copy of each version of the manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +105,27 @@ class Manifest:
             if value["schema_version"] != SCHEMA_VERSION:
                 raise ConsistencyError(f"A manifest has the version {value['schema_version']!r:.20} of its schema.")
             tiers = {int(tier): _tier_archive(one) for tier, one in value["tiers"].items()}
+            _check_keys(value["pattern_id"], tiers)
             return cls(
                 pattern_id=value["pattern_id"], version=value["version"], tiers=tiers, entry=value["index"],
                 sha256=sha256_of(content),
             )  # fmt: skip
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ConsistencyError("An object is no manifest of archives.") from error
+
+
+def _check_keys(pattern_id: str, tiers: Mapping[int, TierArchive]) -> None:
+    """Refuse a manifest that names what is no part of the archives, or lacks what each of them holds."""
+    top = folder_of(pattern_id)
+    for tier, archive in tiers.items():
+        for key in archive.objects:
+            if not is_key(key) or not key.startswith(f"{top}/tier{tier}/"):
+                raise ConsistencyError(
+                    f"The manifest of {shown(pattern_id)} names {shown(key)}, which is no part of it."
+                )
+        for name in DOCUMENTS[tier]:
+            if f"{top}/tier{tier}/{name}" not in archive.objects:
+                raise ConsistencyError(f"The manifest of {shown(pattern_id)} lacks {name} of tier {tier}.")
 
 
 def _tier_archive(value: Mapping[str, Any]) -> TierArchive:
@@ -118,6 +136,14 @@ def _tier_archive(value: Mapping[str, Any]) -> TierArchive:
         summarized=tuple(value["summarized"]),
         objects={key: (one["sha256"], one["bytes"]) for key, one in value["objects"].items()},
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The version and the hash of the manifest that the row of an archive has."""
+
+    version: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,9 +174,37 @@ async def stored_manifest(store: ObjectStore, pattern_id: str, *, deadline: Dead
         ObjectsUnavailable, BudgetExceeded: retryable.
     """
     try:
-        return Manifest.parse(await store.get(f"{folder_of(pattern_id)}/{MANIFEST}", deadline=deadline))
+        found = Manifest.parse(await store.get(f"{folder_of(pattern_id)}/{MANIFEST}", deadline=deadline))
     except ObjectMissing:
         return None
+    if found.pattern_id != pattern_id:
+        raise ConsistencyError(f"The manifest of {shown(pattern_id)} is that of {shown(found.pattern_id)}.")
+    return found
+
+
+async def recorded_manifest(
+    store: ObjectStore, pattern_id: str, recorded: Recorded | None, *, deadline: Deadline
+) -> Manifest | None:
+    """
+    Return the manifest that Postgres recorded, or that is stored if it recorded none; None if there is none.
+
+    A build that ended between the manifest and its row left a newer one: then the copy of the recorded one counts.
+
+    Raises:
+        ConsistencyError: none that is stored is the one that was recorded.
+        ObjectsUnavailable, BudgetExceeded: retryable.
+    """
+    if recorded is None:
+        return await stored_manifest(store, pattern_id, deadline=deadline)
+    with suppress(ConsistencyError):
+        found = await stored_manifest(store, pattern_id, deadline=deadline)
+        if found is not None and found.sha256 == recorded.sha256:
+            return found
+    try:
+        copy = f"{folder_of(pattern_id)}/{VERSIONS}/{recorded.version}.json"
+        return Manifest.parse(await store.get(copy, sha256=recorded.sha256, deadline=deadline))
+    except (ObjectMissing, ConsistencyError) as error:
+        raise ConsistencyError(f"The manifest of {shown(pattern_id)} is not the one that was recorded.") from error
 
 
 async def verify(
@@ -183,17 +237,22 @@ async def verify(
     return Verification(missing=tuple(missing), mismatched=tuple(mismatched))
 
 
-async def build(store: ObjectStore, facts: PatternFacts, now: datetime, *, deadline: Deadline) -> Manifest | None:
+async def build(
+    store: ObjectStore, facts: PatternFacts, now: datetime, *, recorded: Recorded | None = None, deadline: Deadline
+) -> Manifest | None:
     """
     Bring the archives of a pattern to what its facts deserve; return the manifest, None if it deserves no archive.
 
     Nothing is stored where nothing has changed.
 
+    Args:
+        recorded: the manifest that the rows of its archives have.
+
     Raises:
         ConsistencyError: the manifest that is stored, or an object that was stored now, is not what it was.
         ObjectsUnavailable, BudgetExceeded: the manifest is as it was; retryable.
     """
-    before = await stored_manifest(store, facts.pattern_id, deadline=deadline)
+    before = await recorded_manifest(store, facts.pattern_id, recorded, deadline=deadline)
     tiers = dict(before.tiers) if before is not None else {}
     if facts.wanted_tier > max(tiers, default=0):
         tiers[facts.wanted_tier] = await _new_tier(store, facts, facts.wanted_tier, now, deadline)
@@ -207,7 +266,9 @@ async def build(store: ObjectStore, facts: PatternFacts, now: datetime, *, deadl
     after = Manifest(
         pattern_id=facts.pattern_id, version=1 if before is None else before.version + 1, tiers=tiers, entry=entry
     )
-    stored = await store.put(f"{folder_of(facts.pattern_id)}/{MANIFEST}", after.content, deadline=deadline)
+    top = folder_of(facts.pattern_id)
+    await store.put(f"{top}/{VERSIONS}/{after.version}.json", after.content, deadline=deadline)
+    stored = await store.put(f"{top}/{MANIFEST}", after.content, deadline=deadline)
     return replace(after, sha256=stored.sha256)
 
 

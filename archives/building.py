@@ -9,20 +9,23 @@ away, patterns stay due.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
 from imem.alerts.store import NewAlert, Severity, close_alerts, raise_once
-from imem.archives.archive import MANIFEST, SCHEMA_VERSION, Manifest, build, verify
+from imem.archives.archive import MANIFEST, SCHEMA_VERSION, Manifest, Recorded, build, verify
 from imem.archives.contents import ROOT, folder_of
 from imem.archives.facts import PatternFacts, facts_of
+from imem.archives.marker import check_store
 from imem.jobs.due import DueRow, DueRule
 from imem.jobs.lifecycle import BATCH_MS, DueBatches, Effects, LifecycleRuntime
 from imem.jobs.pipeline import Every, Pipeline, Report
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.objects import ObjectStore
+from imem.journal.errors import BadInput, ConsistencyError, ObjectMissing
 from imem.journal.events.ids import id_of, new_id
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
@@ -71,12 +74,20 @@ async def _archive(
     runtime: ArchivingRuntime, conn: Connection, due: Sequence[DueRow], now: datetime
 ) -> tuple[Effects, dict[str, int]]:
     facts = await facts_of(conn, [one.key for one in due])
+    await check_store(runtime.database, runtime.objects, claim=True, deadline=Deadline.after_ms(BATCH_MS))
     effects, built, extended = Effects(), 0, 0
     before: dict[str, dict[int, str]] = {}
+    recorded: dict[str, Recorded] = {}
     for row in await rows(conn, "archive_rows", {"patterns": sorted(facts)}):
         before.setdefault(row["pattern_id"], {})[row["tier"]] = row["manifest_sha256"]
+        recorded[row["pattern_id"]] = Recorded(row["manifest_version"], row["manifest_sha256"])
     for pattern_id, one in sorted(facts.items()):
-        manifest = await build(runtime.objects, one, now, deadline=Deadline.after_ms(BATCH_MS))
+        deadline = Deadline.after_ms(BATCH_MS)
+        try:
+            manifest = await build(runtime.objects, one, now, recorded=recorded.get(pattern_id), deadline=deadline)
+        except ConsistencyError as error:
+            # One damaged archive is set aside, and the others go on.
+            raise BadInput("archive", error.message) from error
         known = before.get(pattern_id, {})
         if manifest is not None:
             await write_rows(conn, manifest)
@@ -203,18 +214,30 @@ async def check_archive(
 
 async def rebuild_index(database: Database, store: ObjectStore, *, deadline: Deadline) -> int:
     """
-    Build the index and the rows of archives anew from the manifests; return how many patterns have one.
+    Build the index, and the rows of archives that are lost, anew from the manifests; return how many patterns have one.
 
-    One transaction: a crash leaves the index as it was.
+    An archive whose manifest cannot be read, or is not the one that its row has, is corrupt: its rows stay. One
+    transaction: a crash leaves the index as it was.
 
     Raises:
-        ConsistencyError: a manifest cannot be read.
         ObjectsUnavailable, PostgresUnavailable, BudgetExceeded: retryable.
     """
-    keys = [key for key in await store.keys(ROOT, deadline=deadline) if key.endswith(f"/{MANIFEST}")]
+    await check_store(database, store, claim=True, deadline=deadline)
+    manifests: dict[str, Manifest] = {}
+    for key in await store.keys(ROOT, deadline=deadline):
+        if key.endswith(f"/{MANIFEST}"):
+            with suppress(ConsistencyError, ObjectMissing):
+                manifest = Manifest.parse(await store.get(key, deadline=deadline))
+                if key == f"{folder_of(manifest.pattern_id)}/{MANIFEST}":
+                    manifests[manifest.pattern_id] = manifest
     async with database.transaction(deadline) as conn:
         await rows(conn, "archives_lock")
-        await execute(conn, "archive_index_forget")
-        for key in keys:
-            await write_rows(conn, Manifest.parse(await store.get(key, deadline=deadline)))
-    return len(keys)
+        corrupt = [
+            row["pattern_id"] for row in await rows(conn, "archive_rows_all")
+            if row["pattern_id"] not in manifests or manifests[row["pattern_id"]].sha256 != row["manifest_sha256"]
+        ]  # fmt: skip
+        await execute(conn, "archives_corrupt", {"patterns": corrupt})
+        await execute(conn, "archive_index_forget", {"kept": corrupt})
+        for pattern_id in sorted(manifests.keys() - set(corrupt)):
+            await write_rows(conn, manifests[pattern_id])
+    return len(manifests.keys() | set(corrupt))

@@ -4,6 +4,7 @@ What an archive holds: plain JSON and copies of files, which open without the pr
 ::
 
     pattern_archives/<pattern>/archive_metadata.json          the manifest, written last
+    pattern_archives/<pattern>/manifests/<version>.json       a copy of each version of it
     pattern_archives/<pattern>/tier1/metadata.json            and processed_summary.json, analysis_snapshot.json
     pattern_archives/<pattern>/tier2/all_tier1_content/…      the same three
     pattern_archives/<pattern>/tier2/agent_analysis/…         findings and debates
@@ -46,6 +47,18 @@ def name_of(key: str) -> str:
     """Return *key* as a part of an object's key: other keys have other names, and no name leaves its folder."""
     name = quote(key, safe="").replace(".", "%2E").replace("~", "%7E")
     return name if len(name) <= LONGEST_NAME else f"{name[:80]}~{sha256_of(key.encode())}"
+
+
+_FIRST: Final = ("metadata.json", "processed_summary.json", "analysis_snapshot.json")
+
+DOCUMENTS: Final[Mapping[int, tuple[str, ...]]] = {
+    TIER_1: _FIRST,
+    TIER_2: (
+        *(f"all_tier1_content/{name}" for name in _FIRST), "agent_analysis/findings.json",
+        "agent_analysis/debates.json", "agent_analysis/shadow_analyses.json", "processed_data/files.json",
+    ),
+}  # fmt: skip
+"""Paths of what each archive of a tier holds, whatever the pattern."""
 
 
 def folder_of(pattern_id: str) -> str:

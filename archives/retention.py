@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from imem.alerts.store import NewAlert, Severity, raise_once
 from imem.archives.building import ACTOR, WRITER, ArchivingRuntime, check_archive
+from imem.archives.marker import check_store
 from imem.archives.retention_rules import (
     COLD_YEARS,
     GRACE_DAYS,
@@ -35,7 +36,7 @@ from imem.jobs.pipeline import Daily, Pipeline, Report
 from imem.journal.actors import Action
 from imem.journal.audit import context_of
 from imem.journal.deadline import Deadline
-from imem.journal.endpoints.objects import sha256_of
+from imem.journal.endpoints.objects import is_key, sha256_of
 from imem.journal.errors import BadInput, ObjectMissing
 from imem.journal.events.entry import Tier
 from imem.journal.events.ids import id_of, new_id
@@ -78,6 +79,7 @@ async def retain(runtime: ArchivingRuntime, *, until: Deadline) -> Report:
         PostgresUnavailable, ObjectsUnavailable: what was committed stays; nothing else was marked or deleted.
     """
     database = runtime.database
+    await check_store(database, runtime.objects, claim=True, deadline=until)
     report: dict[str, Any] = {"labelled": await _relabel(runtime, until)}
     await _remove_left(runtime, until)
     [last] = await database.named("retention_last_run", deadline=until)
@@ -318,14 +320,9 @@ async def _purge(runtime: ArchivingRuntime, file_id: str, until: Deadline) -> bo
 async def _remove_left(runtime: ArchivingRuntime, until: Deadline) -> None:
     """Remove the objects of files that are deleted."""
     for row in await runtime.database.named("retention_left", deadline=until):
-        if _is_key(row["file_id"]):
+        if is_key(row["file_id"]):
             await runtime.objects.delete(row["file_id"], deadline=until)
         await runtime.database.execute("retention_removed", {"file_id": row["file_id"]}, deadline=until)
-
-
-def _is_key(file_id: str) -> bool:
-    """Return whether a file may be an object of ours: others are named by an address elsewhere."""
-    return not any(part in {"", ".", ".."} for part in file_id.split("/"))
 
 
 def _alert(kind: str, key: str, payload: Mapping[str, Any]) -> NewAlert:

@@ -18,8 +18,8 @@ RETRIES: Final = 5
 EXPIRES_S: Final = 12 * 60 * 60
 """Expiry of a daily request in the broker, in seconds."""
 
-QUARTERLY_EXPIRES_S: Final = 14 * EXPIRES_S
-"""That of a quarterly one, which no other soon makes up for."""
+MONTHLY_EXPIRES_S: Final = 14 * EXPIRES_S
+"""That of a monthly or quarterly one, which no other soon makes up for."""
 
 
 def register(app: Celery, pipelines: Iterable[Pipeline[Any]]) -> None:
@@ -59,6 +59,7 @@ def _entry(pipeline: Pipeline[Any], settings: Settings) -> dict[str, Any]:
     if isinstance(cadence, Daily):
         days, expires_s = {"day_of_week": "sunday"} if cadence.sundays else {}, EXPIRES_S
     else:
-        days, expires_s = {"day_of_month": "1", "month_of_year": "1,4,7,10"}, QUARTERLY_EXPIRES_S
+        months = {"month_of_year": ",".join(str(month) for month in range(1, 13, cadence.MONTHS))}
+        days, expires_s = {"day_of_month": "1", **months}, MONTHLY_EXPIRES_S
     when = crontab(hour=str(cadence.hour), minute=str(cadence.minute), **days)
     return {"task": pipeline.name, "schedule": when, "options": {"expires": expires_s}}

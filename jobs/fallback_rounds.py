@@ -23,7 +23,7 @@ import structlog
 
 from imem.jobs.leadership import together
 from imem.jobs.lease import LeaderLease
-from imem.jobs.pipeline import Daily, Every, Pipeline, Quarterly
+from imem.jobs.pipeline import Daily, Every, Monthly, Pipeline
 from imem.jobs.reports import stored_reports
 from imem.jobs.runtime import Runtime, slot
 from imem.journal.deadline import Deadline
@@ -100,7 +100,7 @@ def fallback_rounds(pipelines: Iterable[Pipeline[Any]], settings: Settings) -> t
     return tuple(rounds)
 
 
-def _run_missed(pipeline: Pipeline[Any], cadence: Daily | Quarterly) -> None:
+def _run_missed(pipeline: Pipeline[Any], cadence: Daily | Monthly) -> None:
     """Do the run that was due last, unless it was done or another process does it; blocks meanwhile."""
     runtime = slot.get()
     try:
@@ -109,7 +109,7 @@ def _run_missed(pipeline: Pipeline[Any], cadence: Daily | Quarterly) -> None:
         log.warning("pipeline.skipped", pipeline=pipeline.name, reason=str(error))
 
 
-async def _run_under_lease(pipeline: Pipeline[Any], cadence: Daily | Quarterly, runtime: Runtime) -> None:
+async def _run_under_lease(pipeline: Pipeline[Any], cadence: Daily | Monthly, runtime: Runtime) -> None:
     lease = LeaderLease(runtime.database, f"pipeline {pipeline.name}")
     if not await lease.take():
         return
@@ -128,7 +128,7 @@ async def _run_until_done(pipeline: Pipeline[Any], runtime: Runtime) -> None:
         pass
 
 
-async def is_missed(database: Database, name: str, cadence: Daily | Quarterly) -> bool:
+async def is_missed(database: Database, name: str, cadence: Daily | Monthly) -> bool:
     """
     Whether the run that was due last, at least :data:`LATE_S` ago, was not done.
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import structlog
 
@@ -57,8 +57,11 @@ class Daily:
 
 
 @dataclass(frozen=True, slots=True)
-class Quarterly:
-    """On the first day of January, April, July and October, in UTC."""
+class Monthly:
+    """On the first day of each month, in UTC."""
+
+    MONTHS: ClassVar[int] = 1
+    """So many months from one run to the next."""
 
     hour: int
     minute: int
@@ -69,12 +72,18 @@ class Quarterly:
         return due if due <= moment else self._first(due - timedelta(days=1))
 
     def _first(self, moment: datetime) -> datetime:
-        """Return when a run is due in the quarter of *moment*."""
-        month = moment.month - (moment.month - 1) % 3
+        """Return when a run is due in the month or quarter of *moment*."""
+        month = moment.month - (moment.month - 1) % self.MONTHS
         return moment.replace(month=month, day=1, hour=self.hour, minute=self.minute, second=0, microsecond=0)
 
 
-Cadence = Every | Daily | Quarterly
+class Quarterly(Monthly):
+    """On the first day of January, April, July and October, in UTC."""
+
+    MONTHS: ClassVar[int] = 3
+
+
+Cadence = Every | Daily | Monthly
 
 
 @dataclass(frozen=True, slots=True)

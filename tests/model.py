@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from imem.journal.events.entry import AppendStatus, JournalEntry
-from imem.kg.kinds.catalog import CORE, KINDS, LINKS, implied_links, link_props
+from imem.kg.kinds.catalog import ARCHIVE, CORE, KINDS, LINKS, implied_links, link_props
 
 Value = Any
 Order = tuple[datetime, str, int]
@@ -142,6 +142,9 @@ class Model:
                 latest = max(stated, key=lambda one: one.order)
                 node |= latest.value
                 node[f"{name}_known_at"] = latest.known_at
+        if self.of(kind, key, ARCHIVE):
+            for name in KINDS[kind].detail:
+                node.pop(name, None)
 
     def _link(self, kind: str, key: str, nodes: dict[Node, dict[str, Any]], links: dict[Link, dict[str, Any]]) -> None:
         stated = self.of(kind, key, "props")

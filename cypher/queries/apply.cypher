@@ -5,7 +5,8 @@
 // Facts recorded once. All statements of one core are equal; the earliest known one gives the node its clocks, and its content
 // unless there is a correction. Rows: key, subject (subject_id or null), order, position, recorded_at, known_at, occurred_at
 // (text), props, times (pairs of property and text). «label» the kind, «also» a second label or the same, «key» its key
-// property.
+// property. A node that was pruned keeps nothing of its detail, in whatever order the events come: dropped (map of the properties
+// that go to null).
 CYPHER replan=skip
 UNWIND $given.rows AS row
 MERGE (n:«label» {«key»: row.key})
@@ -19,11 +20,12 @@ FOREACH (_ IN CASE WHEN earliest THEN [1] ELSE [] END |
     SET n.known_at = datetime(row.known_at), n.occurred_at = datetime(row.occurred_at), n.core_order = row.order)
 FOREACH (_ IN CASE WHEN first THEN [1] ELSE [] END |
     SET n.recorded_at = datetime(row.recorded_at), n.position = row.position)
+FOREACH (_ IN CASE WHEN n.archived THEN [1] ELSE [] END | SET n += $given.dropped)
 
 // write_group //
 // A whole property group, written if the statement is later than the present one by (known_at, actor, agent_seq); a correction
 // of the core likewise. Rows: key, subject, order, props (absent fields null), times (with the group's clocks). «order» names
-// the group's order property. A node without a core is a stub.
+// the group's order property. A node without a core is a stub. Parameter: dropped, as above.
 CYPHER replan=skip
 UNWIND $given.rows AS row
 MERGE (n:«label» {«key»: row.key})
@@ -32,6 +34,7 @@ WITH n, row
 WHERE n.«order» IS NULL OR row.order > n.«order»
 SET n += row.props
 FOREACH (time IN row.times | SET n[time[0]] = datetime(time[1]))
+FOREACH (_ IN CASE WHEN n.archived THEN [1] ELSE [] END | SET n += $given.dropped)
 
 // write_stubs //
 // Stubs for targets of links that others replaced in the same batch. Rows: key, subject.

@@ -23,7 +23,7 @@ ORDER BY labels
 // each kind would take longer to plan than to run. Parameters: kinds (map of label to {key: the key property, properties: list
 // of {name, required: bool, group: name or null for the core, types: list of the server's names of types}}). Columns: kind:
 // string, nodes: int, example: string, the first key.
-MATCH (n) WHERE n.stub IS NULL
+MATCH (n) WHERE n.stub IS NULL AND n.archived IS NULL
 WITH n, head([label IN labels(n) WHERE $given.kinds[label] IS NOT NULL]) AS kind
 WHERE kind IS NOT NULL
   AND any(p IN $given.kinds[kind].properties WHERE CASE

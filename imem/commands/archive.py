@@ -137,6 +137,53 @@ def rebuild(*, as_json: Json = False) -> None:
 
 
 @archive_app.command()
+def prune(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be pruned; change nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Keep a stub in the graph of records that nobody uses; the journal keeps them whole."""
+    if dry_run:
+        found, number = _run(lambda archives: archives.prunable(deadline=Deadline.after_ms(OBJECTS_MS)))
+        value = {"number": number, "records": [asdict(one) for one in found]}
+
+        def lines() -> Iterator[str]:
+            yield from (f"{one.kind} {shown(one.key)}: {', '.join(one.grounds)}" for one in found)
+            yield f"{number:,} records would be pruned."
+
+        print_answer(value, lambda: list(lines()), as_json=as_json)
+        return
+    from imem.services.stores import Stores  # noqa: PLC0415 - as above
+
+    async def work(stores: Stores) -> dict[str, Any]:
+        from imem.archives.pruning import prune as pruned  # noqa: PLC0415 - as above
+
+        return dict(await pruned(stores.database, stores.gateway, until=Deadline.after_ms(OBJECTS_MS)))
+
+    report = command.run_within(lambda settings: Stores.open(settings, pipelines=True), work)
+    print_answer(report, lambda: [f"{sum(report.values()):,} records are pruned from the graph."], as_json=as_json)
+
+
+@archive_app.command()
+def detail(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="Analysis, Debate or Finding.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The record's id.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Show the whole of a record, as the journal has it, also after it was pruned from the graph."""
+    found = _run(lambda archives: archives.detail(kind, key, deadline=_soon()))
+
+    def lines() -> Iterator[str]:
+        yield f"{kind} {shown(key)}, known since {found['known_at']:%Y-%m-%d}"
+        for name, value in [*found["core"].items(), ("body", found["body"])]:
+            if value is not None:
+                yield f"  {name}: {shown(str(value))}"
+
+    print_answer(found, lambda: list(lines()), as_json=as_json)
+
+
+@archive_app.command()
 def file(name: File, *, as_json: Json = False) -> None:
     """Say why a file is kept, or that it may be deleted."""
     found = _run(lambda archives: archives.explain(name, deadline=_soon()))
@@ -191,7 +238,7 @@ def hold(
         return await archives.hold(HoldKind(kind), HoldSubject(subject), name, reason, deadline=_soon())
 
     found = _run(place)
-    print_answer(found, lambda: [_hold(found)], as_json=as_json)
+    print_answer(found, lambda: [_hold(found), f"  It covers {found['files']:,} files."], as_json=as_json)
 
 
 @archive_app.command()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from imem.archives.building import BUILD_ARCHIVES
+from imem.archives.pruning import PRUNE
 from imem.archives.retention import RETAIN
 from imem.checkpoints.pauses.human_gates import GATES_OF_ANALYSES
 from imem.checkpoints.pauses.pipelines import MANAGE, RETIRE
@@ -66,6 +67,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     VALIDATE_SUCCESSES,
     BUILD_ARCHIVES,
     RETAIN,
+    PRUNE,
     REFLECT,
     EMBED_SITUATIONS,
     PROJECT_SIGNALS,

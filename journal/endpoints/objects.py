@@ -8,17 +8,19 @@ incomplete: readers ignore it, and the writer repeats it. One object is stored w
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BudgetExceeded, ConsistencyError, ObjectMissing, ObjectsUnavailable
+from imem.journal.errors import BadInput, BudgetExceeded, ConsistencyError, ObjectMissing, ObjectsUnavailable, shown
 from imem.journal.settings import Settings
 
 T = TypeVar("T")
@@ -49,6 +51,14 @@ class StoredObject:
     size: int
 
 
+_IMPOSSIBLE: Final = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
+"""Errors of a folder that hold for a key alone: none of the store's other objects is concerned."""
+
+
+class _ImpossibleKey(Exception):
+    """No object can have the key."""
+
+
 class ObjectStore:
     """
     Stores, reads, lists and deletes objects; connected on first use.
@@ -76,6 +86,7 @@ class ObjectStore:
 
         Raises:
             ConsistencyError: what was read back is something else.
+            BadInput: the store has no place for such a key, as where a part of it is another object.
             ObjectsUnavailable, BudgetExceeded: it may be stored or not; retryable.
         """
         stored = StoredObject(key, sha256_of(content), len(content))
@@ -88,7 +99,12 @@ class ObjectStore:
             read: bytes = fs.cat_file(path)
             return read
 
-        _check(key, await self._call(write, key, deadline), stored.sha256)
+        try:
+            _check(key, await self._call(write, key, deadline), stored.sha256)
+        except ObjectMissing as error:
+            if isinstance(error.__cause__, _ImpossibleKey):
+                raise BadInput("key", f"no object can be stored as {shown(key)}.") from error
+            raise ObjectsUnavailable(f"The store of objects lost {shown(key)}, or has no such bucket.") from error
         return stored
 
     async def get(self, key: str, *, sha256: str | None = None, deadline: Deadline) -> bytes:
@@ -138,22 +154,28 @@ class ObjectStore:
             if fs.exists(path):
                 fs.rm_file(path)
 
-        await self._call(remove, key, deadline)
+        with suppress(ObjectMissing):
+            await self._call(remove, key, deadline)
 
     async def _call(self, work: Callable[[Any, str], T], key: str, deadline: Deadline) -> T:
         """Do *work* in a thread, with the file system and the path of *key*; translate its errors."""
-        if not key or any(part in {"", ".", ".."} for part in key.split("/")):
+        if not is_key(key):
             raise ValueError(f"{key!r} is no key of an object.")
 
         def run() -> T:
             fs, root = self._connected()
             fs.invalidate_cache()
-            return work(fs, f"{root}/{key}")
+            try:
+                return work(fs, f"{root}/{key}")
+            except OSError as error:
+                if error.errno in _IMPOSSIBLE:
+                    raise _ImpossibleKey from error
+                raise
 
         deadline.check("a call of the store of objects")
         try:
             return await asyncio.wait_for(asyncio.to_thread(run), min(deadline.left_s(), 10 * CALL_S))
-        except FileNotFoundError as error:
+        except (FileNotFoundError, _ImpossibleKey) as error:
             raise ObjectMissing(key) from error
         except TimeoutError as error:
             raise BudgetExceeded(f"The store of objects did not answer in time about {key}.") from error
@@ -176,6 +198,15 @@ class ObjectStore:
                 fs, root = fsspec.core.url_to_fs(self._url, skip_instance_cache=True, **more)
                 self._opened = os.getpid(), fs, root.rstrip("/")
             return self._opened[1:]
+
+
+def is_key(text: str) -> bool:
+    """
+    Return whether *text* may be the key of an object.
+
+    None names a place outside of the store, or an older version of an object, as clients of S3 read ``?versionId=``.
+    """
+    return "?versionId=" not in text and not any(part in {"", ".", ".."} for part in text.split("/"))
 
 
 def sha256_of(content: bytes) -> str:

@@ -125,6 +125,8 @@ def objects(url: str) -> str:
         raise ValueError("may hold no user and no password; the service's client reads them from its own variables")
     if not urlsplit(url).netloc:
         raise ValueError("names no bucket")
+    if not urlsplit(url).path.strip("/"):
+        raise ValueError("names no prefix in the bucket, which may hold the objects of others")
     return url
 
 

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origi
 from pydantic import BaseModel, TypeAdapter
 
 from imem.kg.kinds import data_points, learning, patterns, subjects, trust, work
+from imem.kg.kinds.archiving import DETAIL_TYPES
 from imem.kg.kinds.base import Group, Kind, Tag
 from imem.kg.kinds.enums import name_of
 from imem.kg.kinds.fields import PropertyType
@@ -27,8 +28,10 @@ from imem.kg.kinds.links import LINK_KINDS, LinkKind, LinkProps
 Canonical = dict[str, Any]
 
 CORE: Final = "core"
+ARCHIVE: Final = "archive"
+"""The group with which a record is pruned from the graph."""
 SUBJECT: Final = "Subject"
-NODE_BOOKKEEPING: Final = frozenset({"known_at", "recorded_at", "occurred_at", "position", "stub"})
+NODE_BOOKKEEPING: Final = frozenset({"known_at", "recorded_at", "occurred_at", "position", "stub", "archived"})
 """Properties that the applier adds to nodes and links."""
 GROUP_BOOKKEEPING: Final = ("known_at", "recorded_at", "position", "order", "actor", "agent_seq")
 """Suffixes of the properties that the applier adds for each group: ``<group>_known_at`` and so on."""
@@ -198,6 +201,14 @@ class KindInfo:
     core: PropertySet
     groups: Mapping[str, PropertySet]
     implies: tuple[Implication, ...]
+
+    @property
+    def detail(self) -> tuple[str, ...]:
+        """The properties that a stub lacks after the record was pruned; empty for kinds that are never pruned."""
+        if ARCHIVE not in self.groups:
+            return ()
+        parts = (self.core, *(group for name, group in self.groups.items() if name != ARCHIVE))
+        return tuple(name for part in parts for name, prop in part.properties.items() if prop.type.name in DETAIL_TYPES)
 
     def part(self, name: str) -> PropertySet:
         """Return the core or the group *name*; KeyError when there is none."""
@@ -406,14 +417,14 @@ def implied_links(kind: str, core: Mapping[str, Any]) -> list[ImpliedLink]:
 
 def from_graph(kind: str, node: Mapping[str, Any]) -> Kind | None:
     """
-    Return the model of a node's properties, or None when it is a stub.
+    Return the model of a node's properties, or None when it is a stub or was pruned.
 
     A group is present when the node has its ``known_at``; for nodes read without bookkeeping, when it has a value.
 
     Raises:
         pydantic.ValidationError: the node's properties are invalid: it was written by another program.
     """
-    if node.get("stub"):
+    if node.get("stub") or node.get("archived"):
         return None
     info = KINDS[kind]
     values: dict[str, Any] = info.core.from_graph(node)

@@ -4,6 +4,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from imem.kg.kinds.archiving import Archive
 from imem.kg.kinds.base import Group, Kind, StrictModel, Tag
 from imem.kg.kinds.enums import (
     BiasKind,
@@ -370,6 +371,7 @@ class Debate(Kind, owner="challenger_agent", occurred="timestamp", tags=(Tag("su
     )
     state: State | None = None
     records: Records | None = None
+    archive: Archive | None = None
 
 
 def _turn_id(data: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ from typing import Final, Self
 from pydantic import Field, model_validator
 
 from imem.journal.errors import BadInput
+from imem.kg.kinds.archiving import Archive
 from imem.kg.kinds.base import Group, Kind, Tag
 from imem.kg.kinds.enums import DecisionOutcome, Direction, Recommendation, Regime, Stance
 from imem.kg.kinds.fields import (
@@ -53,6 +54,7 @@ class Analysis(Kind, occurred="date", tags=(Tag("subject", "subject_id"),)):
     model: ShortText | None = Field(None, description="The language model that wrote it.")
     summary: Text | None = None
     outcome: Outcome | None = None
+    archive: Archive | None = None
 
 
 class Finding(Kind, owner="agent", fixed=_CLAIM, tags=(Tag("subject", "subject_id"),)):
@@ -83,6 +85,7 @@ class Finding(Kind, owner="agent", fixed=_CLAIM, tags=(Tag("subject", "subject_i
     )
     target_at: Moment | None = Field(None, description="When the claim is true: a session's close, a week's end.")
     distribution: Json | None = Field(None, description="Probability by possible answer.")
+    archive: Archive | None = None
 
     @model_validator(mode="after")
     def _claim(self) -> Self:

@@ -46,7 +46,7 @@ async def write_events(
 
     async def run(transaction: neo4j.AsyncTransaction) -> None:
         for work in works:
-            result = await transaction.run(work.text, given(rows=work.rows, now=now))
+            result = await transaction.run(work.text, given(work.parameters, now=now))
             await result.consume()
 
     try:

@@ -95,7 +95,7 @@ async def warm_writing(graph: Graph, kinds: Collection[str]) -> int:
 
 
 async def _planned(texts: Sequence[LiteralString], transaction: neo4j.AsyncTransaction) -> None:
-    nothing = given(rows=[], now=_LONG_AGO.isoformat())
+    nothing = given(rows=[], dropped={}, now=_LONG_AGO.isoformat())
     for text in (texts[0], cypher("change_nothing").text, *texts):
         await (await transaction.run(text, nothing)).consume()
     raise _Rollback

@@ -9,13 +9,14 @@ result.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, LiteralString
 from uuid import UUID
 
 from imem.journal.statements import cypher
 from imem.kg.kinds.catalog import (
+    ARCHIVE,
     CORE,
     KINDS,
     LABELS,
@@ -106,11 +107,21 @@ def _text(moment: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BoundStatement:
-    """One statement with its rows, sorted by key so that two transactions take locks in one order."""
+    """
+    One statement with its rows, sorted by key so that two transactions take locks in one order.
+
+    ``dropped`` holds the properties that a pruned node loses, each with None.
+    """
 
     name: str
     text: LiteralString
     rows: list[Row]
+    dropped: Row = field(default_factory=dict)
+
+    @property
+    def parameters(self) -> Row:
+        """What the statement takes beside the time."""
+        return {"rows": self.rows, "dropped": self.dropped}
 
 
 @dataclass(slots=True)
@@ -166,6 +177,8 @@ class Projection:
             return
         clocks = [[f"{group}_known_at", event.known_at], [f"{group}_recorded_at", event.recorded_at]]
         marks = {f"{group}_position": event.position, f"{group}_order": event.order_key}
+        if group == ARCHIVE:
+            marks["archived"] = True
         rows[event.key] = {
             "key": event.key,
             "subject": subject_id_of(kind, event.key),
@@ -245,7 +258,7 @@ class Projection:
 def statements_of(kind: str) -> Iterator[BoundStatement]:
     """Yield, in order and without rows, the statements that write records of *kind* and their implied links."""
     yield _of_core(kind, [])
-    for group, part in KINDS[kind].groups.items():
+    for group, part in sorted(KINDS[kind].groups.items()):
         if not part.derived:
             yield _of_group(kind, group, [])
     for shape, link in sorted(LINKS.items()):
@@ -255,11 +268,12 @@ def statements_of(kind: str) -> Iterator[BoundStatement]:
 
 
 def _of_core(kind: str, rows: list[Row]) -> BoundStatement:
-    return _work("write_core", rows, **_node(kind))
+    return replace(_work("write_core", rows, **_node(kind)), dropped=dict.fromkeys(KINDS[kind].detail))
 
 
 def _of_group(kind: str, group: str, rows: list[Row]) -> BoundStatement:
-    return _work("write_group", rows, order=f"{group}_order", **_node(kind))
+    work = _work("write_group", rows, order=f"{group}_order", **_node(kind))
+    return replace(work, dropped=dict.fromkeys(KINDS[kind].detail))
 
 
 def _of_links(shape: tuple[str, str, str], rows: list[Row]) -> BoundStatement:

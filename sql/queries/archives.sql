@@ -121,8 +121,16 @@ SELECT pattern_id, tier FROM pattern_archive ORDER BY verified_at, pattern_id, t
 LIMIT ceil((SELECT count(*) FROM pattern_archive) * 0.05 / 7)::bigint
 
 -- archive_index_forget --
--- Removes the index and the rows of archives that were complete, to be built anew from the archives.
-WITH gone AS (DELETE FROM archive_index) DELETE FROM pattern_archive
+-- Removes rows of the index that are to be built anew from the archives; those of the given patterns stay.
+DELETE FROM archive_index WHERE pattern_id <> ALL (%(kept)s::text[])
+
+-- archive_rows_all --
+-- Each pattern with complete archives, and the hash of its manifest.
+SELECT DISTINCT pattern_id, manifest_sha256 FROM pattern_archive ORDER BY pattern_id
+
+-- archives_corrupt --
+-- Notes that the archives of the given patterns are not what was recorded.
+UPDATE pattern_archive SET state = 'corrupt', verified_at = imem_now() WHERE pattern_id = ANY (%(patterns)s::text[])
 
 -- index_by_regime --
 -- Archived patterns with one of the given regimes, the best first.
@@ -162,3 +170,107 @@ WHERE i.pattern_id = %(pattern_id)s
 -- archive_accessed --
 -- Records that an archive was retrieved whole, with the audit row.
 SELECT note_archive_access_v1(%(pattern_id)s, %(actor)s, %(role)s, %(context)s::jsonb)
+
+-- prune_cited_in_debates --
+-- Findings that a turn of a debate rests on, or that a debate disputes.
+SELECT jsonb_array_elements_text(e.payload -> 'core' -> 'cites') AS key
+FROM record_head AS h JOIN event AS e ON e.position = h.position WHERE h.kind = 'DebateTurn' AND h.grp = 'core'
+UNION
+SELECT unnest(cites) FROM debate_turn
+UNION
+SELECT e.payload -> 'core' ->> 'disputed_finding'
+FROM record_head AS h JOIN event AS e ON e.position = h.position
+WHERE h.kind = 'Debate' AND h.grp = 'core' AND e.payload -> 'core' ? 'disputed_finding'
+
+-- prune_candidates --
+-- The next records of one kind whose detail the graph holds, by their keys: how they are used, and what exempts them but for their age.
+-- An analysis is open while it runs, while a claim or forecast of it waits for its answer, and while anything about it or its decisions
+-- waits for a person; what belongs to it likewise.
+WITH candidate AS (
+    SELECT h.kind, h.key, h.known_at, h.subject_id, e.recorded_at, coalesce(f.payload, e.payload) -> 'core' AS core,
+        CASE WHEN h.kind = 'Analysis' THEN h.key ELSE e.analysis_id END AS analysis_id
+    FROM record_head AS h JOIN event AS e ON e.position = h.position
+    LEFT JOIN record_head AS k ON k.kind = h.kind AND k.key = h.key AND k.grp = 'correction'
+    LEFT JOIN event AS f ON f.position = k.position
+    WHERE h.kind = %(kind)s AND h.grp = 'core' AND h.key > %(after)s
+      AND NOT EXISTS (SELECT FROM record_head AS a WHERE a.kind = h.kind AND a.key = h.key AND a.grp = 'archive')
+    ORDER BY h.key LIMIT %(limit)s
+), superseded AS MATERIALIZED (
+    SELECT e.payload ->> 'to_key' AS key FROM record_head AS h JOIN event AS e ON e.position = h.position
+    WHERE h.kind = 'link.SUPERSEDES' AND e.payload ->> 'to_label' = %(kind)s
+), pattern AS MATERIALIZED (
+    SELECT DISTINCT c.analysis_id, e.payload ->> 'to_key' AS key
+    FROM candidate AS c JOIN event AS e ON e.kind = 'link.IDENTIFIED_PATTERN' AND e.payload ->> 'from_key' = c.analysis_id
+), decision AS MATERIALIZED (
+    SELECT DISTINCT c.analysis_id, e.record_key AS key
+    FROM candidate AS c JOIN event AS e ON e.kind = 'record.Decision' AND e.analysis_id = c.analysis_id
+), waiting AS MATERIALIZED (
+    SELECT a.analysis_id FROM workflow.analysis AS a WHERE a.outcome IS NULL
+    UNION
+    SELECT d.analysis_id FROM (
+        SELECT analysis_id, key FROM decision UNION ALL SELECT DISTINCT analysis_id, analysis_id FROM candidate) AS d
+    JOIN lifecycle AS l ON l.about = d.key
+    WHERE l.wake_at IS NOT NULL OR l.kind = 'postmortem' AND l.state IN ('queued', 'in_review')
+    UNION
+    SELECT c.analysis_id FROM candidate AS c
+    JOIN event AS e ON e.analysis_id = c.analysis_id AND e.kind = 'record.Finding'
+    JOIN record_head AS h ON h.kind = 'Finding' AND h.key = e.record_key AND h.grp = 'core' AND h.target_at >= imem_now()
+)
+SELECT c.key, c.known_at, c.recorded_at, imem_now() AS now, (c.core ->> 'importance')::float8 AS relevance,
+    coalesce(c.core ->> 'summary', c.core ->> 'statement', c.core ->> 'challenge_basis', c.core ->> 'topic', '') AS summary,
+    c.key IN (SELECT key FROM superseded) AS superseded, (
+        SELECT count(*) FROM memory_access_audit AS a
+        WHERE a.action = 'read_detail' AND a.resource_id = c.kind || ' ' || c.key AND a.timestamp > imem_now() - interval '12 months'
+    ) AS accesses,
+    CASE
+        WHEN c.kind = 'Finding' AND c.key = ANY (%(cited)s::text[]) OR EXISTS (
+            SELECT FROM event AS e
+            WHERE e.kind = 'link.CITES' AND e.payload ->> 'to_key' = c.key AND e.payload ->> 'to_label' = c.kind) THEN 'cited'
+        WHEN EXISTS (
+            SELECT FROM retention_hold AS o WHERE o.released_at IS NULL AND (
+                o.subject_type = 'company' AND o.subject_id = c.subject_id
+                OR o.subject_type = 'decision' AND o.subject_id IN (SELECT d.key FROM decision AS d WHERE d.analysis_id = c.analysis_id)
+                OR o.subject_type = 'pattern' AND o.subject_id IN (SELECT p.key FROM pattern AS p WHERE p.analysis_id = c.analysis_id)
+            )) THEN 'held'
+        WHEN EXISTS (
+            SELECT FROM pattern AS p
+            JOIN record_head AS h ON h.kind = 'Pattern' AND h.key = p.key AND h.grp = 'investigation'
+            JOIN event AS e ON e.position = h.position
+            WHERE p.analysis_id = c.analysis_id AND (e.payload #>> '{groups,investigation,under_investigation}')::boolean)
+            THEN 'investigated'
+        WHEN c.analysis_id IN (SELECT w.analysis_id FROM waiting AS w) OR c.kind = 'Debate' AND NOT EXISTS (
+            SELECT FROM record_head AS h JOIN event AS e ON e.position = h.position
+            WHERE h.kind = 'Debate' AND h.key = c.key AND h.grp = 'state'
+              AND e.payload #>> '{groups,state,state}' = ANY (%(ended)s::text[])) THEN 'open'
+    END AS exempt
+FROM candidate AS c
+ORDER BY c.key
+
+-- hold_covers --
+-- How many files a hold covers now.
+WITH hold AS (
+    SELECT * FROM retention_hold WHERE id = %(id)s
+), decision AS (
+    SELECT h.key FROM hold AS o JOIN record_head AS h ON h.kind = 'Decision' AND h.grp = 'core' AND (
+        o.subject_type = 'decision' AND h.key = o.subject_id OR o.subject_type = 'company' AND h.subject_id = o.subject_id)
+), pattern AS (
+    SELECT subject_id AS key FROM hold WHERE subject_type = 'pattern'
+    UNION
+    SELECT e.payload ->> 'to_key' FROM decision AS d JOIN event AS e ON e.kind = 'link.CITES' AND e.payload ->> 'from_key' = d.key
+    WHERE e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Pattern'
+    UNION
+    SELECT e.payload ->> 'to_key' FROM hold AS o
+    JOIN record_head AS h ON o.subject_type = 'company' AND h.kind = 'Analysis' AND h.grp = 'core' AND h.subject_id = o.subject_id
+    JOIN event AS e ON e.kind = 'link.IDENTIFIED_PATTERN' AND e.payload ->> 'from_key' = h.key
+)
+SELECT count(DISTINCT f.file_id) AS files FROM (
+    SELECT r.file_id FROM pattern AS p JOIN file_reference AS r ON r.pattern_id = p.key
+    UNION ALL SELECT subject_id FROM hold WHERE subject_type = 'file') AS f
+
+-- object_store --
+-- The journal's identity, and whether the store of objects holds it.
+SELECT (SELECT id::text FROM journal_identity) AS journal, EXISTS (SELECT FROM object_store) AS marked
+
+-- object_store_marked --
+-- Notes that the store of objects holds the marker of this journal.
+INSERT INTO object_store DEFAULT VALUES ON CONFLICT DO NOTHING

@@ -42,7 +42,9 @@ BEGIN
                 'imem_advance_clock', 'imem_grant_application', 'imem_grant_curators', 'imem_grant_pipelines', 'imem_curates_v1',
                 'imem_note_questions_v1', 'imem_note_open_writers_v1', 'imem_embedding_index_v1', 'imem_embedding_drop_v1', 'imem_embedding_import_v1',
                 'set_vectors_v1', 'drop_unused_indexes_v1', 'merge_memories_v1', 'maintain_memories_v1', 'project_texts_v1', 'set_text_vectors_v1',
-                'add_reflection_v1', 'end_memories_v1', 'retain_signals_v1'))
+                'add_reflection_v1', 'end_memories_v1', 'retain_signals_v1',
+                -- What lets files go, or counts people: curators call it.
+                'release_hold_v1', 'approve_retention_v1', 'note_archive_access_v1'))
     LOOP
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, %I', v_object, p_role);
     END LOOP;
@@ -53,10 +55,11 @@ REVOKE EXECUTE ON FUNCTION imem_grant_application(text) FROM PUBLIC;
 CREATE FUNCTION imem_grant_curators(p_role text) RETURNS void
 LANGUAGE plpgsql SET search_path = public, pg_temp
 AS $$
--- Gives the curators' role what the application's has, and the right to state what settles claims.
+-- Gives the curators' role what the application's has, and the rights to state what settles claims and to let evidence go.
 BEGIN
     PERFORM imem_grant_application(p_role);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION imem_curates_v1 TO %I', p_role);
+    EXECUTE format(
+        'GRANT EXECUTE ON FUNCTION imem_curates_v1, release_hold_v1, approve_retention_v1, note_archive_access_v1 TO %I', p_role);
 END
 $$;
 REVOKE EXECUTE ON FUNCTION imem_grant_curators(text) FROM PUBLIC;
@@ -83,6 +86,7 @@ BEGIN
         'GRANT INSERT, UPDATE ON standing_rule TO %I',
         'GRANT INSERT, UPDATE, DELETE ON pattern_archive, archive_index TO %I',
         'GRANT UPDATE ON file_metadata TO %I',
+        'GRANT INSERT ON object_store TO %I',
         'GRANT INSERT, UPDATE ON deletion_record, retention_run TO %I',
         'GRANT EXECUTE ON FUNCTION imem_note_questions_v1, imem_note_open_writers_v1, imem_embedding_index_v1, '
             'imem_embedding_drop_v1, imem_embedding_import_v1, recall.set_vectors_v1, recall.drop_unused_indexes_v1, recall.merge_memories_v1, '

@@ -27,6 +27,12 @@ COMMENT ON COLUMN pattern_archive.manifest_sha256 IS 'Of archive_metadata.json, 
 COMMENT ON COLUMN pattern_archive.gaps IS 'Evidence that was missing: such an archive does not suffice to delete files.';
 COMMENT ON COLUMN pattern_archive.verified_at IS 'When its objects were last compared with the manifest.';
 
+CREATE TABLE object_store (
+    one       boolean PRIMARY KEY DEFAULT true CHECK (one),
+    marked_at timestamptz NOT NULL DEFAULT imem_now()
+);
+COMMENT ON TABLE object_store IS 'One row from when the store of objects holds the marker of this journal: a store without it is another one.';
+
 CREATE TABLE archive_index (
     pattern_id       text PRIMARY KEY,
     pattern_name     text NOT NULL,
@@ -67,6 +73,9 @@ BEGIN
 END
 $$;
 
+-- Reads of what may be pruned from the graph, each with its audit row.
+CREATE INDEX memory_access_audit_detail ON memory_access_audit (resource_id, timestamp) WHERE action = 'read_detail';
+
 -- Files of data
 
 CREATE TABLE file_metadata (
@@ -102,7 +111,7 @@ CREATE TABLE retention_hold (
     kind         text NOT NULL CHECK (kind IN ('legal', 'post_mortem', 'validation', 'manual')),
     subject_type text NOT NULL CHECK (subject_type IN ('file', 'pattern', 'company', 'decision')),
     subject_id   text NOT NULL CHECK (length(subject_id) BETWEEN 1 AND 200),
-    reason       text NOT NULL,
+    reason       text NOT NULL CHECK (reason ~ '\S'),
     placed_by    text NOT NULL,
     placed_at    timestamptz NOT NULL DEFAULT imem_now(),
     released_by  text,
@@ -213,10 +222,21 @@ CREATE FUNCTION place_hold_v1(
 ) RETURNS SETOF retention_hold
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
--- Places a hold, with the audit row. The next run of retention restores what is marked, and no run purges what is held.
+-- Places a hold, with the audit row. The next run of retention restores what is marked, and no run purges what is held. No row where
+-- nothing is known of the subject: such a hold, as of a mistyped name, would keep nothing.
 DECLARE
     v_row retention_hold;
 BEGIN
+    IF NOT (CASE p_subject_type
+        WHEN 'file' THEN EXISTS (SELECT FROM file_metadata WHERE file_id = p_subject_id)
+            OR EXISTS (SELECT FROM file_reference WHERE file_id = p_subject_id)
+        WHEN 'company' THEN EXISTS (SELECT FROM record_head WHERE subject_id = p_subject_id)
+            OR EXISTS (SELECT FROM record_head WHERE kind = 'Company' AND 'company:' || key = p_subject_id)
+        WHEN 'pattern' THEN EXISTS (SELECT FROM record_head WHERE kind = 'Pattern' AND key = p_subject_id)
+        ELSE EXISTS (SELECT FROM record_head WHERE kind = 'Decision' AND key = p_subject_id)
+    END) THEN
+        RETURN;
+    END IF;
     -- Whoever purges a file holds this lock: the hold comes before or after, and is seen.
     PERFORM pg_advisory_xact_lock(hashtext('imem.holds'));
     INSERT INTO retention_hold (kind, subject_type, subject_id, reason, placed_by)
@@ -234,6 +254,9 @@ AS $$
 DECLARE
     v_row retention_hold;
 BEGIN
+    IF p_reason !~ '\S' THEN
+        RAISE EXCEPTION 'a hold is released for a reason' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     UPDATE retention_hold SET released_at = imem_now(), released_by = p_actor WHERE id = p_id AND released_at IS NULL
     RETURNING * INTO v_row;
     IF FOUND THEN
@@ -264,6 +287,9 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
 -- Lets the next run mark as many files as a halted one proposed, with the audit row; false where no such run is halted.
 BEGIN
+    IF p_reason !~ '\S' THEN
+        RAISE EXCEPTION 'a run is approved for a reason' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     UPDATE retention_run SET approved_by = p_actor, approved_at = imem_now()
     WHERE id = p_id AND halted = 'cap' AND approved_at IS NULL;
     IF NOT FOUND THEN

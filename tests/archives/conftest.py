@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from imem.archives.archive import MANIFEST
+from imem.archives.archive import MANIFEST, VERSIONS
 from imem.archives.building import build_archives
 from imem.archives.contents import folder_of
 from imem.journal.actors import Action, Actor
@@ -162,8 +162,10 @@ class Vault:
         return value
 
     def files(self, key: str = "p") -> dict[str, bytes]:
+        """Return what is stored of a pattern, but for the copies of the manifest."""
         top = self.folder / folder_of(key)
-        return {str(one.relative_to(top)): one.read_bytes() for one in sorted(top.rglob("*")) if one.is_file()}
+        found = {str(one.relative_to(top)): one.read_bytes() for one in sorted(top.rglob("*")) if one.is_file()}
+        return {name: content for name, content in found.items() if not name.startswith(VERSIONS)}
 
     def put(self, key: str, content: bytes = b"1,2\n") -> None:
         path = self.folder / key

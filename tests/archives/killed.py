@@ -1,7 +1,8 @@
 """
 Builders of archives that are killed: ``python -m tests.archives.killed``, told the database on its first line.
 
-Each further line names the folder of the objects and the point (:data:`POINTS`) at which the process ends itself.
+Each further line names the folder of the objects and the point (:data:`POINTS`) at which the process ends itself. One
+that names options of the connection in place of the folder has the process prune the graph.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import psycopg
 
 from imem.archives.archive import MANIFEST
 from imem.archives.building import ACTOR, build_archives
+from imem.archives.pruning import prune
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.objects import ObjectStore
 from imem.journal.gateway import Gateway
@@ -23,18 +25,18 @@ from imem.journal.postgres.database import Database
 from tests.kill_points import run_each_line
 
 BEFORE_MANIFEST: Final = ("before_objects", "inside_an_object", "after_an_object", "before_manifest", "inside_manifest")
-AFTER_MANIFEST: Final = ("after_manifest", "before_append", "before_commit", "after_commit")
+COMMIT: Final = ("before_append", "before_commit", "after_commit")
+AFTER_MANIFEST: Final = ("after_manifest", *COMMIT)
 POINTS: Final = (*BEFORE_MANIFEST, *AFTER_MANIFEST)
 
 
-def _arm(point: str) -> None:
+def _arm(point: str, built: list[str]) -> None:
     def reach(*here: str) -> None:
         if point in here:
             os.kill(os.getpid(), signal.SIGKILL)
 
     put, replace = ObjectStore.put, os.replace
     append, leave = Gateway.append_in, psycopg.AsyncTransaction.__aexit__
-    built: list[str] = []
 
     async def watched(store: ObjectStore, key: str, content: bytes, *, deadline: Deadline) -> Any:
         manifest = key.endswith(MANIFEST)
@@ -69,8 +71,11 @@ def _arm(point: str) -> None:
 async def run(url: str, line: str) -> None:
     """Build what is due until the point."""
     told = json.loads(line)
-    _arm(told["point"])
-    database = Database(url, size=2)
+    _arm(told["point"], ["pages"] if "options" in told else [])
+    database = Database(url, size=2, options=told.get("options", ""))
+    if "options" in told:
+        await prune(database, Gateway(database, ACTOR), until=Deadline.after_ms(30_000))
+        return
     runtime: Any = SimpleNamespace(
         database=database, gateway=Gateway(database, ACTOR), objects=ObjectStore(told["folder"])
     )

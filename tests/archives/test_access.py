@@ -11,17 +11,18 @@ from imem.archives.access import Archives, HoldKind, HoldSubject
 from imem.archives.archive import MANIFEST
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BadInput, ConsistencyError, PermissionDenied
+from imem.journal.errors import BadInput, ConsistencyError, PermissionDenied, StatementRejected
 from imem.journal.gateway import Gateway
 from imem.journal.settings import Role
-from tests.archives.conftest import BEGIN, DAY, Vault, became, cited, late, pattern, validated
+from tests.archives.conftest import BEGIN, DAY, Vault, became, cited, file, late, pattern, validated
 from tests.credibility.conftest import reading
 
 SOON = Deadline.never()
 
 
 def as_(vault: Vault, name: str, role: Role = Role.HUMAN_ADMIN) -> Archives:
-    return Archives(Gateway(vault.world.database, Actor(name, role)), vault.objects)
+    # A person's command logs in as the curators do.
+    return Archives(Gateway(vault.world.curators, Actor(name, role)), vault.objects)
 
 
 async def archived(vault: Vault) -> None:
@@ -79,9 +80,14 @@ async def test_three_people_make_a_candidate(vault: Vault, tmp_path: Path) -> No
 
 
 async def test_what_is_retrieved_opens_without_the_product(vault: Vault, tmp_path: Path) -> None:
+    """The pattern stays deprecated, and nothing is recorded of it."""
     await archived(vault)
     folder = tmp_path / "copy"
+    events = "SELECT count(*) AS n FROM event"
+    before = await vault.world.rows(events)
     number = await as_(vault, "ann").retrieve("p", folder, deadline=SOON)
+    assert await vault.world.rows(events) == before
+    assert (await as_(vault, "ann").entry("p", deadline=SOON))["status"] == "deprecated"
     files = [one for one in folder.rglob("*") if one.is_file()]
     assert len(files) == number
     assert all(json.loads(one.read_text()) is not None for one in files)
@@ -136,3 +142,41 @@ async def test_only_people_who_may_decide(vault: Vault, tmp_path: Path) -> None:
     assert [(one["action"], one["action_reason"]) for one in audit] == [
         ("place_hold", "The court asks."), ("release_hold", "It is over."),
     ]  # fmt: skip
+
+
+@pytest.mark.spec("AR-16")
+async def test_the_applications_login_lets_nothing_go(vault: Vault, tmp_path: Path) -> None:
+    """Whatever program it runs, and whoever it says that it is: it may hold, and not release."""
+    await archived(vault)
+    mallory = Archives(Gateway(vault.world.database, Actor("mallory", Role.HUMAN_ADMIN)), vault.objects)
+    hold = await mallory.hold(HoldKind.LEGAL, HoldSubject.PATTERN, "p", "The court asks.", deadline=SOON)
+    for call in (
+        lambda: mallory.release(hold["id"], "Now.", deadline=SOON),
+        lambda: mallory.approve(1, "Now.", deadline=SOON),
+        lambda: mallory.retrieve("p", tmp_path / "copy", deadline=SOON),
+    ):
+        with pytest.raises(StatementRejected, match="does not allow the application's role"):
+            await call()
+    assert [one["id"] for one in await mallory.holds(deadline=SOON)] == [hold["id"]]
+
+
+async def test_a_hold_says_what_it_covers(vault: Vault) -> None:
+    """One on an unknown subject, as a mistyped name, would keep nothing, and is refused."""
+    await archived(vault)
+    await vault.say(*file("one", "p"), *file("two", "p"), *file("three", "r"))
+    ann = as_(vault, "ann")
+    covered = {
+        (HoldSubject.FILE, "one"): 1, (HoldSubject.PATTERN, "p"): 2, (HoldSubject.DECISION, "d-r"): 1,
+        (HoldSubject.COMPANY, "company:MU"): 3,
+    }  # fmt: skip
+    for (subject, key), files in covered.items():
+        hold = await ann.hold(HoldKind.MANUAL, subject, key, "Why.", deadline=SOON)
+        assert hold["files"] == files, subject
+        with pytest.raises(BadInput, match=r"no \w+ company:mu is recorded"):
+            await ann.hold(HoldKind.MANUAL, subject, "company:mu", "Why.", deadline=SOON)
+        for blank in ("", " "):
+            with pytest.raises(BadInput, match="must say why"):
+                await ann.hold(HoldKind.MANUAL, subject, key, blank, deadline=SOON)
+            with pytest.raises(BadInput, match="must say why"):
+                await ann.release(hold["id"], blank, deadline=SOON)
+    assert len(await ann.holds(deadline=SOON)) == len(covered)

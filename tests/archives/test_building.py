@@ -5,14 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from imem.archives.archive import verify
+from imem.archives.access import Archives
+from imem.archives.archive import MANIFEST, VERSIONS, verify
 from imem.archives.building import check_archive, rebuild_index
+from imem.archives.contents import folder_of
+from imem.archives.marker import MARKER
+from imem.archives.retention import retain
 from imem.archives.retention_rules import years_after
+from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
-from imem.journal.errors import ObjectsUnavailable
+from imem.journal.errors import ConsistencyError, ObjectsUnavailable
+from imem.journal.gateway import Gateway
+from imem.journal.settings import Role
 from tests.archives.conftest import BEGIN, DAY, Vault, became, cited, file, found_by, late, pattern, validated
 from tests.credibility.conftest import finding, reading
 
@@ -180,6 +188,92 @@ async def test_a_lost_index_is_rebuilt_from_the_archives(vault: Vault) -> None:
     vault.world.owner("TRUNCATE archive_index, pattern_archive")
     assert await rebuild_index(vault.database, vault.objects, deadline=SOON) == 5
     assert {one: await vault.world.rows(f"SELECT {columns[one]} FROM {one} ORDER BY 1, 2") for one in tables} == before
+
+
+async def test_a_store_that_is_missing_is_no_empty_one(vault: Vault) -> None:
+    """A folder that is not mounted, or another journal's: nothing is archived, verified, retained or rebuilt."""
+    await vault.say(pattern(), validated("v1"))
+    await vault.settle()
+    marker = vault.folder / MARKER
+    content = marker.read_bytes()
+    away = vault.folder.rename(vault.folder.with_name("elsewhere"))
+    vault.folder.mkdir()
+    await vault.say(validated("v2"))
+    archives = Archives(vault.gateway, vault.objects)
+    calls = (
+        vault.archive,
+        lambda: archives.verify("p", deadline=SOON),
+        lambda: retain(vault.runtime, until=SOON),
+        lambda: rebuild_index(vault.database, vault.objects, deadline=SOON),
+    )
+    for call in calls:
+        with pytest.raises(ObjectsUnavailable, match="empty, or another one than before"):
+            await call()
+    marker.write_bytes(content.replace(b'"journal": "', b'"journal": "x'))
+    for call in calls:
+        with pytest.raises(ObjectsUnavailable, match="belongs to another journal"):
+            await call()
+    assert [one.name for one in vault.folder.iterdir()] == [MARKER]
+    assert (await vault.world.rows("SELECT state FROM pattern_archive")) == [{"state": "complete"}]
+
+    marker.unlink()
+    vault.folder.rmdir()
+    away.rename(vault.folder)
+    await vault.settle()
+    assert vault.manifest()["version"] == 2
+
+
+def replaced(vault: Vault, key: str = "p") -> None:
+    """Put a manifest in the place of the one that was recorded; it is as good a manifest as any."""
+    path = vault.folder / folder_of(key) / MANIFEST
+    path.write_text(path.read_text().replace('"confidence": null', '"confidence": 0.99'))
+
+
+@pytest.mark.spec("AR-5")
+async def test_a_manifest_that_was_not_recorded_does_not_count(vault: Vault, tmp_path: Path) -> None:
+    """A build goes on from the copy of the recorded one; nobody retrieves, and a rebuild says that it is corrupt."""
+    await vault.say(*(line for key in ("p", "q") for line in (pattern(key), validated(f"v-{key}", key))))
+    await vault.settle()
+    replaced(vault)
+    archives = Archives(Gateway(vault.world.curators, Actor("ann", Role.HUMAN_ADMIN)), vault.objects)
+    with pytest.raises(ConsistencyError, match="not the one that was recorded"):
+        await archives.retrieve("p", tmp_path / "copy", deadline=SOON)
+    assert await rebuild_index(vault.database, vault.objects, deadline=SOON) == 2
+    states = "SELECT pattern_id, state FROM pattern_archive ORDER BY 1"
+    assert [row["state"] for row in await vault.world.rows(states)] == ["corrupt", "complete"]
+    assert (await archives.entry("p", deadline=SOON))["confidence"] is None
+
+    await vault.say(validated("v2"))
+    await vault.settle()
+    assert (vault.manifest()["version"], vault.manifest()["index"].get("confidence")) == (2, None)
+    assert await check_archive(vault.database, vault.objects, "p", 1, deadline=SOON)
+
+
+async def test_one_damaged_archive_does_not_stop_the_others(vault: Vault) -> None:
+    keys = ["p", "q", "r", "s", "t"]
+    await vault.say(*(line for key in keys for line in (pattern(key), validated(f"v-{key}", key))))
+    await vault.settle()
+    replaced(vault, "q")
+    (vault.folder / folder_of("q") / VERSIONS / "1.json").unlink()
+    await vault.say(*(validated(f"w-{key}", key) for key in keys))
+    await vault.settle()
+    assert [vault.manifest(key)["version"] for key in keys] == [2, 1, 2, 2, 2]
+    [row] = await vault.world.rows("SELECT key, set_aside FROM due_row WHERE queue = 'archives'")
+    assert row["key"] == "q"
+    assert "not the one that was recorded" in row["set_aside"]
+    [alert] = await vault.world.rows("SELECT kind FROM workflow.alert WHERE closed_at IS NULL")
+    assert alert["kind"] == "WORK_SET_ASIDE"
+
+
+async def test_a_file_that_no_store_has_a_place_for_is_a_gap(vault: Vault) -> None:
+    """Its name is too long, a folder, or below another file: so it is with every program."""
+    vault.put("folder/file", b"1")
+    names = ["x" * 190 + "/" + "y" * 5, "folder", "folder/file/below", "a?versionId=1"]
+    long = "é" * 140
+    await vault.say(pattern(), validated("v1"), *(line for name in [*names, long] for line in file(name)))
+    await vault.settle()
+    [row] = await vault.world.rows("SELECT gaps FROM pattern_archive")
+    assert row["gaps"] == sorted([*names, long])
 
 
 def test_the_expiry_of_a_leap_day() -> None:

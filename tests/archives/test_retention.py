@@ -221,8 +221,8 @@ async def test_a_hold_defeats_every_rule(vault: Vault, subject: tuple[str, str])
     assert await rules(vault) == ["held", "deletable"]
 
     release = {"id": hold["id"], **who}
-    assert await vault.world.database.named("hold_release", release, deadline=Deadline.never())
-    assert not await vault.world.database.named("hold_release", release, deadline=Deadline.never())
+    assert await vault.world.curators.named("hold_release", release, deadline=Deadline.never())
+    assert not await vault.world.curators.named("hold_release", release, deadline=Deadline.never())
     assert (await run(vault, 4))["marked"] == 1
     audit = await vault.world.rows(
         "SELECT action, actor_id, resource_id FROM memory_access_audit WHERE action LIKE '%%hold' ORDER BY 1"

@@ -63,11 +63,8 @@ WRITERS: Final = {
     "set_reviewer_v1": {"reviewer"},
     "show_task_v1": {"review_task"},
     # What a person or an agent did, each with its audit row; none lets anything go that a rule keeps.
-    "note_archive_access_v1": {"archive_access"},
     "place_hold_v1": {"retention_hold"},
-    "release_hold_v1": {"retention_hold"},
     "restore_file_v1": {"file_metadata"},
-    "approve_retention_v1": {"retention_run"},
 }
 """Functions with the owner's rights that the application may call → the protected tables that each writes."""
 

@@ -156,7 +156,7 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
         "credibility.settle", "credibility.reconcile", "credibility.detect_regime", "credibility.publish_scores",
         "credibility.review", "credibility.find_contradictions", "credibility.track_forecasts",
         "credibility.measure_returns", "postmortem.validate_successes",
-        "archives.build", "archives.retain",
+        "archives.build", "archives.prune", "archives.retain",
         "kg.similar", "kg.rebuild_similar", "kg.rebuild_views",
         "alerts.send", "alerts.watch_memory", "alerts.watch_access",
         "checkpoints.manage", "checkpoints.retire", "checkpoints.cleanup",

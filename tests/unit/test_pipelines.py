@@ -21,7 +21,7 @@ from imem.credibility.pipelines import ACTORS
 from imem.jobs.celery_tasks import beat_schedule, register
 from imem.jobs.due import DueRule, halving
 from imem.jobs.fallback_rounds import LATE_S, FallbackRound, FallbackWatch, fallback_rounds
-from imem.jobs.pipeline import Daily, Every, Pipeline, Quarterly
+from imem.jobs.pipeline import Daily, Every, Monthly, Pipeline, Quarterly
 from imem.jobs.runtime import slot
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
@@ -135,6 +135,7 @@ def test_cadences_of_beat() -> None:
             Pipeline("daily", twice, Daily(2, 41), budget_ms=None),
             Pipeline("weekly", twice, lambda _: Daily(4, 11, sundays=True), budget_ms=None),
             Pipeline("quarterly", twice, Quarterly(4, 37), budget_ms=None),
+            Pipeline("monthly", twice, Monthly(3, 15), budget_ms=None),
         ],
         settings,
     )
@@ -145,7 +146,8 @@ def test_cadences_of_beat() -> None:
     assert schedule["weekly"]["options"] == {"expires": 12 * 60 * 60}
     first = crontab(hour="4", minute="37", day_of_month="1", month_of_year="1,4,7,10")
     assert schedule["quarterly"]["schedule"] == first
-    assert schedule["quarterly"]["options"] == {"expires": 7 * 24 * 60 * 60}
+    assert schedule["monthly"]["schedule"] == crontab(hour="3", minute="15", day_of_month="1")
+    assert schedule["quarterly"]["options"] == schedule["monthly"]["options"] == {"expires": 7 * 24 * 60 * 60}
 
 
 def test_what_must_not_wait_for_the_broker_is_declared() -> None:
@@ -172,10 +174,11 @@ def test_what_must_not_wait_for_the_broker_is_declared() -> None:
     assert len({one.name for one in PIPELINES}) == len(PIPELINES)
 
 
-CALENDAR: Mapping[Daily | Quarterly, crontab] = {
+CALENDAR: Mapping[Daily | Monthly, crontab] = {
     Daily(2, 41): crontab(hour="2", minute="41"),
     Daily(4, 11, sundays=True): crontab(hour="4", minute="11", day_of_week="sunday"),
     Quarterly(4, 37): crontab(hour="4", minute="37", day_of_month="1", month_of_year="1,4,7,10"),
+    Monthly(3, 15): crontab(hour="3", minute="15", day_of_month="1"),
 }
 
 
@@ -183,7 +186,7 @@ CALENDAR: Mapping[Daily | Quarterly, crontab] = {
 @given(
     moment=st.timedeltas(timedelta(), timedelta(days=9999)).map(lambda later: datetime(2020, 1, 1, tzinfo=UTC) + later)
 )
-def test_the_calendar_is_that_of_beat(cadence: Daily | Quarterly, moment: datetime) -> None:
+def test_the_calendar_is_that_of_beat(cadence: Daily | Monthly, moment: datetime) -> None:
     """The moment that was due last is one of beat's, and beat has none between it and now."""
     last, beat = cadence.latest_before(moment), CALENDAR[cadence]
 

@@ -146,6 +146,8 @@ ECHOING = {
     "archive holds": [],
     "archive runs": [],
     "archive rebuild": [],
+    "archive prune": ["--dry-run"],
+    "archive detail": ["Finding", EVIL],
     "archive release": [EVIL, "--reason", EVIL],
     "archive approve": [EVIL, "--reason", EVIL],
     "regime set": [EVIL],

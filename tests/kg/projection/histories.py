@@ -76,7 +76,19 @@ GROUPS: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {
         "performance": [{"occurrence_count": 1}, {"occurrence_count": 2, "success_rate": 0.5}],
         "status": [{"status": "active", "quarantined": False}, {"status": "deprecated", "quarantined": False}],
     },
-    ("Analysis", "a1"): {"outcome": [{"outcome": 1.0}, {"outcome": 2}]},
+    ("Analysis", "a1"): {
+        "outcome": [{"outcome": 1.0}, {"outcome": 2}],
+        "archive": [
+            {"archive_summary": "rose", "archive_grounds": ["old", "unread"]},
+            {"archive_summary": "", "archive_grounds": []},
+        ],
+    },
+    ("Finding", "f1"): {
+        "archive": [
+            {"archive_summary": "it rises", "archive_grounds": ["old", "unread"]},
+            {"archive_summary": "it fell", "archive_grounds": ["old", "irrelevant"]},
+        ]
+    },
     ("AgentCredibility", "bull/d"): {
         "score": [
             {"sample_size": 1, "last_updated": DAYS[2], "decay_halflife_years": 2.0, "overall_score": 0.5},

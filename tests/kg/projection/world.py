@@ -157,7 +157,7 @@ class World:
 
             async def work(transaction: neo4j.AsyncTransaction, works: Any = works) -> None:
                 for one in works:
-                    await (await transaction.run(one.text, given(rows=one.rows, now=now))).consume()
+                    await (await transaction.run(one.text, given(one.parameters, now=now))).consume()
 
             await self.graph.write("apply", work, deadline=NEVER)
 

@@ -114,7 +114,7 @@ class Story:
         with driver.session(database="neo4j") as session:
             for work in self._projection.work():
                 if work.name != "mark_applied":
-                    session.run(work.text, given(rows=work.rows)).consume()
+                    session.run(work.text, given(work.parameters)).consume()
             for what, row in self._derived:
                 session.run(_DERIVED[what], rows=[row]).consume()
         self._projection, self._derived = Projection(), []

@@ -161,7 +161,7 @@ def test_a_first_plan_made_on_an_empty_graph_finds_rows_by_their_key(
     wipe(connection)
     connection.execute_query("CALL db.clearQueryCaches()", database_="neo4j")
     assert "replan=skip" in WRITTEN[name]
-    answer = connection.execute_query(f"EXPLAIN {WRITTEN[name]}", given(rows=[], now=""), database_="neo4j")
+    answer = connection.execute_query(f"EXPLAIN {WRITTEN[name]}", given(rows=[], dropped={}, now=""), database_="neo4j")
     plan = Plan(answer.summary.plan)
     assert plan.uses_index, plan.operators
     assert plan.those(SCANS | WHOLE) == [], plan.operators

@@ -18,8 +18,8 @@ import orjson
 
 from imem.archives.contents import CONTENT_TYPES, DOCUMENTS, documents_of, file_path, folder_of, plain, test_document
 from imem.archives.facts import PatternFacts, moment_of
-from imem.archives.retention_rules import years_after
 from imem.archives.scoring import RETENTION_YEARS, TIER_1, TIER_2
+from imem.journal.clock import years_after
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.objects import ObjectStore, StoredObject, is_key, sha256_of
 from imem.journal.errors import ConsistencyError, ObjectMissing, shown

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from imem.archives.retention_rules import years_after
+from imem.journal.clock import years_after
 
 OLD_YEARS: Final = 2
 FEW_ACCESSES: Final = 3

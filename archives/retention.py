@@ -28,13 +28,13 @@ from imem.archives.retention_rules import (
     RetentionRule,
     exceeds_cap,
     explain_file,
-    years_after,
 )
 from imem.archives.scoring import LATE_STATUSES
 from imem.jobs.lifecycle import BATCH_MS, Effects, finish
 from imem.jobs.pipeline import Daily, Pipeline, Report
 from imem.journal.actors import Action
 from imem.journal.audit import context_of
+from imem.journal.clock import years_after
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.objects import is_key, sha256_of
 from imem.journal.errors import BadInput, ObjectMissing

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from imem.archives.scoring import TIER_1, TIER_2
+from imem.journal.clock import months_after, years_after
 from imem.kg.kinds.enums import PatternStatus, StorageTier
 
 WARM_YEARS, COLD_YEARS, KEPT_YEARS = 2, 5, 7
@@ -143,20 +144,3 @@ def explain_file(
 def exceeds_cap(proposed: int, cold: int) -> bool:
     """Return whether a run proposes more than the cap lets it mark."""
     return proposed * 100 > cold * CAP_PERCENT
-
-
-def months_after(moment: datetime, months: int) -> datetime:
-    """Return *moment* so many calendar months later; a day that the month lacks is its last one."""
-    month = moment.month - 1 + months
-    year, month = moment.year + month // 12, month % 12 + 1
-    day = moment.day
-    while True:
-        try:
-            return moment.replace(year=year, month=month, day=day)
-        except ValueError:
-            day -= 1
-
-
-def years_after(moment: datetime, years: int) -> datetime:
-    """Return *moment* so many calendar years later; of 29 February the last day of the month."""
-    return months_after(moment, 12 * years)

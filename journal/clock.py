@@ -118,3 +118,20 @@ def known_at_of_naive(local: datetime) -> datetime:
     if local.tzinfo is not None:
         raise ValueError("The time already names its zone.")
     return local.replace(tzinfo=LATEST_ZONE).astimezone(UTC)
+
+
+def months_after(moment: datetime, months: int) -> datetime:
+    """Return *moment* so many calendar months later; a day that the month lacks is its last one."""
+    month = moment.month - 1 + months
+    year, month = moment.year + month // 12, month % 12 + 1
+    day = moment.day
+    while True:
+        try:
+            return moment.replace(year=year, month=month, day=day)
+        except ValueError:
+            day -= 1
+
+
+def years_after(moment: datetime, years: int) -> datetime:
+    """Return *moment* so many calendar years later; of 29 February the last day of the month."""
+    return months_after(moment, 12 * years)

@@ -15,8 +15,8 @@ from imem.archives.building import check_archive, rebuild_index
 from imem.archives.contents import folder_of
 from imem.archives.marker import MARKER
 from imem.archives.retention import retain
-from imem.archives.retention_rules import years_after
 from imem.journal.actors import Actor
+from imem.journal.clock import years_after
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ConsistencyError, ObjectsUnavailable
 from imem.journal.gateway import Gateway

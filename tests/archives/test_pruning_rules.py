@@ -9,7 +9,7 @@ import pytest
 
 from imem.archives.pruning import PRUNED_KINDS
 from imem.archives.pruning_rules import YOUNG, Exemption, RecordUse, exemption_of, grounds_of, is_prunable
-from imem.archives.retention_rules import months_after
+from imem.journal.clock import months_after
 from imem.journal.errors import BadInput
 from imem.kg.kinds.archiving import SUMMARY_BYTES, summary_of
 from imem.kg.kinds.catalog import KINDS

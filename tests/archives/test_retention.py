@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from imem.archives.retention import GRACE_CHECKS, explain, retain
-from imem.archives.retention_rules import label_of, months_after
+from imem.archives.retention_rules import label_of
 from imem.journal.audit import context_of
+from imem.journal.clock import months_after
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ObjectsUnavailable, PostgresUnavailable
 from imem.journal.postgres.database import Database

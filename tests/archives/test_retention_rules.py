@@ -15,9 +15,9 @@ from imem.archives.retention_rules import (
     exceeds_cap,
     explain_file,
     label_of,
-    months_after,
     rule_of,
 )
+from imem.journal.clock import months_after
 from imem.kg.kinds.enums import PatternStatus
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)

@@ -29,6 +29,7 @@ from imem.credibility.history import (
     StatedClaim,
     SubjectData,
     ValidityInterval,
+    contexts,
     fold_statements,
     latest,
 )
@@ -108,6 +109,20 @@ async def questions(conn: Connection, keys: Sequence[QuestionKey]) -> list[Quest
         question.subject = subjects.get(question.key.subject_id, [])
         question.regimes = regimes
     return list(found.values())
+
+
+async def contexts_of(conn: Connection, claims: Sequence[Row]) -> list[ClaimContext]:
+    """Return the context of each claim as known when it was made; what it needs of one is the columns of a question."""
+    subjects = await _subjects(conn, {row["subject_id"] for row in claims})
+    regimes = await _regimes(conn, claims)
+    found = []
+    for row in claims:
+        key = QuestionKey(row["subject_id"], row["metric"], row["target_at"])
+        question = Question(key, subject=subjects.get(key.subject_id, []), regimes=regimes)
+        metric, at = metric_of(key.metric), row["known_at"]
+        known = None if metric is None else contexts(question, metric, at, AsOfClock.KNOWN).at(at)
+        found.append(known or ClaimContext())
+    return found
 
 
 def _add(question: Question, row: Row) -> None:

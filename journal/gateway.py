@@ -170,6 +170,12 @@ class Gateway:
         await self._audit_denial(actor, resource, action, deadline)
         raise denial(actor, resource, action)
 
+    async def audit_denial(
+        self, resource: Resource, action: Action, *, deadline: Deadline, actor: Actor | None = None
+    ) -> None:
+        """Write the denial row of what the actor may do in general, and may not do now."""
+        await self._audit_denial(actor or self.actor, resource, action, deadline)
+
     async def _audit_denial(self, actor: Actor, resource: Resource, action: Action, deadline: Deadline) -> None:
         row = _audit_row(actor, resource, action, authorized=False, outcome="denied")
         with suppress(ImemError):

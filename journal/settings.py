@@ -246,6 +246,20 @@ class Settings(BaseSettings):
         " configuration names one; none needs no model.",
     )
     reflection_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
+    pattern_gate_mode: Literal["both", "as_designed"] = Field(
+        "both", description="Which gates a pattern must pass: the sound tests as well, or those of the design alone."
+    )
+    shadow_runs_enabled: bool = Field(
+        default=True, description="Whether candidates are tested blind: without, they wait after their hold-out."
+    )
+    shadow_runs_per_month: int = Field(
+        5_000, ge=0, le=10_000_000, description="Shadow analyses of 30 days at most, of all patterns."
+    )
+    shadow_runner: str | None = Field(
+        None,
+        description="`module:name` of what makes forecasts with a pattern (`imem.patterns.shadows.ShadowRunner`); none"
+        " shifts the recorded forecasts.",
+    )
     postmortem_url: SecretStr | None = Field(
         None,
         description="Base URL of an OpenAI-compatible endpoint whose model remarks on post-mortems; none: no remarks.",

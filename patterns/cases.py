@@ -56,13 +56,14 @@ def case_of(row: Row, holds: Callable[[Mapping[str, Any]], bool]) -> Case:
     """
     Return the case of a settled forecast.
 
-    For an event, the outcome is 0 or 1 and the reference is its probability. For a value, the outcome is minus the
-    signed error of the forecast, and the reference is 0.
+    For an event, the outcome is 0 or 1 and the reference is its probability. For a value, both are shares of the size
+    of the value that was stated, which was known then; a stated zero has no size, and no case.
     """
     event = row["happened"] is not None
+    size = 1.0 if event else abs(row["stated"])
     return Case(
         subject=row["subject_id"], period=f"{row['period']:%Y-%m-%d}", predicted_at=row["predicted_at"],
-        known_at=row["known_at"], outcome=float(row["happened"]) if event else -row["error"],
-        reference=row["stated"] if event else 0.0, matches=holds(features_of(row)),
+        known_at=row["known_at"], outcome=float(row["happened"]) if event else row["actual"] / size,
+        reference=row["stated"] / size, matches=holds(features_of(row)),
         sd=max(sqrt(row["stated"] * (1.0 - row["stated"])), LEAST_SD) if event else 1.0,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import chain, combinations, islice
 from typing import Any, Final, NamedTuple
 
@@ -20,8 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Row
-from imem.patterns.cases import case_of, features_of
+from imem.journal.postgres.database import Database
+from imem.patterns.cases import EVER, case_of, features_of
 from imem.patterns.definition import FEATURES, MOST_ATOMS, NUMBERS, Atom, Comparison, PatternDefinition, Period
 from imem.patterns.holdout import TOLERANCE, Direction, Panel
 from imem.patterns.splits import Case, split
@@ -62,6 +65,20 @@ class FeaturedCase(NamedTuple):
 def featured(row: Row) -> FeaturedCase:
     """Return the case of a row of ``pattern_cases``, in which no condition holds yet, with its features."""
     return FeaturedCase(case_of(row, lambda _: False), features_of(row))
+
+
+async def featured_cases(
+    database: Database, metric: str, reference: str, period: Period, *,
+    since: datetime = EVER, until: datetime, deadline: Deadline,
+) -> list[FeaturedCase]:  # fmt: skip
+    """
+    Return the settled questions of *metric* as *reference* first forecast them in each period.
+
+    Args:
+        since, until: as of :func:`imem.patterns.cases.cases`.
+    """
+    given = {"metric": metric, "reference": reference, "period": period.value, "since": since, "until": until}
+    return [featured(row) for row in await database.named("pattern_cases", given, deadline=deadline)]
 
 
 class Finding(NamedTuple):

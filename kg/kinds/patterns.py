@@ -46,6 +46,20 @@ class Pattern(
         quarantined: Flag
         approved_date: Moment | None = None
 
+    class Definition(Group, governed="patterns"):
+        """What makes the pattern computable: which forecasts, under which condition, and where outcomes then lie."""
+
+        metric: ShortText
+        reference: ShortText = Field(description="The agent whose recorded forecasts are the best that existed.")
+        says: Text = Field(description="Condition and claim in words.")
+        condition: Json = Field(description="all: the comparisons, all of which have to hold.")
+        claim: ShortText
+        period: ShortText
+        mechanism: Text
+        frequency: ShortText
+        search_space_size: Integer | None = Field(None, description="Candidates that its mining run looked at.")
+        run: ShortText | None = Field(None, description="The mining run; None for a proposal by hand.")
+
     class Validation(Group, governed="patterns"):
         """The results of the tests."""
 
@@ -84,6 +98,7 @@ class Pattern(
     sector: ShortText | None = None
     performance: Performance | None = None
     status: Status | None = None
+    definition: Definition | None = None
     validation: Validation | None = None
     evidence: Evidence | None = None
     investigation: Investigation | None = None
@@ -118,6 +133,7 @@ class ShadowAnalysis(Kind, governed="patterns", tags=()):
     id: Key
     pattern_id: Key
     analysis_id: Key
+    finding_id: Key | None = Field(None, description="The recorded forecast, which was made without the pattern.")
     with_pattern_prediction: Number
     without_pattern_prediction: Number
     timestamp: PastMoment

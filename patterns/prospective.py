@@ -1,0 +1,242 @@
+"""
+Blind tests of candidates that passed the hold-out: how they begin, and the forecasts that they compare.
+
+A test begins once agents are seen to know nothing of the candidate, and is looked at after six and twelve months
+(:mod:`imem.patterns.looks`). Meanwhile each open forecast of the reference for which the condition holds gets a shadow
+analysis. Their ids follow from pattern, attempt and question, so that a repeated run records nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import structlog
+
+from imem.alerts.store import NewAlert, Severity
+from imem.credibility.store import contexts_of
+from imem.jobs.lifecycle import BATCH_MS, Effects, LifecycleRow, finish
+from imem.jobs.pipeline import Report
+from imem.journal.clock import months_after
+from imem.journal.deadline import Deadline
+from imem.journal.errors import ImemError
+from imem.journal.events.ids import id_of
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.rows import rows
+from imem.kg.kinds.patterns import ShadowAnalysis
+from imem.kg.load_format.lines import record_of
+from imem.patterns.blind import LOOKS
+from imem.patterns.definition import definition_of
+from imem.patterns.life import (
+    ACTOR,
+    CANDIDATES,
+    WRITER,
+    PatternsRuntime,
+    Stage,
+    keep,
+    recorded,
+    staged,
+)
+from imem.patterns.shadows import OpenForecast, ShadowRunner
+
+log = structlog.get_logger()
+
+AT_ONCE: Final = 200
+"""Candidates of one round, and shadow analyses of one transaction, at most."""
+
+WAIT: Final = timedelta(days=30)
+"""After how long a look without enough data, or a start that was not isolated, is tried again."""
+
+OVERLAP: Final = timedelta(days=1)
+"""How far back forecasts are looked for that were recorded before the last round saw them."""
+
+MONTH: Final = timedelta(days=30)
+
+ISOLATION_ALERT: Final = "BLIND_TEST_NOT_ISOLATED"
+"""Kind of the alert about a candidate that agents know of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Isolation:
+    """
+    What was verified before a blind test begins, and at each look.
+
+    Attributes:
+        cache_cleared: no view that agents read holds the pattern.
+        logs_filtered: no agent has recorded its key or name.
+        knowledge_graph_blocked: its status keeps it from agents, and none has asked for it.
+        agent_instances_clean: shadow analyses share nothing with agents that work.
+    """
+
+    cache_cleared: bool
+    logs_filtered: bool
+    knowledge_graph_blocked: bool
+    agent_instances_clean: bool
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Return what contaminates the test, by the names of the design."""
+        named = (
+            ("pattern_in_logs", self.logs_filtered), ("cache_hits", self.cache_cleared),
+            ("knowledge_graph_queries", self.knowledge_graph_blocked),
+            ("agent_instances", self.agent_instances_clean),
+        )  # fmt: skip
+        return tuple(name for name, clean in named if not clean)
+
+
+async def verify_isolation(conn: Connection, row: LifecycleRow, runner: ShadowRunner, since: datetime) -> Isolation:
+    """Return what agents can know of a candidate since a moment; a check that fails to answer counts as not clean."""
+    name = row.data["definition"]["name"]
+    given = {"key": row.key, "name": name, "since": since, "ours": [ACTOR.id, row.data["proposed_by"]]}
+    [found] = await rows(conn, "pattern_isolated", given)
+    try:
+        clean = await runner.clean()
+    except Exception as error:  # noqa: BLE001 - of a runner that an installation brings, anything may come
+        log.warning("patterns.runner_failed", pattern=row.key, reason=repr(error))
+        clean = False
+    return Isolation(
+        cache_cleared=found["cleared"], logs_filtered=found["silent"],
+        knowledge_graph_blocked=found["blocked"] and found["unasked"], agent_instances_clean=clean is True,
+    )  # fmt: skip
+
+
+async def due_at(runtime: PatternsRuntime, stage: Stage) -> list[Row]:
+    """Return the candidates that are due for a stage, with the present moment as ``now``."""
+    given = {**CANDIDATES, "stage": stage.value, "limit": AT_ONCE}
+    return await runtime.database.named("patterns_in", given, deadline=Deadline.after_ms(BATCH_MS))
+
+
+async def locked(conn: Connection, row: LifecycleRow) -> LifecycleRow | None:
+    """Return a row as it was read, locked; None if it was changed meanwhile."""
+    await rows(conn, "patterns_lock")
+    present = await rows(conn, "pattern_rows", {"keys": [row.key]})
+    return LifecycleRow.of(present[0]) if present and present[0]["version"] == row.version else None
+
+
+async def finished(runtime: PatternsRuntime, conn: Connection, effects: Effects) -> None:
+    """Record what a transaction leaves to its end."""
+    await finish(conn, effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
+
+
+# Beginning
+
+
+async def begin_blind_tests(runtime: PatternsRuntime, *, until: Deadline) -> Report:
+    """Begin the blind tests of candidates that passed the hold-out, where nothing shows that agents know of them."""
+    total = {"begun": 0, "not_isolated": 0}
+    if (runner := runtime.shadow_runner) is None:
+        return {}
+    for found in await due_at(runtime, Stage.ISOLATION):
+        if until.passed:
+            break
+        async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
+            row = await locked(conn, LifecycleRow.of(found))
+            if row is None:
+                continue
+            effects = await _begin(conn, row, runner, found["now"])
+            total["not_isolated" if effects.alerts else "begun"] += 1
+            await finished(runtime, conn, effects)
+    return {name: count for name, count in total.items() if count}
+
+
+async def _begin(conn: Connection, row: LifecycleRow, runner: ShadowRunner, now: datetime) -> Effects:
+    signals = (await verify_isolation(conn, row, runner, row.opened_at)).signals
+    if signals:
+        # What one agent said once is said; what counts is that the others go on without it.
+        await keep(conn, row, staged(row.data, Stage.ISOLATION, now + WAIT))
+        return Effects(alerts=[not_isolated(row, signals, now)])
+    await keep(conn, row, at_month_0(row.data, now))
+    return Effects(over=[row.matter])
+
+
+def at_month_0(data: Mapping[str, Any], now: datetime, **more: Any) -> dict[str, Any]:
+    """Return what a candidate keeps as an attempt of its blind test begins."""
+    blind = {"started_at": now.isoformat(), "seen_until": now.isoformat(), "looks": 0}
+    return staged(data, Stage.BLIND, months_after(now, LOOKS[0]), blind=blind, **more)
+
+
+def not_isolated(row: LifecycleRow, signals: Sequence[str], now: datetime) -> NewAlert:
+    """Return the alert that agents may know of a candidate."""
+    reason = f"Agents may know of the candidate {row.key}, whose blind test waits: {', '.join(signals)}."
+    return NewAlert(
+        alert_id=id_of("not isolated", row.key, f"{now:%Y-%m-%d}"), kind=ISOLATION_ALERT, severity=Severity.HIGH,
+        about=row.matter, payload={"reason": reason},
+    )  # fmt: skip
+
+
+# Shadow analyses
+
+
+def prefix_of(row: LifecycleRow) -> str:
+    """Return what the ids of the shadow analyses of a pattern's present attempt begin with."""
+    return f"{row.key}/shadow/{row.data['attempt']}/"
+
+
+async def run_shadows(runtime: PatternsRuntime, *, until: Deadline) -> Report:
+    """
+    Make the shadow analyses of open forecasts for which the condition of a candidate holds; one a question.
+
+    What an analysis cannot forecast is left out, and tried again by the next round while its question is open.
+    """
+    if (runner := runtime.shadow_runner) is None:
+        return {}
+    database, due = runtime.database, Deadline.after_ms(BATCH_MS)
+    testing = await database.named("patterns_in", {**CANDIDATES, "limit": 10 * AT_ONCE}, deadline=due)
+    testing = [found for found in testing if found["data"].get("stage") == Stage.BLIND]
+    if not testing:
+        return {}
+    [spent] = await database.named("shadow_runs", {"since": testing[0]["now"] - MONTH}, deadline=due)
+    left = runtime.shadow_runs_per_month - spent["runs"]
+    made = 0
+    for found in testing:
+        if until.passed or made >= left:
+            break
+        made += await _shadow(runtime, LifecycleRow.of(found), runner, found["now"], min(AT_ONCE, left - made))
+    return {"shadows": made} if made else {}
+
+
+async def _shadow(runtime: PatternsRuntime, row: LifecycleRow, runner: ShadowRunner, now: datetime, most: int) -> int:
+    definition, blind = definition_of(row.data["definition"]), row.data["blind"]
+    async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
+        since = datetime.fromisoformat(blind["seen_until"]) - OVERLAP
+        given = {
+            "reference": definition.reference, "metric": definition.metric, "since": since,
+            "known_since": datetime.fromisoformat(blind["started_at"]), "limit": 10 * AT_ONCE,
+        }  # fmt: skip
+        found = await rows(conn, "open_forecasts", given)
+        wanted: dict[str, Row] = {}
+        for one, context in zip(found, await contexts_of(conn, found), strict=True):
+            features = context._asdict() | {"forecast": one["stated"], "drift": one["drift"]}
+            if definition.holds(features):
+                wanted.setdefault(f"{prefix_of(row)}{id_of('shadow', one['subject_id'], str(one['target_at']))}", one)
+        for known in await rows(conn, "shadows_recorded", {"keys": sorted(wanted)}):
+            del wanted[known["key"]]
+    shadows = []
+    for key, one in list(wanted.items())[:most]:
+        of = OpenForecast(
+            subject_id=one["subject_id"], metric=one["metric"], target_at=one["target_at"],
+            predicted_at=one["known_at"], stated=one["stated"], event=one["event"],
+        )  # fmt: skip
+        try:
+            forecast = await runner.forecast(
+                definition, row.data["holdout"]["effect"], of, deadline=Deadline.after_ms(BATCH_MS)
+            )
+        except ImemError as error:
+            log.warning("patterns.shadow_failed", pattern=row.key, reason=error.message)
+            continue
+        shadows.append(
+            ShadowAnalysis(
+                id=key, pattern_id=row.key, analysis_id=one["analysis_id"], finding_id=one["finding_id"],
+                with_pattern_prediction=forecast, without_pattern_prediction=one["stated"], timestamp=now,
+            )
+        )  # fmt: skip
+    async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
+        if (present := await locked(conn, row)) is None:
+            return 0
+        if len(shadows) == len(wanted) and len(found) < 10 * AT_ONCE:
+            seen = {**present.data, "blind": {**blind, "seen_until": now.isoformat()}}
+            await keep(conn, present, seen)
+        await finished(runtime, conn, recorded(*(record_of(one, writer=WRITER) for one in shadows)))
+    return len(shadows)

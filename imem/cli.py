@@ -38,6 +38,7 @@ from imem.commands.memory import (
     lessons,
     memories,
     panels,
+    patterns,
     postmortems,
     reflections,
     scores,
@@ -76,6 +77,7 @@ app.add_typer(panels.app)
 app.add_typer(values.app)
 app.add_typer(forecasts.app)
 app.add_typer(lessons.app)
+lessons.learning_app.add_typer(patterns.app)
 app.add_typer(postmortems.app)
 app.add_typer(demo.app)
 app.add_typer(graph.app)

@@ -26,6 +26,7 @@ from imem.gates.learning.items import (
     WaitingItem,
 )
 from imem.gates.learning.lessons import LESSON, RETIREMENT
+from imem.gates.learning.patterns import PATTERN
 from imem.gates.learning.scores import BIAS, CREDIBILITY
 from imem.gates.learning.trigger import Due, Urgency
 from imem.jobs.lifecycle import Effects
@@ -39,7 +40,9 @@ log = structlog.get_logger()
 
 KIND: Final = "learning"
 
-ITEM_KINDS: Final[Mapping[str, ItemKind[Any]]] = {one.name: one for one in (CREDIBILITY, BIAS, LESSON, RETIREMENT)}
+ITEM_KINDS: Final[Mapping[str, ItemKind[Any]]] = {
+    one.name: one for one in (CREDIBILITY, BIAS, LESSON, RETIREMENT, PATTERN)
+}
 """Kinds of items, by name."""
 
 ANSWER_WITHIN: Final = timedelta(hours=48)

@@ -147,7 +147,15 @@ class SyncMemory(Twin[Memory]):
     all_lessons = blocking(Memory.all_lessons)
     lesson_effect = blocking(Memory.lesson_effect)
     learning_report = blocking(Memory.learning_report)
+
+    # Patterns whatever their status
+
     plan_pattern_test = blocking(Memory.plan_pattern_test)
+    mine_patterns = blocking(Memory.mine_patterns)
+    propose_pattern = blocking(Memory.propose_pattern)
+    all_patterns = blocking(Memory.all_patterns)
+    pattern_tests = blocking(Memory.pattern_tests)
+    set_pattern_status = blocking(Memory.set_pattern_status)
 
     # Synchronisation
 

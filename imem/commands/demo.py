@@ -196,13 +196,14 @@ async def _only_examples(stores: Stores) -> None:
     """
     from imem.archives.building import ACTOR as ARCHIVES  # noqa: PLC0415 - as above
     from imem.credibility.pipelines import ACTORS  # noqa: PLC0415 - as above
+    from imem.patterns.life import ACTOR as PATTERNS  # noqa: PLC0415 - as above
     from imem.postmortem.cases.facts import ACTOR as CASES  # noqa: PLC0415 - as above
     from imem.postmortem.successes import ACTOR as SUCCESSES  # noqa: PLC0415 - as above
 
     # What the product itself writes does not count: what its pipelines record, and events of workflows.
     ours = [
         *(f"import:{name}" for name in EXAMPLES),
-        *(actor.id for actor in (*ACTORS, ARCHIVES, CASES, SUCCESSES)),
+        *(actor.id for actor in (*ACTORS, ARCHIVES, CASES, PATTERNS, SUCCESSES)),
         "service:workflow",
     ]
     rows = await stores.database.named("other_actors", {"actors": ours}, deadline=Deadline.after_ms(ASK_MS))

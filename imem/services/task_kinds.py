@@ -8,7 +8,10 @@ from typing import Any, Final
 from imem.credibility.disputes.arbitration import CONTRADICTION
 from imem.debates.running import DEBATE
 from imem.gates.learning.package import LEARNING
+from imem.patterns.similarity import SIMILARITY
 from imem.postmortem.cases.answers import CASE
 from imem.review.kinds import TaskKind
 
-TASK_KINDS: Final[Mapping[str, TaskKind[Any, Any]]] = {one.name: one for one in (CONTRADICTION, DEBATE, CASE, LEARNING)}
+TASK_KINDS: Final[Mapping[str, TaskKind[Any, Any]]] = {
+    one.name: one for one in (CONTRADICTION, DEBATE, CASE, SIMILARITY, LEARNING)
+}

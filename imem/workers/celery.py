@@ -42,6 +42,8 @@ from imem.journal.postgres.database import Database
 from imem.journal.settings import Settings
 from imem.local.readiness import notify_ready
 from imem.logs import configure
+from imem.patterns.life import GateMode
+from imem.patterns.shadows import shadow_runner_of
 from imem.postmortem.cases.model_analyst import model_analyst_of
 from imem.postmortem.cases.priorities import PriorityPolicy
 from imem.postmortem.reflection.model_distiller import distillers_of
@@ -86,6 +88,8 @@ class LoopThread:
         contradiction_guard: whether values that look mistyped go to a person.
         postmortem_priority: what orders the queue of post-mortems.
         postmortem_model: remarks on them for their reviewers; None if no model is set.
+        pattern_gate_mode: which gates patterns must pass.
+        shadow_runner, shadow_runs_per_month: make the forecasts of blind tests; so many of 30 days at most.
         auto_resolution_basis: which score decides between two agents.
         indicators: provides those of the market's regime; None if none is set.
         prices: provides those that forecasts are compared with; None if none is set.
@@ -122,6 +126,9 @@ class LoopThread:
         self.contradiction_guard = settings.contradiction_guard
         self.postmortem_priority = PriorityPolicy(settings.postmortem_priority)
         self.postmortem_model = model_analyst_of(settings)
+        self.pattern_gate_mode = GateMode(settings.pattern_gate_mode)
+        self.shadow_runner = shadow_runner_of(settings)
+        self.shadow_runs_per_month = settings.shadow_runs_per_month
         self.auto_resolution_basis = Basis(settings.auto_resolution_basis)
         self.signal_retention = timedelta(days=settings.signals_retention_days)
         self.database = Database(postgres_url, size=POOL_SIZE)

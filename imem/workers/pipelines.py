@@ -32,6 +32,8 @@ from imem.jobs.lifecycle_pipelines import ADVANCE
 from imem.jobs.pipeline import Pipeline
 from imem.kg.pipelines import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
 from imem.kg.projection.derived_values import RULES
+from imem.patterns.monitoring import LIFE as PATTERNS
+from imem.patterns.monitoring import TEST_PATTERNS
 from imem.postmortem.cases.queue import CASES, OPEN_CASES
 from imem.postmortem.lessons.life import LESSONS, LIFE
 from imem.postmortem.lessons.measuring import MEASURE_LESSONS
@@ -53,6 +55,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     FIND_CONTRADICTIONS,
     TRACK_FORECASTS,
     VALIDATE_LEARNING,
+    TEST_PATTERNS,
     OPEN_CASES,
     MEASURE_RETURNS,
     LESSONS,
@@ -89,6 +92,6 @@ DUE_RULES: Final[tuple[DueRule, ...]] = (*RULES, *(rule for pipeline in PIPELINE
 """Which events make which rows due, for the pipelines and the applier; migrations store them in Postgres."""
 
 LIFECYCLES: Final[Mapping[str, Lifecycle[Any]]] = {
-    one.kind: one for one in (GATES_OF_ANALYSES, TASKS, DEBATES, FORECASTS, CASES, LIFE)
+    one.kind: one for one in (GATES_OF_ANALYSES, TASKS, DEBATES, FORECASTS, CASES, LIFE, PATTERNS)
 }
 """Kinds of lifecycle rows, by name."""

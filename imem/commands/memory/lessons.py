@@ -1,21 +1,19 @@
-"""``imem learning``: lessons in every state, whether one worked, and what a test of a pattern would take."""
+"""``imem learning``: lessons in every state, and whether one worked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from imem.commands.memory.ask import AsOf, checked_options, run_question
+from imem.commands.memory.ask import run_question
 from imem.journal.errors import BadInput, shown
 from imem.kg.kinds.enums import LessonPriority, LessonSource
-from imem.terminal.command import Json, json_object, moment, print_answer, wrong_usage
+from imem.terminal.command import Json, moment, print_answer, wrong_usage
 
 if TYPE_CHECKING:
     from imem.gates.learning.report import LearningReport, Share
-    from imem.patterns.planning import TestPlan
     from imem.postmortem.lessons.effect import LessonEffect
     from imem.postmortem.lessons.reading import ListedLesson
 
@@ -83,47 +81,17 @@ def add(
     from imem.journal.events.ids import id_of  # noqa: PLC0415 - a command imports what it needs
     from imem.kg.model import Lesson  # noqa: PLC0415 - as above
 
-    key = f"lesson:{id_of('lesson', category, insight, do)}"
     with wrong_usage():
         for option, text in (("--insight", insight), ("--do", do), ("--category", category)):
             if not text.strip():
                 raise BadInput(option, "must not be empty.")
         made = Lesson(
-            id=key, source=LessonSource.HUMAN_INSIGHT, category=category, insight=insight, recommended_action=do,
+            id="lesson", source=LessonSource.HUMAN_INSIGHT, category=category, insight=insight, recommended_action=do,
             affected_domains=domain, priority=priority, scope_sector=sector,
         )  # fmt: skip
-    receipt = run_question(lambda memory: memory.record(made))
+    key = f"lesson:{id_of('lesson', category, insight, do)}"
+    receipt = run_question(lambda memory: memory.record(made.model_copy(update={"id": key})))
     print_answer({"id": key, "verdict": receipt.verdict.value}, lambda: [f"{key}: {receipt.verdict}"], as_json=as_json)
-
-
-DefinitionFile = Annotated[Path, typer.Argument(metavar="FILE", help="A JSON file that defines the pattern.")]
-
-
-@learning_app.command("plan-test")
-def plan_test(file: DefinitionFile, *, as_of: AsOf = None, as_json: Json = False) -> None:
-    """Show what a test of a pattern would have to go by: cases, periods, power, and the earliest date of a verdict."""
-    options = checked_options(as_of, "known")
-    with wrong_usage():
-        definition = json_object(file, "FILE")
-    found = run_question(lambda memory: memory.plan_pattern_test(definition, as_of=options.get("as_of")))
-    print_answer(found.model_dump(mode="json"), lambda: _plan(found), as_json=as_json)
-
-
-def _plan(found: TestPlan) -> Iterator[str]:
-    yield shown(found.says)
-    for name, part in (("training", found.training), ("validation", found.validation), ("test", found.test)):
-        yield f"{name}: {part.matching} matching cases of {part.cases}, in {part.periods} periods"
-    yield f"matching cases of {found.subjects} subjects; {found.embargoed} cases cross a boundary and are left out"
-    if found.hit_rate is not None:
-        yield f"hit rate in training: {found.hit_rate:.2f}"
-    if found.smallest_effect is not None:
-        yield f"the test would find {found.smallest_effect:.2f} standard deviations with a probability of 80 %"
-    yield from found.missing
-    yield (
-        "No case came in a year: there is no date of a verdict."
-        if found.verdict_at is None
-        else f"A verdict is possible from {found.verdict_at:%Y-%m-%d} on."
-    )
 
 
 def _lines(found: Sequence[ListedLesson]) -> Iterator[str]:

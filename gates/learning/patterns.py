@@ -1,0 +1,176 @@
+"""Items of Gate 6 about patterns: those that passed their tests, and what a person's decision does to one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from imem.gates.learning.items import APPROVE, Importance, ItemAction, ItemAnswer, ItemKind, Seen, WaitingItem
+from imem.jobs.lifecycle import Effects, LifecycleRow
+from imem.journal.actors import Action
+from imem.journal.errors import BadInput
+from imem.journal.postgres.connection import Connection
+from imem.journal.postgres.rows import rows
+from imem.journal.settings import Role
+from imem.kg.kinds.enums import PatternStatus
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import link_of
+from imem.patterns.definition import PatternDefinition, definition_of
+from imem.patterns.life import enter, next_look, on_probation, proposal
+from imem.patterns.states import PatternFacts
+from imem.patterns.verdicts import DomainClass, domain_class
+from imem.review.kinds import Fields
+
+REJECT: Final = "reject"
+MODIFY: Final = "modify"
+MORE_EVIDENCE: Final = "request_evidence"
+
+
+class SeenPattern(Seen):
+    """
+    What the reviewer of a pattern sees.
+
+    Attributes:
+        pattern_id, name, category: of the pattern.
+        says: condition and claim in words.
+        mechanism: why it should be so.
+        status: its status.
+        training, validation, test: hit rates of the hold-out.
+        hold_out_q: q-value of the hold-out, over its mining run.
+        blind_score: how many times as often the pattern helped as it hurt; None if it never hurt.
+        helped, hurt: comparisons of the blind test.
+        p, q: of the control test; q over the tests that ended in this cycle.
+        sample_size, occurrences: cases of the tests, and of training.
+        search_space_size: candidates that its mining run looked at; None for a proposal by hand.
+        proposed_by: who proposed it.
+        verdict: what the table of domains says.
+        proposed_action: what follows from it.
+    """
+
+    pattern_id: str
+    name: str
+    category: str
+    says: str
+    mechanism: str
+    status: PatternStatus
+    training: float | None
+    validation: float | None
+    test: float | None
+    hold_out_q: float | None
+    blind_score: float | None
+    helped: int
+    hurt: int
+    p: float | None
+    q: float | None
+    sample_size: int
+    occurrences: int
+    search_space_size: int | None
+    proposed_by: str
+    verdict: str
+    proposed_action: str
+
+
+class Changed(Fields):
+    """The definition in whose form a pattern is to be tested anew."""
+
+    definition: dict[str, Any]
+
+
+def _check_changed(seen: SeenPattern, fields: Changed) -> None:
+    if definition_of(fields.definition).key == seen.pattern_id.split("/")[0]:
+        raise BadInput("fields.definition", "says the same as the pattern: change its condition or its claim.")
+
+
+def seen_of(row: LifecycleRow) -> SeenPattern:
+    """Return what a reviewer sees of a pattern."""
+    data = row.data
+    definition = definition_of(data["definition"])
+    holdout, blind, control = data["holdout"], data["blind"], data["control"]
+    tried = "probation" in data
+    action = {"approve": APPROVE, "caveats": "approve, with caveats"}.get(control["verdict"], MORE_EVIDENCE)
+    return SeenPattern(
+        pattern_id=row.key, name=definition.name, category=definition.category, says=definition.words,
+        mechanism=definition.mechanism, status=PatternStatus(row.state),
+        **{name: holdout[name] for name in ("training", "validation", "test")}, hold_out_q=holdout["q"],
+        blind_score=blind["ratio"], helped=blind["helped"], hurt=blind["hurt"], p=control["p"], q=control["q"],
+        sample_size=data["baseline"]["cases"], occurrences=holdout["occurrences"],
+        search_space_size=data["search_space_size"], proposed_by=data["proposed_by"], verdict=control["verdict"],
+        proposed_action=APPROVE if tried else action,
+    )  # fmt: skip
+
+
+async def _waiting(conn: Connection) -> list[WaitingItem[SeenPattern]]:
+    given = {"states": [PatternStatus.STATISTICALLY_VALIDATED.value], "stage": None, "limit": 1_000}
+    items = []
+    for found in await rows(conn, "patterns_in", given):
+        row = LifecycleRow.of(found)
+        seen = seen_of(row)
+        # Patterns are answered alone: none is approved with others by one word.
+        items.append(
+            WaitingItem(
+                key=row.key, headline=f"{seen.name}: {seen.says}", seen=seen, since=row.entered_at,
+                importance=Importance(
+                    confidence=seen.test, valuation=domain_class(seen.category) is DomainClass.VALUATION,
+                    n=seen.sample_size,
+                ),
+            )
+        )  # fmt: skip
+    return items
+
+
+async def _decide(conn: Connection, key: str, _seen: SeenPattern, answer: ItemAnswer, now: datetime) -> Effects:
+    row = LifecycleRow.of((await rows(conn, "pattern_rows", {"keys": [key]}))[0])
+    facts, person = PatternFacts(role=Role.HUMAN_ADMIN), answer.person
+    if answer.action == APPROVE:
+        data = {**row.data, "approved_at": now.isoformat(), "approved_by": answer.by}
+        _, effects = await enter(
+            conn, row, PatternStatus.HUMAN_APPROVED, facts, data=data, due_at=now, reason=answer.rationale
+        )
+        return effects + _link("APPROVED_AT_GATE6", key, answer)
+    if answer.action == MORE_EVIDENCE:
+        frequency = definition_of(row.data["definition"]).frequency
+        data = on_probation(row.data, frequency, PatternStatus.STATISTICALLY_VALIDATED, now)
+        _, effects = await enter(
+            conn,
+            row,
+            PatternStatus.PROBATIONARY,
+            facts,
+            data=data,
+            due_at=next_look(data, now),
+            reason=answer.rationale,
+        )
+        return effects
+    _, effects = await enter(conn, row, PatternStatus.REJECTED_GATE6, facts, reason=answer.rationale)
+    effects += _link("REJECTED_AT_GATE6", key, answer)
+    if isinstance(answer.fields, Changed):
+        again: PatternDefinition = definition_of(answer.fields.definition)
+        effects += Effects(facts=[(person, Action.APPEND, proposal(again, answer.by))])
+    return effects
+
+
+def _link(name: str, key: str, answer: ItemAnswer) -> Effects:
+    props = {"at": answer.at, "rationale": answer.rationale, "task_id": answer.task_id}
+    line = link_of(name, ("Pattern", key), ("Human", answer.by), props, writer="gates")
+    return Effects(facts=[(answer.person, Action.APPEND_GATES, entry_of(line))])
+
+
+PATTERN: Final = ItemKind(
+    name="pattern",
+    seen=SeenPattern,
+    actions=ItemKind.of(
+        ItemAction(
+            name=APPROVE, does="It is activated: agents are shown it from then on, and it is watched.", rationale=True
+        ),
+        ItemAction(name=REJECT, does="No agent is ever shown it.", rationale=True),
+        ItemAction(
+            name=MODIFY, does="Reject it, and have another condition or claim tested from the beginning.",
+            fields=Changed, rationale=True, check=_check_changed,
+        ),
+        ItemAction(
+            name=MORE_EVIDENCE, does="Wait for new cases; it comes up again if they agree.", rationale=True
+        ),
+    ),
+    minutes=10.0,
+    waiting=_waiting,
+    decide=_decide,
+)  # fmt: skip

@@ -26,6 +26,7 @@ from imem.kg.kinds.catalog import KINDS, KindInfo, PropertySet, link_props
 from imem.kg.kinds.links import LINK_KINDS, LinkKind
 from imem.kg.kinds.metrics import metrics
 from imem.mcp.tools import TOOLS
+from imem.patterns.states import PATTERN_STATES
 from imem.postmortem.cases.states import CASE_STATES
 from imem.review.states import TASK_STATES
 
@@ -172,6 +173,11 @@ def case_states() -> str:
     return _states(CASE_STATES)
 
 
+def pattern_states() -> str:
+    """Return the table of transitions of a pattern."""
+    return _states(PATTERN_STATES)
+
+
 # The graph
 
 
@@ -293,6 +299,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "gate_states": gate_states,
     "task_states": task_states,
     "case_states": case_states,
+    "pattern_states": pattern_states,
     "kinds": kinds,
     "links": links,
     "metrics": metric_table,

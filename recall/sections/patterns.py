@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from imem.cache.tiers import tags
+from imem.credibility.scores.wilson import wilson
 from imem.journal.actors import ResourceType
 from imem.kg.asof import AsOfClock
 from imem.kg.kinds.catalog import subject_ref
@@ -20,6 +21,9 @@ WORTH: Final = 0.75
 FADING: Final = 0.8
 NAME_CHARS: Final = 100
 """Longest quotation of a pattern's name, in characters."""
+
+SAYS_CHARS: Final = 300
+"""Longest quotation of its condition and claim, in characters."""
 
 FIRST_PATTERNS: Final = 100
 """Active patterns that the fallback considers."""
@@ -97,12 +101,19 @@ def render(context: RenderContext) -> RenderedSection:
 
 
 def pattern_text(record: DatedRecord) -> str:
-    """Return a pattern as a list item."""
-    performance = record.groups.get("performance", {})
-    rate = performance.get("success_rate")
-    shown = f", success rate {share(rate)} over {performance['occurrence_count']}" if rate is not None else ""
+    """Return a pattern as a list item: its condition and claim in words, its success, and until when it was tested."""
+    performance, definition = record.groups.get("performance", {}), record.groups.get("definition", {})
+    rate, said = performance.get("success_rate"), definition.get("says")
+    seen = performance.get("occurrence_count", 0)
+    shown = "" if rate is None else f", success rate {share(rate)} over {seen}"
+    if rate is not None and seen:
+        interval = wilson(rate, seen)
+        shown += f" (95 % interval {share(interval.lower)} to {share(interval.upper)})"
+    tested = record.groups.get("validation", {}).get("validated_date")
+    until = "" if tested is None else f", tested until {str(tested)[:10]}"
     what = quote_lead(record.core["name"], NAME_CHARS)
-    return f"- {what} ({label(record.core['category'])}){shown} [{label(record.key)}]"
+    words = "" if said is None else f": {quote_lead(said, SAYS_CHARS)}"
+    return f"- {what} ({label(record.core['category'])}){words}{shown}{until} [{label(record.key)}]"
 
 
 SECTION: Final = SectionSpec(

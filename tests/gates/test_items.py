@@ -224,6 +224,6 @@ def test_nothing_is_approved_that_no_person_named(
 
 def test_every_kind_can_be_approved_and_is_estimated() -> None:
     assert {name: kind.minutes for name, kind in ITEM_KINDS.items()} == {
-        "credibility": 6.0, "bias": 6.0, "lesson": 7.0, "retirement": 7.0,
+        "credibility": 6.0, "bias": 6.0, "lesson": 7.0, "retirement": 7.0, "pattern": 10.0,
     }  # fmt: skip
     assert all("approve" in kind.actions for kind in ITEM_KINDS.values())

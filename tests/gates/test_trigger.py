@@ -11,7 +11,7 @@ from imem.gates.learning.trigger import Urgency, due_package
 HIGH, NORMAL = Urgency.HIGH, Urgency.NORMAL
 
 
-@pytest.mark.spec("GT-1")
+@pytest.mark.spec("GT-1", "PV-25")
 @pytest.mark.parametrize(
     ("days", "outcomes", "urgency"),
     [

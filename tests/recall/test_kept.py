@@ -304,7 +304,7 @@ async def fresh(telling: RecallHarness, journal: Any) -> AsyncIterator[RecallHar
         )
 
 
-@pytest.mark.spec("PF-4")
+@pytest.mark.spec("PF-4", "PV-20")
 async def test_a_withdrawn_pattern_is_gone_with_the_acknowledgement_everywhere(telling: RecallHarness) -> None:
     """Before anything is applied: from C2 of the process that asks, from C1, and from another process's C2."""
     await _season(telling)

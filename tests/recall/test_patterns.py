@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
+from imem.recall.answers import DatedRecord
 from imem.recall.model import Quality
+from imem.recall.sections.patterns import pattern_text
 from tests.recall import facts
 from tests.recall.conftest import RecallHarness
 from tests.recall.facts import Line, day
@@ -63,3 +65,19 @@ async def test_they_are_chosen_by_what_was_known_then(harness: RecallHarness) ->
         5.5: (["p", "q"], 2),
     }
     assert await said(harness) == (["p", "q"], 2)
+
+
+def test_a_pattern_says_its_condition_its_interval_and_until_when_it_was_tested() -> None:
+    groups = {
+        "performance": {"success_rate": 0.95, "occurrence_count": 79},
+        "definition": {"says": "Where forecast at least 0.5, up turns out higher than crowd states."},
+        "validation": {"validated_date": "2027-06-03T23:46:05.584870Z"},
+    }
+    at = datetime(2027, 6, 4, tzinfo=UTC)
+    made = DatedRecord(
+        kind="Pattern", key="pattern:1", core={"name": "Crowds hold back", "category": "financial"}, groups=groups,
+        known_at=at, occurred_at=at,
+    )  # fmt: skip
+    text = pattern_text(made)
+    assert "Where forecast at least 0.5, up turns out higher than crowd states." in text
+    assert "success rate 0.95 over 79 (95 % interval 0.88 to 0.98), tested until 2027-06-03" in text

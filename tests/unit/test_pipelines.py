@@ -28,6 +28,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import PostgresUnavailable
 from imem.journal.settings import Settings
 from imem.kg.kinds.catalog import KINDS, LINK_TYPES
+from imem.patterns.life import PROPOSED
 from imem.workers.pipelines import DUE_RULES, PIPELINES
 
 
@@ -230,7 +231,7 @@ def test_what_the_calendar_asks_for_is_begun_one_after_the_other() -> None:
 def test_rules_name_events_that_exist() -> None:
     """An event that no kind records would never make anything due, and one queue's kinds never mean two things."""
     events = {f"{verb}.{name}" for verb in ("record", "correct") for name in KINDS}
-    events |= {f"link.{name}" for name in LINK_TYPES}
+    events |= {f"link.{name}" for name in LINK_TYPES} | {PROPOSED}
     assert {rule.event for rule in DUE_RULES} <= events
     assert len(set(DUE_RULES)) == len(DUE_RULES)
 

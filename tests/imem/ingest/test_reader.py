@@ -89,6 +89,11 @@ WRITES: dict[str, Call] = {
     "conversation": lambda m: m.conversation("w", "t").delete(),
     "working": lambda m: m.working("eve").set("x", "1"),
     "plan_pattern_test": lambda m: m.plan_pattern_test(PATTERN),
+    "mine_patterns": lambda m: m.mine_patterns("up", "crowd", category="financial"),
+    "propose_pattern": lambda m: m.propose_pattern(PATTERN),
+    "all_patterns": lambda m: m.all_patterns(),
+    "pattern_tests": lambda m: m.pattern_tests("p"),
+    "set_pattern_status": lambda m: m.set_pattern_status("p", "deprecated", reason="A reason."),
 }
 """A call of each method that writes, or that reaches what people review or an agent keeps for itself."""
 

@@ -27,7 +27,7 @@ from scipy.stats import binom, binomtest
 
 from docs.pattern_cases import SOURCES, cases
 from docs.pictures import FOLDER, drawing
-from imem.patterns.holdout import (
+from imem.patterns.evidence.holdout import (
     LEAST_CASES,
     LEAST_CORRELATION,
     LEAST_PERIODS,
@@ -38,9 +38,9 @@ from imem.patterns.holdout import (
     designed_failure,
     exceeds,
 )
+from imem.patterns.evidence.splits import Case, Split, sizes, split
+from imem.patterns.evidence.verdicts import q_values
 from imem.patterns.mining import Finding, SearchSpace
-from imem.patterns.splits import Case, Split, sizes, split
-from imem.patterns.verdicts import q_values
 
 RUNS: Final = {"market_crowds": 200, "flusight": 60}
 SIGNIFICANT: Final = 0.05

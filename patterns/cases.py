@@ -16,7 +16,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.patterns.definition import PatternDefinition
-from imem.patterns.splits import Case
+from imem.patterns.evidence.splits import Case
 
 LEAST_SD: Final = 0.05
 """Least standard deviation of an event about its probability: one that was stated as nearly sure has no more weight."""

@@ -20,8 +20,8 @@ from imem.journal.events.ids import id_of
 from imem.kg.kinds.fields import refuse
 from imem.kg.kinds.metrics import metric_of
 from imem.kg.load_format.refusals import refusal
-from imem.patterns.holdout import Direction
-from imem.patterns.watching import Frequency
+from imem.patterns.evidence.holdout import Direction
+from imem.patterns.evidence.watching import Frequency
 
 NUMBERS: Final = ("forecast", "drift")
 """Features that are numbers; the others are names."""

@@ -30,9 +30,9 @@ from imem.kg.kinds.patterns import Pattern
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import Line, groups_of, record_of
 from imem.patterns.definition import PatternDefinition, Period, definition_of
+from imem.patterns.evidence.watching import Frequency, probation_length, required_occurrences
 from imem.patterns.shadows import ShadowRunner
 from imem.patterns.states import PATTERN_STATES, REJECTED, PatternFacts, quarantined
-from imem.patterns.watching import Frequency, probation_length, required_occurrences
 from imem.review.tasks import ReviewRuntime
 
 ACTOR: Final = Actor("patterns", Role.LEARNING_ENGINE)

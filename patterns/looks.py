@@ -27,9 +27,19 @@ from imem.journal.postgres.rows import rows
 from imem.kg.kinds.enums import PatternStatus, ValidationType
 from imem.kg.kinds.patterns import Pattern, PatternValidation, ShadowAnalysis
 from imem.kg.load_format.lines import Line, groups_of, record_of
-from imem.patterns.blind import LOOKS, DesignedBlind, Look, Pair, SoundBlind, designed_blind, look_of, sound_blind
-from imem.patterns.control import ControlResult, assignment, control_test
 from imem.patterns.definition import PatternDefinition, definition_of
+from imem.patterns.evidence.blind import (
+    LOOKS,
+    DesignedBlind,
+    Look,
+    Pair,
+    SoundBlind,
+    designed_blind,
+    look_of,
+    sound_blind,
+)
+from imem.patterns.evidence.control import ControlResult, assignment, control_test
+from imem.patterns.evidence.verdicts import DomainVerdict, domain_class, domain_verdict, q_values
 from imem.patterns.life import (
     ACTOR,
     WRITER,
@@ -57,7 +67,6 @@ from imem.patterns.prospective import (
 from imem.patterns.shadows import ShadowRunner
 from imem.patterns.similarity import SIMILARITY, alike
 from imem.patterns.states import PatternFacts
-from imem.patterns.verdicts import DomainVerdict, domain_class, domain_verdict, q_values
 from imem.review.tasks import open_task
 
 

@@ -26,8 +26,8 @@ from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.patterns.cases import EVER, case_of, features_of
 from imem.patterns.definition import FEATURES, MOST_ATOMS, NUMBERS, Atom, Comparison, PatternDefinition, Period
-from imem.patterns.holdout import TOLERANCE, Direction, Panel
-from imem.patterns.splits import Case, split
+from imem.patterns.evidence.holdout import TOLERANCE, Direction, Panel
+from imem.patterns.evidence.splits import Case, split
 
 LEAST_OCCURRENCES: Final = 5
 """Matching training cases without which a condition is not looked at."""

@@ -23,6 +23,8 @@ from imem.kg.kinds.enums import PatternStatus
 from imem.kg.kinds.patterns import Pattern
 from imem.patterns.cases import cases
 from imem.patterns.definition import PatternDefinition, definition_of
+from imem.patterns.evidence.splits import Case
+from imem.patterns.evidence.watching import EXTENSION, WINDOW, Counts, Decay, ProbationEnd, decay, probation_end
 from imem.patterns.life import (
     ACTOR,
     BY_PEOPLE,
@@ -39,10 +41,8 @@ from imem.patterns.life import (
 )
 from imem.patterns.looks import look_at_blind_tests
 from imem.patterns.prospective import begin_blind_tests, run_shadows
-from imem.patterns.splits import Case
 from imem.patterns.states import PatternFacts
 from imem.patterns.testing import test_candidates
-from imem.patterns.watching import EXTENSION, WINDOW, Counts, Decay, ProbationEnd, decay, probation_end
 
 DECAY_ALERT: Final = "PATTERN_DECAYED"
 """Kind of the alert about an active pattern whose success fell."""

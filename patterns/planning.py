@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict
 from scipy import stats
 
 from imem.patterns.definition import PatternDefinition
-from imem.patterns.holdout import LEAST_CASES, LEAST_CORRELATION, LEAST_PERIODS, evidence_of, exceeds, hit_rate
-from imem.patterns.splits import Case, split
+from imem.patterns.evidence.holdout import LEAST_CASES, LEAST_CORRELATION, LEAST_PERIODS, evidence_of, exceeds, hit_rate
+from imem.patterns.evidence.splits import Case, split
 
 PART: Final = 0.15
 """Share of validation, and of test, in the cases."""

@@ -27,8 +27,8 @@ from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import rows
 from imem.kg.kinds.patterns import ShadowAnalysis
 from imem.kg.load_format.lines import record_of
-from imem.patterns.blind import LOOKS
 from imem.patterns.definition import definition_of
+from imem.patterns.evidence.blind import LOOKS
 from imem.patterns.life import (
     ACTOR,
     CANDIDATES,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from imem.jobs.lifecycle import Effects
-from imem.patterns.blind import Pair
+from imem.patterns.evidence.blind import Pair
 from imem.review.kinds import TaskAction, TaskKind
 
 ALIKE: Final = 0.95

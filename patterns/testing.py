@@ -27,7 +27,9 @@ from imem.kg.kinds.patterns import Pattern, PatternValidation
 from imem.kg.load_format.lines import record_of
 from imem.patterns.cases import EVER
 from imem.patterns.definition import PatternDefinition, definition_of
-from imem.patterns.holdout import SEED, DesignedResult, Evidence, designed, evidence_of, holdout_p, matching
+from imem.patterns.evidence.holdout import SEED, DesignedResult, Evidence, designed, evidence_of, holdout_p, matching
+from imem.patterns.evidence.splits import Case, Split, split
+from imem.patterns.evidence.verdicts import q_values
 from imem.patterns.life import (
     ACTOR,
     CANDIDATES,
@@ -43,9 +45,7 @@ from imem.patterns.life import (
 )
 from imem.patterns.mining import FeaturedCase, featured_cases
 from imem.patterns.planning import plan
-from imem.patterns.splits import Case, Split, split
 from imem.patterns.states import LEAST_OCCURRENCES, PatternFacts
-from imem.patterns.verdicts import q_values
 
 MOST: Final = 500
 """Candidates of one round at most."""

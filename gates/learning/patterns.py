@@ -16,9 +16,9 @@ from imem.kg.kinds.enums import PatternStatus
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import link_of
 from imem.patterns.definition import PatternDefinition, definition_of
+from imem.patterns.evidence.verdicts import DomainClass, domain_class
 from imem.patterns.life import enter, next_look, on_probation, proposal
 from imem.patterns.states import PatternFacts
-from imem.patterns.verdicts import DomainClass, domain_class
 from imem.review.kinds import Fields
 
 REJECT: Final = "reject"

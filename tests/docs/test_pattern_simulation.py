@@ -24,9 +24,9 @@ from docs.pattern_simulation import (
 )
 from docs.pictures import FOLDER
 from imem.patterns.definition import Period
-from imem.patterns.holdout import SEED, Direction, holdout_p
+from imem.patterns.evidence.holdout import SEED, Direction, holdout_p
+from imem.patterns.evidence.splits import split
 from imem.patterns.mining import Finding, mine
-from imem.patterns.splits import split
 
 PAGE = FOLDER.parent / "patterns-proven.md"
 AGAIN = 2

@@ -12,9 +12,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from imem.patterns.definition import FEATURES, MOST_ATOMS, Period
-from imem.patterns.holdout import Direction, hit_rate
+from imem.patterns.evidence.holdout import Direction, hit_rate
+from imem.patterns.evidence.splits import split
 from imem.patterns.mining import LEAST_OCCURRENCES, FeaturedCase, Mined, SearchSpace, featured, mine
-from imem.patterns.splits import split
 from tests.patterns.test_splits import DAY, DAY0, case
 
 

@@ -15,9 +15,9 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.patterns.cases import cases
 from imem.patterns.definition import FEATURES, NUMBERS, definition_of
-from imem.patterns.holdout import Direction
+from imem.patterns.evidence.holdout import Direction
+from imem.patterns.evidence.splits import split
 from imem.patterns.planning import plan, smallest_effect
-from imem.patterns.splits import split
 from tests.credibility.conftest import World, finding, market, outcome, world
 from tests.patterns.test_splits import DAY, DAY0, case
 

@@ -7,8 +7,14 @@ from datetime import timedelta
 import pytest
 
 from imem.journal.errors import TransitionRefused
-from imem.patterns.verdicts import DomainClass, DomainVerdict, domain_class, domain_verdict
-from imem.patterns.watching import Frequency, ProbationEnd, probation_end, probation_length, required_occurrences
+from imem.patterns.evidence.verdicts import DomainClass, DomainVerdict, domain_class, domain_verdict
+from imem.patterns.evidence.watching import (
+    Frequency,
+    ProbationEnd,
+    probation_end,
+    probation_length,
+    required_occurrences,
+)
 
 READY, EXTENDED, REJECTED = ProbationEnd.PASS, ProbationEnd.EXTEND, ProbationEnd.REJECT
 APPROVE, CAVEATS, PROBATION, REJECT = DomainVerdict

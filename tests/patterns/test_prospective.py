@@ -14,8 +14,8 @@ from imem.journal.gateway import Gateway
 from imem.journal.settings import Role
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
-from imem.patterns.control import assignment
 from imem.patterns.definition import PatternDefinition
+from imem.patterns.evidence.control import assignment
 from imem.patterns.shadows import OpenForecast, ShiftedForecasts
 from tests.credibility.conftest import finding
 from tests.patterns.parts import DAY, ENOUGH, NOW, SUBJECTS, Lab, definition

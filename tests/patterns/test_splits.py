@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imem.patterns.holdout import Direction, Panel, designed, evidence_of, hit_rate, holdout_p
-from imem.patterns.splits import Case, sizes, split
+from imem.patterns.evidence.holdout import Direction, Panel, designed, evidence_of, hit_rate, holdout_p
+from imem.patterns.evidence.splits import Case, sizes, split
 
 DAY0 = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

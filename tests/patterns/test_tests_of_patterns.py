@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from imem.patterns.blind import (
+from imem.patterns.evidence.blind import (
     Look,
     Pair,
     designed_blind,
@@ -20,9 +20,9 @@ from imem.patterns.blind import (
     sign_flip_p,
     sound_blind,
 )
-from imem.patterns.control import ControlResult, assignment, control_test
-from imem.patterns.holdout import designed_failure
-from imem.patterns.verdicts import DomainClass, DomainVerdict, domain_class, domain_verdict, q_values
+from imem.patterns.evidence.control import ControlResult, assignment, control_test
+from imem.patterns.evidence.holdout import designed_failure
+from imem.patterns.evidence.verdicts import DomainClass, DomainVerdict, domain_class, domain_verdict, q_values
 
 DAY0 = datetime(2026, 1, 1, tzinfo=UTC)
 TREATMENT = [0.82, 0.75, 0.88, 0.79, 0.91, 0.73, 0.85, 0.80]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imem.kg.kinds.enums import PatternStatus
-from imem.patterns.watching import (
+from imem.patterns.evidence.watching import (
     Counts,
     Health,
     ProbationEnd,

@@ -10,7 +10,7 @@ from scipy import stats
 
 from imem.journal.errors import TransitionRefused
 from imem.kg.kinds.enums import PatternStatus
-from imem.patterns.holdout import TOLERANCE, exceeds
+from imem.patterns.evidence.holdout import TOLERANCE, exceeds
 
 # Probation
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from imem.patterns.splits import Case, Split
+from imem.patterns.evidence.splits import Case, Split
 
 TOLERANCE: Final = 1e-9
 """Fractions that differ by less are equal: 0.80 × 0.75 is 0.6000000000000001 in floating point."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from scipy import stats
 
-from imem.patterns.holdout import exceeds
+from imem.patterns.evidence.holdout import exceeds
 
 BANDS: Final = (0.01, 0.05, 0.10)
 """Upper ends of the bands of a p-value; a value on one falls to the weaker band."""

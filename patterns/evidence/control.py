@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from scipy import stats
 
-from imem.patterns.holdout import RESAMPLES, exceeds
+from imem.patterns.evidence.holdout import RESAMPLES, exceeds
 
 MOST_EXACT: Final = 20
 """Units up to which every assignment is tried."""

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from scipy import stats
 
-from imem.patterns.holdout import RESAMPLES, SEED, exceeds
+from imem.patterns.evidence.holdout import RESAMPLES, SEED, exceeds
 
 HELPED: Final = 0.9
 HURT: Final = 1.1

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from docs.pictures import FOLDER
 from imem.credibility.scores.context import DIMENSIONS
-from imem.patterns.mining import FeaturedCase, featured
+from imem.patterns.cases import FeaturedCase, featured
 
 CASES: Final = FOLDER.parent / "cases"
 SOURCES: Final = ("market_crowds", "flusight")

@@ -30,7 +30,7 @@ from imem.kg.kinds.patterns import Pattern
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import Line, groups_of, record_of
 from imem.patterns.definition import PatternDefinition, Period, definition_of
-from imem.patterns.evidence.watching import Frequency, probation_length, required_occurrences
+from imem.patterns.evidence.watching import probation_length, required_occurrences
 from imem.patterns.shadows import ShadowRunner
 from imem.patterns.states import PATTERN_STATES, REJECTED, PatternFacts, quarantined
 from imem.review.tasks import ReviewRuntime
@@ -83,7 +83,11 @@ CANDIDATES: Final[Mapping[str, Any]] = {"states": [PatternStatus.CANDIDATE.value
 
 
 class Stage(StrEnum):
-    """What a candidate waits for; its time is kept beside it, since several of one family are judged together."""
+    """
+    What a candidate waits for.
+
+    The row keeps until when in ``look_at`` and not in ``due_at``, so that a family is judged together.
+    """
 
     HOLDOUT = "holdout"
     ISOLATION = "isolation"
@@ -226,20 +230,34 @@ async def enter(
 # Probation
 
 
-def on_probation(
-    data: Mapping[str, Any], frequency: Frequency, returns_to: PatternStatus, now: datetime
-) -> dict[str, Any]:
-    """Return what a pattern keeps as its probation begins; what it must keep up to is its success in the tests."""
-    baseline = data["baseline"]
+async def hold(
+    conn: Connection,
+    row: LifecycleRow,
+    facts: PatternFacts,
+    now: datetime,
+    *,
+    data: Mapping[str, Any] | None = None,
+    reason: str | None = None,
+) -> tuple[LifecycleRow, Effects]:
+    """
+    Put a pattern on probation, as :func:`enter`; it has to keep up to its success in the tests.
+
+    One that was active returns there if it passes, any other to Gate 6.
+    """
+    kept = row.data if data is None else data
+    baseline, frequency = kept["baseline"], definition_of(kept["definition"]).frequency
     initial = baseline["successes"] / baseline["cases"] if baseline["cases"] else 0.0
-    return {
-        **data,
+    active = row.state == PatternStatus.ACTIVE
+    kept = {
+        **kept,
         "probation": {
             "since": now.isoformat(), "until": (now + probation_length(frequency)).isoformat(), "extensions": 0,
             "required": required_occurrences(initial, baseline["cases"]), "initial": initial,
-            "returns_to": returns_to.value,
+            "returns_to": (PatternStatus.ACTIVE if active else PatternStatus.STATISTICALLY_VALIDATED).value,
         },
     }  # fmt: skip
+    due_at = next_look(kept, now)
+    return await enter(conn, row, PatternStatus.PROBATIONARY, facts, data=kept, due_at=due_at, reason=reason)
 
 
 def next_look(data: Mapping[str, Any], now: datetime) -> datetime:

@@ -1,9 +1,9 @@
 """
 Tiers 2 and 3 as a pipeline: what a look at a blind test concludes, and the control test of its pairs.
 
-What is seen of the pattern among agents contaminates the test: it is closed, its pairs are dropped, and another attempt
-begins at month 0. Each look is one transaction; ids follow from pattern, tier and attempt, so that a repeated run
-records nothing twice.
+If agents are found to know of the pattern, the test is contaminated: it is closed, its pairs are dropped, and another
+attempt begins at month 0. Each look is one transaction; ids follow from pattern, tier and attempt, so that a repeated
+run records nothing twice.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from statistics import fmean, median
 from typing import Any
 
-from imem.jobs.lifecycle import BATCH_MS, Effects, LifecycleRow
+from imem.jobs.lifecycle import Effects, LifecycleRow
 from imem.jobs.pipeline import Report
 from imem.journal.clock import months_after
 from imem.journal.deadline import Deadline
-from imem.journal.events.entry import Tier
 from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import rows
@@ -48,18 +48,15 @@ from imem.patterns.life import (
     Stage,
     enter,
     grouped,
+    hold,
     keep,
-    next_look,
-    on_probation,
     recorded,
     staged,
 )
 from imem.patterns.prospective import (
     WAIT,
     at_month_0,
-    due_at,
-    finished,
-    locked,
+    each_due,
     not_isolated,
     prefix_of,
     verify_isolation,
@@ -72,21 +69,9 @@ from imem.review.tasks import open_task
 
 async def look_at_blind_tests(runtime: PatternsRuntime, *, until: Deadline) -> Report:
     """Look at the blind tests that are six or twelve months old, and conclude those that say anything."""
-    total: dict[str, int] = {}
     if (runner := runtime.shadow_runner) is None:
         return {}
-    for found in await due_at(runtime, Stage.BLIND):
-        if until.passed:
-            break
-        async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
-            row = await locked(conn, LifecycleRow.of(found))
-            if row is None:
-                continue
-            said, effects = await _look(runtime, conn, row, runner, found["now"])
-            total[said] = total.get(said, 0) + 1
-            await finished(runtime, conn, effects)
-        await runtime.gateway.publish_wakeup(tuple(Tier))
-    return total
+    return await each_due(runtime, Stage.BLIND, partial(_look, runtime, runner), until=until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +97,7 @@ class _Concluding:
 
 
 async def _look(
-    runtime: PatternsRuntime, conn: Connection, row: LifecycleRow, runner: ShadowRunner, now: datetime
+    runtime: PatternsRuntime, runner: ShadowRunner, conn: Connection, row: LifecycleRow, now: datetime
 ) -> tuple[str, Effects]:
     mode, started = runtime.pattern_gate_mode, datetime.fromisoformat(row.data["blind"]["started_at"])
     signals = (await verify_isolation(conn, row, runner, started)).signals
@@ -272,8 +257,7 @@ async def _control(conn: Connection, of: _Concluding) -> tuple[PatternStatus, Ef
             **({} if control.found is None else control.found._asdict()), **said,
         },
     )  # fmt: skip
-    sign = of.definition.claim.sign
-    right = sum((pair.actual - pair.without_pattern) * sign > 0.0 for pair in of.pairs)
+    right = sum(of.definition.claim.hit(pair.actual, pair.without_pattern) for pair in of.pairs)
     design = of.design
     kept = {
         **data, "control": said,
@@ -298,8 +282,6 @@ async def _concluded(
         return status, (await enter(conn, of.row, status, facts, data=data, reason=control.failure))[1]
     facts = PatternFacts(role=ACTOR.role, tiers_passed=True, verdict=control.verdict.value)
     if control.verdict is DomainVerdict.PROBATION:
-        status = PatternStatus.PROBATIONARY
-        held = on_probation(data, of.definition.frequency, PatternStatus.STATISTICALLY_VALIDATED, of.now)
-        return status, (await enter(conn, of.row, status, facts, data=held, due_at=next_look(held, of.now)))[1]
+        return PatternStatus.PROBATIONARY, (await hold(conn, of.row, facts, of.now, data=data))[1]
     status = PatternStatus.STATISTICALLY_VALIDATED
     return status, (await enter(conn, of.row, status, facts, data=data))[1]

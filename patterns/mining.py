@@ -12,19 +12,15 @@ Source: Liang and Zeger, Longitudinal Data Analysis using Generalized Linear Mod
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from itertools import chain, combinations, islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
 from scipy import stats
 
-from imem.journal.deadline import Deadline
-from imem.journal.postgres.connection import Row
-from imem.journal.postgres.database import Database
-from imem.patterns.cases import EVER, case_of, features_of
+from imem.patterns.cases import FeaturedCase
 from imem.patterns.definition import FEATURES, MOST_ATOMS, NUMBERS, Atom, Comparison, PatternDefinition, Period
 from imem.patterns.evidence.holdout import TOLERANCE, Direction, Panel
 from imem.patterns.evidence.splits import Case, split
@@ -55,32 +51,6 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 
-class FeaturedCase(NamedTuple):
-    """A case, and what was known when its forecast was made, by the name of the feature."""
-
-    case: Case
-    features: Mapping[str, Any]
-
-
-def featured(row: Row) -> FeaturedCase:
-    """Return the case of a row of ``pattern_cases``, in which no condition holds yet, with its features."""
-    return FeaturedCase(case_of(row, lambda _: False), features_of(row))
-
-
-async def featured_cases(
-    database: Database, metric: str, reference: str, period: Period, *,
-    since: datetime = EVER, until: datetime, deadline: Deadline,
-) -> list[FeaturedCase]:  # fmt: skip
-    """
-    Return the settled questions of *metric* as *reference* first forecast them in each period.
-
-    Args:
-        since, until: as of :func:`imem.patterns.cases.cases`.
-    """
-    given = {"metric": metric, "reference": reference, "period": period.value, "since": since, "until": until}
-    return [featured(row) for row in await database.named("pattern_cases", given, deadline=deadline)]
-
-
 class Finding(NamedTuple):
     """A condition, by its place in the space, and a claim that training cases bear out, with their statistic."""
 
@@ -89,8 +59,7 @@ class Finding(NamedTuple):
     z: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mined:
+class Mined(BaseModel):
     """
     What a run proposes.
 
@@ -100,6 +69,8 @@ class Mined:
         expected: how many of them reach :data:`LEAST_Z` by chance, by the normal distribution.
         training: cases that were looked at.
     """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     proposals: tuple[PatternDefinition, ...]
     search_space: int

@@ -7,12 +7,12 @@ days; it ends once, and only then is a pattern judged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from imem.alerts.store import NewAlert, Severity
-from imem.jobs.lifecycle import BATCH_MS, Effects, Lifecycle, LifecycleRow, wanted
+from imem.jobs.lifecycle import BATCH_MS, Effects, Lifecycle, LifecycleRow, TransitionRequest, wanted
 from imem.jobs.pipeline import Every, Pipeline, Report
 from imem.journal.deadline import Deadline
 from imem.journal.errors import TransitionRefused
@@ -33,9 +33,9 @@ from imem.patterns.life import (
     PatternsRuntime,
     enter,
     grouped,
+    hold,
     keep,
     next_look,
-    on_probation,
     open_patterns,
     recorded,
 )
@@ -55,7 +55,7 @@ _S = PatternStatus
 
 async def _step(runtime: PatternsRuntime, conn: Connection, row: LifecycleRow, now: datetime) -> Effects:
     if row.request is not None:
-        return await _asked(conn, row, now)
+        return await _asked(conn, row, row.request, now)
     status = PatternStatus(row.state)
     if status is _S.HUMAN_APPROVED:
         return await _deploy(conn, row, now)
@@ -70,20 +70,15 @@ async def _step(runtime: PatternsRuntime, conn: Connection, row: LifecycleRow, n
 LIFE: Final[Lifecycle[Any]] = Lifecycle(KIND, _step)
 
 
-async def _asked(conn: Connection, row: LifecycleRow, now: datetime) -> Effects:
+async def _asked(conn: Connection, row: LifecycleRow, request: TransitionRequest, now: datetime) -> Effects:
     """Do what a person asked for: withdraw a pattern, or hold or deprecate an active one."""
-    if row.request is None:  # pragma: no cover - the caller has looked
-        raise TypeError
-    status = wanted(PatternStatus, row.request)
+    status = wanted(PatternStatus, request)
     if status not in BY_PEOPLE:
         raise TransitionRefused(f"{status.value} is decided at Gate 6, or by tests.")
-    data: Mapping[str, Any] = row.data
-    due = None
+    facts = PatternFacts(role=Role(request.role))
     if status is _S.PROBATIONARY:
-        data = on_probation(data, definition_of(data["definition"]).frequency, PatternStatus(row.state), now)
-        due = next_look(data, now)
-    facts = PatternFacts(role=Role(row.request.role))
-    return (await enter(conn, row, status, facts, data=data, due_at=due))[1]
+        return (await hold(conn, row, facts, now))[1]
+    return (await enter(conn, row, status, facts))[1]
 
 
 async def _deploy(conn: Connection, row: LifecycleRow, now: datetime) -> Effects:
@@ -107,7 +102,7 @@ def _performance(row: LifecycleRow, rate: float | None, seen: int, now: datetime
 def counted(found: Sequence[Case], definition: PatternDefinition, since: datetime, until: datetime) -> Counts:
     """Return successes among the matching cases whose outcome became known after *since*, until *until*."""
     held = [case for case in found if case.matches and since < case.known_at <= until]
-    return Counts(sum((case.outcome - case.reference) * definition.claim.sign > 0.0 for case in held), len(held))
+    return Counts(sum(definition.claim.hit(case.outcome, case.reference) for case in held), len(held))
 
 
 async def _counts(runtime: PatternsRuntime, row: LifecycleRow, since: datetime, until: datetime) -> Counts:
@@ -129,13 +124,12 @@ async def _watch(runtime: PatternsRuntime, conn: Connection, row: LifecycleRow, 
     if found.status is None:
         await keep(conn, row, data, until + WINDOW)
         return checked + Effects(alerts=alerts)
-    due = None
-    if found.status is _S.PROBATIONARY:
-        data = on_probation(data, definition_of(data["definition"]).frequency, _S.ACTIVE, now)
-        due = next_look(data, now)
     reason = f"{window.successes} of {window.cases} in 90 days, against {baseline.successes} of {baseline.cases}."
     facts = PatternFacts(role=ACTOR.role)
-    _, effects = await enter(conn, row, found.status, facts, data=data, due_at=due, reason=reason)
+    if found.status is _S.PROBATIONARY:
+        _, effects = await hold(conn, row, facts, now, data=data, reason=reason)
+    else:
+        _, effects = await enter(conn, row, found.status, facts, data=data, reason=reason)
     return checked + effects + Effects(alerts=alerts)
 
 

@@ -8,9 +8,10 @@ analysis. Their ids follow from pattern, attempt and question, so that a repeate
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -22,6 +23,7 @@ from imem.jobs.pipeline import Report
 from imem.journal.clock import months_after
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
+from imem.journal.events.entry import Tier
 from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import rows
@@ -61,7 +63,7 @@ ISOLATION_ALERT: Final = "BLIND_TEST_NOT_ISOLATED"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
     """
-    What was verified before a blind test begins, and at each look.
+    What the checks before a blind test, and at each look, have found.
 
     Attributes:
         cache_cleared: no view that agents read holds the pattern.
@@ -102,10 +104,27 @@ async def verify_isolation(conn: Connection, row: LifecycleRow, runner: ShadowRu
     )  # fmt: skip
 
 
-async def due_at(runtime: PatternsRuntime, stage: Stage) -> list[Row]:
-    """Return the candidates that are due for a stage, with the present moment as ``now``."""
+Step = Callable[[Connection, LifecycleRow, datetime], Awaitable[tuple[str, Effects]]]
+"""Takes the connection, a locked candidate and the present moment; returns what it did, in a word, and its effects."""
+
+
+async def each_due(runtime: PatternsRuntime, stage: Stage, step: Step, *, until: Deadline) -> dict[str, int]:
+    """Do a step with each candidate that is due for a stage, in a transaction of its own; count the words of steps."""
+    done: dict[str, int] = {}
     given = {**CANDIDATES, "stage": stage.value, "limit": AT_ONCE}
-    return await runtime.database.named("patterns_in", given, deadline=Deadline.after_ms(BATCH_MS))
+    for found in await runtime.database.named("patterns_in", given, deadline=Deadline.after_ms(BATCH_MS)):
+        if until.passed:
+            break
+        async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
+            row = await locked(conn, LifecycleRow.of(found))
+            if row is None:
+                continue
+            said, effects = await step(conn, row, found["now"])
+            appended = await finish(conn, effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
+        done[said] = done.get(said, 0) + 1
+        if appended:
+            await runtime.gateway.publish_wakeup(tuple(Tier))
+    return done
 
 
 async def locked(conn: Connection, row: LifecycleRow) -> LifecycleRow | None:
@@ -115,40 +134,24 @@ async def locked(conn: Connection, row: LifecycleRow) -> LifecycleRow | None:
     return LifecycleRow.of(present[0]) if present and present[0]["version"] == row.version else None
 
 
-async def finished(runtime: PatternsRuntime, conn: Connection, effects: Effects) -> None:
-    """Record what a transaction leaves to its end."""
-    await finish(conn, effects, runtime.gateway, Deadline.after_ms(BATCH_MS))
-
-
 # Beginning
 
 
 async def begin_blind_tests(runtime: PatternsRuntime, *, until: Deadline) -> Report:
     """Begin the blind tests of candidates that passed the hold-out, where nothing shows that agents know of them."""
-    total = {"begun": 0, "not_isolated": 0}
     if (runner := runtime.shadow_runner) is None:
         return {}
-    for found in await due_at(runtime, Stage.ISOLATION):
-        if until.passed:
-            break
-        async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
-            row = await locked(conn, LifecycleRow.of(found))
-            if row is None:
-                continue
-            effects = await _begin(conn, row, runner, found["now"])
-            total["not_isolated" if effects.alerts else "begun"] += 1
-            await finished(runtime, conn, effects)
-    return {name: count for name, count in total.items() if count}
+    return await each_due(runtime, Stage.ISOLATION, partial(_begin, runner), until=until)
 
 
-async def _begin(conn: Connection, row: LifecycleRow, runner: ShadowRunner, now: datetime) -> Effects:
+async def _begin(runner: ShadowRunner, conn: Connection, row: LifecycleRow, now: datetime) -> tuple[str, Effects]:
     signals = (await verify_isolation(conn, row, runner, row.opened_at)).signals
     if signals:
         # What one agent said once is said; what counts is that the others go on without it.
         await keep(conn, row, staged(row.data, Stage.ISOLATION, now + WAIT))
-        return Effects(alerts=[not_isolated(row, signals, now)])
+        return "not_isolated", Effects(alerts=[not_isolated(row, signals, now)])
     await keep(conn, row, at_month_0(row.data, now))
-    return Effects(over=[row.matter])
+    return "begun", Effects(over=[row.matter])
 
 
 def at_month_0(data: Mapping[str, Any], now: datetime, **more: Any) -> dict[str, Any]:
@@ -238,5 +241,6 @@ async def _shadow(runtime: PatternsRuntime, row: LifecycleRow, runner: ShadowRun
         if len(shadows) == len(wanted) and len(found) < 10 * AT_ONCE:
             seen = {**present.data, "blind": {**blind, "seen_until": now.isoformat()}}
             await keep(conn, present, seen)
-        await finished(runtime, conn, recorded(*(record_of(one, writer=WRITER) for one in shadows)))
+        facts = recorded(*(record_of(one, writer=WRITER) for one in shadows))
+        await finish(conn, facts, runtime.gateway, Deadline.after_ms(BATCH_MS))
     return len(shadows)

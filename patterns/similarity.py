@@ -1,8 +1,8 @@
 """
 A task for people: with a pattern, agents forecast what they forecast without it.
 
-It contaminates no test by itself: whoever discovers a real effect anew looks alike (pattern-validation, section 15.10).
-A person looks within a week whether a pattern reached agents, or says nothing.
+This alone does not contaminate a test: agents that discover a real effect by themselves forecast alike, too
+(pattern-validation, section 15.10). So a person looks within a week whether the pattern reached them.
 """
 
 from __future__ import annotations

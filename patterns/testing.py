@@ -25,7 +25,7 @@ from imem.journal.postgres.rows import rows
 from imem.kg.kinds.enums import PatternStatus, ValidationType
 from imem.kg.kinds.patterns import Pattern, PatternValidation
 from imem.kg.load_format.lines import record_of
-from imem.patterns.cases import EVER
+from imem.patterns.cases import EVER, FeaturedCase, featured_cases
 from imem.patterns.definition import PatternDefinition, definition_of
 from imem.patterns.evidence.holdout import SEED, DesignedResult, Evidence, designed, evidence_of, holdout_p, matching
 from imem.patterns.evidence.splits import Case, Split, split
@@ -43,7 +43,6 @@ from imem.patterns.life import (
     recorded,
     staged,
 )
-from imem.patterns.mining import FeaturedCase, featured_cases
 from imem.patterns.planning import plan
 from imem.patterns.states import LEAST_OCCURRENCES, PatternFacts
 
@@ -79,7 +78,7 @@ class _Tested:
         evidence: matching cases and periods by part; *ends*: when the last case of each became known.
         begins_at, ends_at: of the test part.
         effect: by how much outcomes of matching training cases lay off the reference, on average.
-        look_at: when there can be a verdict; None: no cases come.
+        look_at: when there can be a verdict, where the cases are too few; None: no cases come.
         p: of the permutation test; None where the cases are too few.
     """
 
@@ -90,7 +89,7 @@ class _Tested:
     begins_at: datetime
     ends_at: datetime
     effect: float
-    look_at: datetime | None
+    look_at: datetime | None = None
     p: float | None = None
 
     @property
@@ -148,13 +147,15 @@ def _judged(panel: Sequence[LifecycleRow], found: Sequence[FeaturedCase], now: d
     tested, tests, claims = [], [], []
     for row in panel:
         definition = definition_of(row.data["definition"])
-        cases = [replace(one.case, matches=definition.holds(one.features)) for one in found]
+        cases = [one.of(definition) for one in found]
         parts = split(cases)
-        one = _looked_at(row, definition, parts, plan(definition, cases, now).verdict_at, now)
-        tested.append(one)
+        one = _looked_at(row, definition, parts, now)
         if one.enough:
             tests.append(parts.test)
             claims.append(definition.claim)
+        else:
+            one = replace(one, look_at=plan(definition, cases, now).verdict_at)
+        tested.append(one)
     if not tests:
         return tested
     # What is no number is evidence of nothing.
@@ -162,12 +163,10 @@ def _judged(panel: Sequence[LifecycleRow], found: Sequence[FeaturedCase], now: d
     return [replace(one, p=next(p)) if one.enough else one for one in tested]
 
 
-def _looked_at(
-    row: LifecycleRow, definition: PatternDefinition, parts: Split, look_at: datetime | None, now: datetime
-) -> _Tested:
+def _looked_at(row: LifecycleRow, definition: PatternDefinition, parts: Split, now: datetime) -> _Tested:
     named = list(zip(parts._fields, parts, strict=True))
     return _Tested(
-        row=row, design=designed(parts, definition.claim), look_at=look_at, effect=effect_of(parts.training),
+        row=row, design=designed(parts, definition.claim), effect=effect_of(parts.training),
         evidence={name: evidence_of(part) for name, part in named},
         ends={name: max(case.known_at for case in part) for name, part in named if part},
         begins_at=min((case.predicted_at for case in parts.test), default=now),

@@ -15,9 +15,9 @@ from imem.journal.settings import Role
 from imem.kg.kinds.enums import PatternStatus
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import link_of
-from imem.patterns.definition import PatternDefinition, definition_of
+from imem.patterns.definition import definition_of
 from imem.patterns.evidence.verdicts import DomainClass, domain_class
-from imem.patterns.life import enter, next_look, on_probation, proposal
+from imem.patterns.life import enter, hold, proposal
 from imem.patterns.states import PatternFacts
 from imem.review.kinds import Fields
 
@@ -128,22 +128,11 @@ async def _decide(conn: Connection, key: str, _seen: SeenPattern, answer: ItemAn
         )
         return effects + _link("APPROVED_AT_GATE6", key, answer)
     if answer.action == MORE_EVIDENCE:
-        frequency = definition_of(row.data["definition"]).frequency
-        data = on_probation(row.data, frequency, PatternStatus.STATISTICALLY_VALIDATED, now)
-        _, effects = await enter(
-            conn,
-            row,
-            PatternStatus.PROBATIONARY,
-            facts,
-            data=data,
-            due_at=next_look(data, now),
-            reason=answer.rationale,
-        )
-        return effects
+        return (await hold(conn, row, facts, now, reason=answer.rationale))[1]
     _, effects = await enter(conn, row, PatternStatus.REJECTED_GATE6, facts, reason=answer.rationale)
     effects += _link("REJECTED_AT_GATE6", key, answer)
     if isinstance(answer.fields, Changed):
-        again: PatternDefinition = definition_of(answer.fields.definition)
+        again = definition_of(answer.fields.definition)
         effects += Effects(facts=[(person, Action.APPEND, proposal(again, answer.by))])
     return effects
 

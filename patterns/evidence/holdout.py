@@ -60,6 +60,10 @@ class Direction(StrEnum):
         """1 for higher, -1 for lower."""
         return 1.0 if self is Direction.HIGHER else -1.0
 
+    def hit(self, outcome: float, reference: float) -> bool:
+        """Return whether an outcome lies there."""
+        return self.sign * (outcome - reference) > 0.0
+
 
 def exceeds(value: float, bound: float) -> bool:
     """Return whether *value* is above *bound* by more than the error of floats."""
@@ -73,8 +77,10 @@ def matching(cases: Sequence[Case]) -> list[Case]:
 
 def hit_rate(cases: Sequence[Case], direction: Direction) -> float | None:
     """Return the share of matching cases whose outcome lies where the claim says; None without any, or with a NaN."""
-    gains = [direction.sign * (case.outcome - case.reference) for case in matching(cases)]
-    return sum(gain > 0.0 for gain in gains) / len(gains) if gains and np.isfinite(gains).all() else None
+    held = matching(cases)
+    if not held or not np.isfinite([case.outcome - case.reference for case in held]).all():
+        return None
+    return sum(direction.hit(case.outcome, case.reference) for case in held) / len(held)
 
 
 class DesignedResult(NamedTuple):

@@ -12,9 +12,10 @@ from imem.journal.actors import Actor
 from imem.journal.errors import TransitionRefused
 from imem.journal.settings import Role
 from imem.kg.kinds.enums import PatternStatus
+from imem.patterns.cases import featured_cases
 from imem.patterns.definition import Period
 from imem.patterns.life import ask_for_status, run_of
-from imem.patterns.mining import featured_cases, mine
+from imem.patterns.mining import mine
 from imem.review import inbox
 from imem.review.states import TaskState
 from imem.services.task_kinds import TASK_KINDS

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from imem.patterns.cases import FeaturedCase, featured
 from imem.patterns.definition import FEATURES, MOST_ATOMS, Period
 from imem.patterns.evidence.holdout import Direction, hit_rate
 from imem.patterns.evidence.splits import split
-from imem.patterns.mining import LEAST_OCCURRENCES, FeaturedCase, Mined, SearchSpace, featured, mine
+from imem.patterns.mining import LEAST_OCCURRENCES, Mined, SearchSpace, mine
 from tests.patterns.test_splits import DAY, DAY0, case
 
 

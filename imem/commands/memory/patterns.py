@@ -54,15 +54,7 @@ def mine(
     found = run_question(
         lambda memory: memory.mine_patterns(metric, reference, category=category, period=period, propose=propose)
     )
-    print_answer(mined(found), lambda: _mined(found, proposed=propose), as_json=as_json)
-
-
-def mined(found: Mined) -> dict[str, object]:
-    """Return what a run found, as JSON types."""
-    return {
-        "proposals": [one.model_dump(mode="json") for one in found.proposals], "search_space": found.search_space,
-        "expected": found.expected, "training": found.training,
-    }  # fmt: skip
+    print_answer(found.model_dump(mode="json"), lambda: _mined(found, proposed=propose), as_json=as_json)
 
 
 def _mined(found: Mined, *, proposed: bool) -> Iterator[str]:
@@ -82,7 +74,7 @@ def propose_pattern(file: DefinitionFile, *, as_json: Json = False) -> None:
     with wrong_usage():
         definition = json_object(file, "FILE")
     key = run_question(lambda memory: memory.propose_pattern(definition))
-    print_answer({"pattern_id": key}, lambda: iter([f"Proposed: {key}"]), as_json=as_json)
+    print_answer({"pattern_id": key}, lambda: [f"Proposed: {key}"], as_json=as_json)
 
 
 @app.command()

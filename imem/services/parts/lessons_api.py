@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
@@ -32,6 +34,17 @@ ACT_MS: Final = 10_000.0
 """Default budget of a proposal, or of a request, in milliseconds."""
 
 
+E = TypeVar("E", bound=StrEnum)
+
+
+def _one_of(values: type[E], name: str, stated: str) -> E:
+    """Return the value that the argument *name* states; BadInput if it is none."""
+    try:
+        return values(stated)
+    except ValueError:
+        raise BadInput(name, f"{stated!r:.60} is none of {', '.join(values)}.") from None
+
+
 @checks_arguments
 class LessonsApi(ActorApi):
     """Reads lessons in every state; proposes patterns, and reads them; see :class:`imem.memory.Memory`."""
@@ -47,9 +60,7 @@ class LessonsApi(ActorApi):
         """
         from imem.postmortem.lessons.reading import lessons_listed  # noqa: PLC0415 - who asks for none needs none of it
 
-        if state is not None and state not in set(LessonState):
-            raise BadInput("state", f"{state!r:.60} is none of {', '.join(LessonState)}.")
-        of = None if state is None else LessonState(state)
+        of = None if state is None else _one_of(LessonState, "state", state)
         due = await self._due(deadline_ms)
         database = self._stores.database
         resource = Resource(ResourceType.LESSONS, "all")
@@ -155,13 +166,12 @@ class LessonsApi(ActorApi):
         Raises:
             BadInput: a field is wrong; named.
         """
+        from imem.patterns.cases import featured_cases  # noqa: PLC0415 - as above
         from imem.patterns.definition import Period  # noqa: PLC0415 - as above
         from imem.patterns.life import proposal, run_of  # noqa: PLC0415 - as above
-        from imem.patterns.mining import featured_cases, mine  # noqa: PLC0415 - as above
+        from imem.patterns.mining import mine  # noqa: PLC0415 - as above
 
-        if period not in set(Period):
-            raise BadInput("period", f"{period!r:.60} is none of {', '.join(Period)}.")
-        of = Period(period)
+        of = _one_of(Period, "period", period)
         due = self._write_due(deadline_ms, MINE_MS)
         gateway, database, actor = self._stores.gateway, self._stores.database, self._actor
         await self._stores.connections.wait(Part.POSTGRES)
@@ -223,13 +233,11 @@ class LessonsApi(ActorApi):
         """
         from imem.patterns.reading import patterns_listed  # noqa: PLC0415 - as above
 
-        if status is not None and status not in set(PatternStatus):
-            raise BadInput("status", f"{status!r:.60} is none of {', '.join(PatternStatus)}.")
-        of = None if status is None else PatternStatus(status)
+        of = None if status is None else _one_of(PatternStatus, "status", status)
         due = await self._due(deadline_ms)
         database = self._stores.database
         resource = Resource(ResourceType.PATTERNS, "all")
-        read = lambda: patterns_listed(database, of, None, deadline=due)  # noqa: E731
+        read = partial(patterns_listed, database, of, None, deadline=due)
         return await self._allowed(resource, Action.VALIDATE, read, due)
 
     async def pattern_tests(self, pattern_id: str, *, deadline_ms: float | None = None) -> ListedPattern:
@@ -244,7 +252,7 @@ class LessonsApi(ActorApi):
         due = await self._due(deadline_ms)
         database = self._stores.database
         resource = Resource(ResourceType.PATTERNS, pattern_id)
-        read = lambda: pattern_listed(database, pattern_id, deadline=due)  # noqa: E731
+        read = partial(pattern_listed, database, pattern_id, deadline=due)
         return await self._allowed(resource, Action.VALIDATE, read, due)
 
     async def set_pattern_status(
@@ -261,11 +269,10 @@ class LessonsApi(ActorApi):
         """
         from imem.patterns.life import ask_for_status  # noqa: PLC0415 - as above
 
-        if status not in set(PatternStatus):
-            raise BadInput("status", f"{status!r:.60} is none of {', '.join(PatternStatus)}.")
+        wanted = _one_of(PatternStatus, "status", status)
         if not reason.strip():
             raise BadInput("reason", "is required: say why.")
-        wanted, due = PatternStatus(status), self._write_due(deadline_ms, ACT_MS)
+        due = self._write_due(deadline_ms, ACT_MS)
         gateway, database, actor = self._stores.gateway, self._stores.database, self._actor
         resource = Resource(ResourceType.PATTERNS, pattern_id)
 

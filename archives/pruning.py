@@ -1,5 +1,5 @@
 """
-Pruning of the graph: the detail of records that nobody uses leaves it, and a stub stays.
+Pruning of the graph: unused records lose their texts and lists there, and keep a stub.
 
 One event says so, the group ``archive`` of the record. Upon it the projection drops what no query finds or sorts by
 (:mod:`imem.kg.kinds.archiving`); links stay. The journal is never pruned: answers read values from it as before,

@@ -79,7 +79,7 @@ class Survivors(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """What is exchanged, by case."""
+    """The values of each case that an exchange moves to another one."""
 
     outcome: Floats
     reference: Floats
@@ -139,7 +139,7 @@ class World:
 
     @cached_property
     def by_subjects(self) -> Places:
-        """By permutation and test case the one that stands in: subjects keep theirs, as in ``holdout_p``."""
+        """The test case in the place of each, by permutation; subjects keep their substitutes, as in ``holdout_p``."""
         test = [self.cases[place] for place in self.test]
         panel = Panel(test)
         place = cells(panel, test)

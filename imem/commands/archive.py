@@ -142,7 +142,7 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be pruned; change nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Keep a stub in the graph of records that nobody uses; the journal keeps them whole."""
+    """Reduce unused records in the graph to stubs; the journal keeps the whole records."""
     if dry_run:
         found, number = _run(lambda archives: archives.prunable(deadline=Deadline.after_ms(OBJECTS_MS)))
         value = {"number": number, "records": [asdict(one) for one in found]}
@@ -151,7 +151,7 @@ def prune(
             yield from (f"{one.kind} {shown(one.key)}: {', '.join(one.grounds)}" for one in found)
             yield f"{number:,} records would be pruned."
 
-        print_answer(value, lambda: list(lines()), as_json=as_json)
+        print_answer(value, lines, as_json=as_json)
         return
     from imem.services.stores import Stores  # noqa: PLC0415 - as above
 
@@ -180,7 +180,7 @@ def detail(
             if value is not None:
                 yield f"  {name}: {shown(str(value))}"
 
-    print_answer(found, lambda: list(lines()), as_json=as_json)
+    print_answer(found, lines, as_json=as_json)
 
 
 @archive_app.command()

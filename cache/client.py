@@ -75,6 +75,8 @@ class Client:
             socket_connect_timeout=None,
             retry=Retry(NoBackoff(), 0),
             client_name="imem",
+            # By default every new connection reads the package's metadata from disk on the loop, 3 ms each.
+            driver_info=None,
             socket_read_size=READ_BYTES,
         )
 

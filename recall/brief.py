@@ -40,7 +40,15 @@ from imem.recall.sections.own_signals import OwnSignalsSection
 from imem.recall.sections.spec import SectionSpec
 from imem.recall.sections.subject import SubjectSection
 from imem.recall.signals.reader import SWITCHED_OFF
-from imem.recall.subjects import LONGEST_NAME, PREFIXES, PRESENT, SubjectFinder, candidates, checked_candidates
+from imem.recall.subjects import (
+    LONGEST_NAME,
+    PREFIXES,
+    PRESENT,
+    SubjectFinder,
+    SubjectName,
+    candidates,
+    checked_candidates,
+)
 from imem.recall.timing.lateness import reports_lateness
 
 A = TypeVar("A", bound=BriefingSection)
@@ -234,10 +242,13 @@ class Recall:
         """
         # Read before the lookup, so that whatever is recorded after it invalidates the entry.
         tag_versions, due = await reader.lookup.tag_versions(), reader.context.l3
+
+        async def find() -> tuple[AsOf, SubjectName]:
+            at = await reader.horizon.moment_of_subject()
+            return at, await self.subjects.find(subject, at, deadline=due)
+
         try:
-            async with asyncio.timeout(due.left_s()):
-                at = await reader.horizon.moment_of_subject()
-                found = await self.subjects.find(subject, at, deadline=due)
+            at, found = await self.sources.assembly.in_time(find(), due)
         except (PostgresUnavailable, BudgetExceeded, TimeoutError) as error:
             # Cached results are keyed by id and as-of, so an old name shows nothing later than that moment.
             if held is not None:

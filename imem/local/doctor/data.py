@@ -26,7 +26,7 @@ STUB_AGE: Final = timedelta(days=1)
 REPORT_AGE: Final = timedelta(days=1, hours=12)
 """Age from which the newest reconciliation report is too old: a night was left out."""
 
-TIMEOUT_S: Final = 5.0
+TIMEOUT_S: Final = 30.0
 """Budget of all queries on the graph's nodes together, in seconds; a large graph is checked only as far as it lasts."""
 
 REFERENCES: Final = frozenset({"Company", "Market", "Agent", "Domain", "Human"})

@@ -106,17 +106,25 @@ async def keep(conn: Connection, row: LifecycleRow, data: Mapping[str, Any], due
 
 
 def proposal(
-    definition: PatternDefinition, by: str, *, run: str | None = None, search_space_size: int | None = None
+    definition: PatternDefinition,
+    by: str,
+    *,
+    run: str | None = None,
+    search_space_size: int | None = None,
+    since: datetime | None = None,
 ) -> JournalEntry:
     """
     Return the event by which *by* proposes a pattern; a repeated proposal is the same event.
 
     Args:
         run, search_space_size: the mining run that found it, and how many candidates the run looked at.
+        since: it is tested on later forecasts alone, as who proposes it has seen what became of the earlier ones.
     """
     payload = {
         "definition": definition.model_dump(mode="json"), "run": run, "search_space_size": search_space_size,
     }  # fmt: skip
+    if since is not None:
+        payload["since"] = since.isoformat()
     digest = content_hash(payload)
     return JournalEntry(
         kind=PROPOSED, head_kind=PROPOSED, key=f"{definition.key}/{by}", payload=canonical_json(payload),
@@ -163,10 +171,12 @@ async def _open(conn: Connection, found: Row, now: datetime) -> Effects | None:
     last = known[-1] if known else None
     if last is not None and PatternStatus(last.state) not in REJECTED:
         return None
+    seen = [datetime.fromisoformat(stated["since"])] if stated.get("since") is not None else []
+    since = max([*seen, *(one.entered_at for one in known)], default=None)
     key = definition.key if last is None else f"{definition.key}/{len(known) + 1}"
     data = {
         "definition": stated["definition"], "run": stated["run"], "search_space_size": stated["search_space_size"],
-        "proposed_by": found["actor"], "since": None if last is None else last.entered_at.isoformat(), "attempt": 1,
+        "proposed_by": found["actor"], "since": None if since is None else since.isoformat(), "attempt": 1,
         "stage": Stage.HOLDOUT.value, "look_at": now.isoformat(),
     }  # fmt: skip
     PATTERN_STATES.check(None, PatternStatus.CANDIDATE, PatternFacts(role=ACTOR.role), of=f"The pattern {key}")

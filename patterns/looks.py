@@ -140,6 +140,7 @@ def pair_of(row: Row) -> Pair:
     return Pair(
         cluster=row["subject_id"], target_at=row["target_at"], with_pattern=row["with_pattern"] / size,
         without_pattern=row["stated"] / size, actual=float(row["happened"]) if event else row["actual"] / size,
+        event=event,
     )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ from imem.patterns.evidence.blind import LOOKS
 from imem.patterns.life import (
     ACTOR,
     CANDIDATES,
+    PROPOSED,
     WRITER,
     PatternsRuntime,
     Stage,
@@ -67,7 +68,7 @@ class Isolation:
 
     Attributes:
         cache_cleared: no view that agents read holds the pattern.
-        logs_filtered: no agent has recorded its key or name.
+        logs_filtered: no agent has recorded its key or name, but in a proposal, which no other agent sees.
         knowledge_graph_blocked: its status keeps it from agents, and none has asked for it.
         agent_instances_clean: shadow analyses share nothing with agents that work.
     """
@@ -91,7 +92,8 @@ class Isolation:
 async def verify_isolation(conn: Connection, row: LifecycleRow, runner: ShadowRunner, since: datetime) -> Isolation:
     """Return what agents can know of a candidate since a moment; a check that fails to answer counts as not clean."""
     name = row.data["definition"]["name"]
-    given = {"key": row.key, "name": name, "since": since, "ours": [ACTOR.id, row.data["proposed_by"]]}
+    ours = [ACTOR.id, row.data["proposed_by"]]
+    given = {"key": row.key, "name": name, "since": since, "ours": ours, "proposal": PROPOSED}
     [found] = await rows(conn, "pattern_isolated", given)
     try:
         clean = await runner.clean()
@@ -145,9 +147,9 @@ async def begin_blind_tests(runtime: PatternsRuntime, *, until: Deadline) -> Rep
 
 
 async def _begin(runner: ShadowRunner, conn: Connection, row: LifecycleRow, now: datetime) -> tuple[str, Effects]:
-    signals = (await verify_isolation(conn, row, runner, row.opened_at)).signals
+    # What one agent said once is forgotten after a while: else a single mention would keep a test from ever beginning.
+    signals = (await verify_isolation(conn, row, runner, max(row.opened_at, now - WAIT))).signals
     if signals:
-        # What one agent said once is said; what counts is that the others go on without it.
         await keep(conn, row, staged(row.data, Stage.ISOLATION, now + WAIT))
         return "not_isolated", Effects(alerts=[not_isolated(row, signals, now)])
     await keep(conn, row, at_month_0(row.data, now))

@@ -190,10 +190,12 @@ async def _record(
         both = runtime.pattern_gate_mode is GateMode.BOTH
         effects = Effects()
         for one in current:
-            if one.evidence["training"].cases < LEAST_OCCURRENCES:
+            few = one.evidence["training"].cases < LEAST_OCCURRENCES
+            if few and one.row.data["since"] is None:
                 effects += await _insufficient(conn, one)
                 total["tested"] += 1
-            elif both and one.p is None:
+            elif few or (both and one.p is None):
+                # What is tested on later forecasts alone has none at first.
                 await _wait(conn, one, now)
                 total["waiting"] += 1
             else:

@@ -133,7 +133,8 @@ async def _decide(conn: Connection, key: str, _seen: SeenPattern, answer: ItemAn
     effects += _link("REJECTED_AT_GATE6", key, answer)
     if isinstance(answer.fields, Changed):
         again = definition_of(answer.fields.definition)
-        effects += Effects(facts=[(person, Action.APPEND, proposal(again, answer.by))])
+        # Whoever changes it has seen how it did: what is left to test it on comes later.
+        effects += Effects(facts=[(person, Action.APPEND, proposal(again, answer.by, since=now))])
     return effects
 
 
@@ -152,7 +153,7 @@ PATTERN: Final = ItemKind(
         ),
         ItemAction(name=REJECT, does="No agent is ever shown it.", rationale=True),
         ItemAction(
-            name=MODIFY, does="Reject it, and have another condition or claim tested from the beginning.",
+            name=MODIFY, does="Reject it, and have another condition or claim tested, on forecasts from now on.",
             fields=Changed, rationale=True, check=_check_changed,
         ),
         ItemAction(

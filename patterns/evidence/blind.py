@@ -53,6 +53,7 @@ class Pair:
         target_at: of the question; aware.
         with_pattern, without_pattern: the forecasts, in the unit of the outcome.
         actual: what happened.
+        event: whether the forecasts are probabilities of an event, and *actual* is 1.0 or 0.0.
     """
 
     cluster: str
@@ -60,6 +61,7 @@ class Pair:
     with_pattern: float
     without_pattern: float
     actual: float
+    event: bool
 
     @property
     def completed(self) -> bool:
@@ -73,8 +75,14 @@ class Pair:
 
     @property
     def gain(self) -> float:
-        """By how much the error is smaller with the pattern."""
-        return abs(self.actual - self.without_pattern) - abs(self.actual - self.with_pattern)
+        """
+        By how much the error is smaller with the pattern: of a value the absolute one, of an event its square.
+
+        Absolute errors of probabilities are smallest on average at 0 or 1, whatever the chance is: by them a pattern
+        that only exaggerates would pass. The square is least at the chance itself (Brier 1950).
+        """
+        power = 2 if self.event else 1
+        return abs(self.actual - self.without_pattern) ** power - abs(self.actual - self.with_pattern) ** power
 
 
 def helped(with_pattern: float, without_pattern: float) -> bool | None:
@@ -146,8 +154,7 @@ def sound_blind(pairs: Sequence[Pair], horizon: timedelta) -> SoundBlind:
     """
     Return the sign-flip test of the mean gain by blocks of ``target_at`` that are one *horizon* long.
 
-    Only pairs in which both forecasts are probabilities count by Σp(1-p), p without the pattern; other metrics have no
-    such bound.
+    Of events the pairs count by Σp(1-p), p without the pattern; values have no such bound.
     """
     blocks: defaultdict[int, list[float]] = defaultdict(list)
     for pair in pairs:
@@ -158,7 +165,7 @@ def sound_blind(pairs: Sequence[Pair], horizon: timedelta) -> SoundBlind:
         return SoundBlind(len(gains), None, None, UNDEFINED)
     if len(gains) < LEAST_BLOCKS:
         return SoundBlind(len(gains), mean, None, f"fewer than {LEAST_BLOCKS} blocks of time")
-    events = all(pair.actual in {0.0, 1.0} for pair in pairs)
+    events = all(pair.event for pair in pairs)
     variance = sum(pair.without_pattern * (1.0 - pair.without_pattern) for pair in pairs) if events else None
     if variance is not None and variance < LEAST_VARIANCE:
         return SoundBlind(len(gains), mean, None, f"events too rare: Σp(1-p) is {variance:.2g}")

@@ -122,8 +122,8 @@ ORDER BY s.target_at, e.record_key
 
 -- pattern_isolated --
 -- Whether a pattern is out of the reach of agents, by what they can read. blocked: its status is recorded, and not active; cleared: no
--- view holds it; silent: no agent but who proposed it has recorded its key or name since; unasked: none has asked for its key.
--- Parameters: key, name, since, ours: actors that know of it.
+-- view holds it; silent: no agent but who proposed it has recorded its key or name since, but in a proposal of its own, which no other
+-- agent sees; unasked: none has asked for its key. Parameters: key, name, since, ours: actors that know of it, proposal: kind of the event.
 SELECT
     EXISTS (
         SELECT FROM record_head AS h JOIN event AS e ON e.position = h.position
@@ -134,7 +134,7 @@ SELECT
         WHERE strpos(r.value::text, %(key)s) > 0) AS cleared,
     NOT EXISTS (
         SELECT FROM event AS e CROSS JOIN LATERAL (SELECT lower(concat_ws(' ', e.payload::text, e.body)) AS said) AS t
-        WHERE e.recorded_at >= %(since)s AND e.actor_role = 'agent' AND NOT e.actor = ANY (%(ours)s::text[])
+        WHERE e.recorded_at >= %(since)s AND e.actor_role = 'agent' AND NOT e.actor = ANY (%(ours)s::text[]) AND e.kind <> %(proposal)s
           AND (strpos(t.said, lower(%(key)s)) > 0 OR strpos(t.said, lower(%(name)s)) > 0)) AS silent,
     NOT EXISTS (
         SELECT FROM memory_access_audit AS a

@@ -56,14 +56,15 @@ def weeks(
     Return forecasts by the crowd and their outcomes, one of each subject and week from *first* to before *last*.
 
     The crowd states 0.6 or 0.4; where it states 0.6 the event happens with a probability that is higher by *effect*.
-    Of *hard* subjects it happens about as often as not, and of the others always.
+    Of *hard* subjects it happens about as often as not, and of the others always; the crowd states 0.6 of them once in
+    four weeks.
     """
     random = Random(seed)
     said, happened = [], []
     for week in range(first, last):
         for subject in SUBJECTS:
             at = start + week * WEEK
-            stated = random.choice((0.6, 0.4))
+            stated = random.choice((0.6, 0.4)) if subject not in hard else 0.4 if week % 4 else 0.6
             chance = stated + (effect if stated > 0.5 else 0.0)
             if hard:
                 chance = 0.45 if subject in hard else 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -120,6 +120,18 @@ async def test_a_person_withdraws_a_pattern_and_approves_none_by_that_door(lab: 
     assert (await lab.row()).data["reason"] == "A slip."
     with pytest.raises(TransitionRefused):
         await ask_for_status(database, KEY, PatternStatus.DEPRECATED, by=ANN, reason="Again.", deadline=ENOUGH)
+
+
+async def test_a_pattern_that_a_person_changed_is_tested_on_later_forecasts_alone(lab: Lab) -> None:
+    await validated(lab)
+    changed = definition(condition=[{"feature": "forecast", "comparison": "at_least", "value": 0.45}])
+    await answered(lab, "modify", 188 * DAY, fields={"definition": changed.model_dump(mode="json")})
+    async with lab.later(188 * DAY):
+        await lab.test()
+    assert await lab.statuses() == {KEY: "rejected_gate6", changed.key: "candidate"}
+    data = (await lab.row(changed.key)).data
+    assert datetime.fromisoformat(data["since"]) >= NOW + 188 * DAY
+    assert (data["stage"], "holdout" in data) == ("holdout", False)
 
 
 async def test_what_a_run_mines_is_tested_as_one_family(lab: Lab) -> None:

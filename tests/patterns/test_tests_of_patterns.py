@@ -103,7 +103,7 @@ def pairs(gains: list[float], *, actual: float = 1.0, p: float = 0.5, days: int 
     return [
         Pair(
             cluster=f"c{n}", target_at=DAY0 + n * timedelta(days=days), without_pattern=p, actual=actual,
-            with_pattern=p + gain if actual else p - gain,
+            with_pattern=p + gain if actual else p - gain, event=True,
         )
         for n, gain in enumerate(gains)
     ]  # fmt: skip
@@ -121,6 +121,21 @@ def test_a_look_waits_before_it_rejects() -> None:
         assert look_of(month, verdicts, sound_blind(found, horizon))[0] is expected
         alone = Look.INCONCLUSIVE if verdicts.failure == "too_few_comparisons" else Look.FAILED
         assert look_of(month, verdicts, None)[0] is (Look.PASSED if verdicts.failure is None else alone)
+
+
+def test_a_pattern_that_only_exaggerates_probabilities_does_not_pass() -> None:
+    """An event of 0.7 happens seven times in ten; who says 1.0 has the smaller absolute error, and knows nothing."""
+    found = [
+        Pair(
+            cluster=f"c{n}", target_at=DAY0 + n * timedelta(days=30), without_pattern=0.7, with_pattern=1.0,
+            actual=float(n % 10 < 7), event=True,
+        )
+        for n in range(240)
+    ]  # fmt: skip
+    assert sum(abs(one.actual - 0.7) - abs(one.actual - 1.0) for one in found) > 0
+    p = sound_blind(found, timedelta(days=30)).p
+    assert p is not None
+    assert p > 0.99
 
 
 def test_what_the_sound_blind_test_cannot_say_it_does_not() -> None:

@@ -79,6 +79,7 @@ async def test_three_people_make_a_candidate(vault: Vault, tmp_path: Path) -> No
     assert audit["n"] == 5
 
 
+@pytest.mark.spec("AR-26")
 async def test_what_is_retrieved_opens_without_the_product(vault: Vault, tmp_path: Path) -> None:
     """The pattern stays deprecated, and nothing is recorded of it."""
     await archived(vault)

@@ -185,12 +185,18 @@ async def withdrawn(conn: Connection, row: LifecycleRow) -> Effects:
 # Deliveries
 
 
+async def domains_of(conn: Connection, stated: Sequence[str] | None, data: Mapping[str, Any]) -> Sequence[str]:
+    """Return the domains that a lesson states, or else those of the findings that the decisions behind it cite."""
+    domains: dict[str, None] = {}
+    for decision_id in [] if stated else data["decision_ids"]:
+        cited = await rows(conn, "lesson_domains", {"decision_id": decision_id})
+        domains |= dict.fromkeys(one["domain"] for one in cited)
+    return stated or list(domains)
+
+
 async def targets_of(conn: Connection, lesson: Lesson, data: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the deliveries of a lesson, those that were done included: agent → when; None of one that waits."""
-    domains: Sequence[str] = lesson.affected_domains or ()
-    for decision_id in [] if domains else data["decision_ids"]:
-        cited = await rows(conn, "lesson_domains", {"decision_id": decision_id})
-        domains = [*domains, *(one["domain"] for one in cited)]
+    domains = await domains_of(conn, lesson.affected_domains, data)
     found = await rows(conn, "lesson_agents", {"domains": concerned(domains), "limit": MOST_AGENTS})
     return {**{one["agent"]: None for one in found}, **data["deliveries"]}
 

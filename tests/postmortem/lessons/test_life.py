@@ -68,6 +68,7 @@ async def test_what_a_person_reviewed_is_delivered_as_advice_and_applied_when_it
     assert await states(world) == {"l": "pending_gate6"}
     [item] = await waiting(world)
     assert (item.reviewed, item.postmortem_id, item.decision_ids) == (True, "case", ("d",))
+    assert item.affected_domains == ("flu",), "those of the findings that its decision cites"
     assert await links(world) == [(link, name) for link in LINKS for name in ("ann", "bob")]
 
     await world.say(agent("dan"))
@@ -248,7 +249,9 @@ async def test_a_lesson_changes_no_pattern(world: World) -> None:
     assert await effects() == ({"record.Lesson", "link.AFFECTS_PATTERN", *links_of}, before)
     proposed = await world.rows("SELECT payload ->> 'to_key' AS key FROM event WHERE kind = 'link.AFFECTS_PATTERN'")
     assert [row["key"] for row in proposed] == ["p"]
-    await decide(world, "l", LessonDecision.APPROVE, task_id="learning-1")
+    [item] = await waiting(world)
+    assert item.patterns == {"p": "Peaks"}
+    await decide(world, "l", LessonDecision.APPROVE, patterns=item.patterns, task_id="learning-1")
     assert await effects() == ({"record.Lesson", "link.AFFECTS_PATTERN", "link.REVISED_BY", *links_of}, before)
     [revised] = await world.rows("SELECT payload FROM event WHERE kind = 'link.REVISED_BY'")
     said = revised["payload"]

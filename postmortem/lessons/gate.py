@@ -35,6 +35,9 @@ from imem.postmortem.lessons.states import LESSON_STATES, LessonFacts
 KEPT_FOR: Final = timedelta(days=CHECKPOINT)
 """How long a lesson that a person chose to keep is not asked about again."""
 
+OVER: Final = frozenset({LessonState.RETIRED, LessonState.SUPERSEDED})
+"""States of a lesson that counted and counts no more."""
+
 _Said = Annotated[str, Field(min_length=1, max_length=2_000)]
 
 
@@ -224,7 +227,7 @@ async def _replaced(conn: Connection, lesson_id: str, *, by: str, reason: str | 
     if not found:
         raise BadInput("replaces", f"names {lesson_id!r}, which is no lesson.")
     row = LifecycleRow.of(found[0])
-    if row.state in {LessonState.RETIRED, LessonState.SUPERSEDED}:
+    if row.state in OVER:
         return Effects()
     moved = await move(
         conn, LESSON_STATES, row, LessonState.SUPERSEDED, LessonFacts(decided=True),
@@ -303,6 +306,8 @@ async def retire_lesson(conn: Connection, lesson_id: str, *, keep: bool, reason:
     """
     Retire an applied lesson, or keep it for another :data:`KEPT_FOR`; return what is left to the end.
 
+    Nothing if it is over: the answers to a package may replace it, too.
+
     Raises:
         BadInput: there is no such lesson.
         TransitionRefused: it is not applied.
@@ -311,6 +316,8 @@ async def retire_lesson(conn: Connection, lesson_id: str, *, keep: bool, reason:
     if not found:
         raise BadInput("lesson_id", f"no lesson {lesson_id!r} is known.")
     row, decided = LifecycleRow.of(found[0]), LessonFacts(decided=True)
+    if row.state in OVER:
+        return Effects()
     if keep:
         # It may be kept exactly where it may be retired.
         LESSON_STATES.check(LessonState(row.state), LessonState.RETIRED, decided, of=f"The lesson {lesson_id}")

@@ -12,9 +12,11 @@ from imem.jobs.lifecycle import Effects, finish
 from imem.journal.actors import Action
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import correction_of
-from tests.postmortem.lessons.parts import PERSON, lesson, record, states
+from imem.postmortem.lessons.measuring import measure_lessons
+from tests.postmortem.lessons.parts import PERSON, applied, lesson, measured, record, runtime_of, states
 
 from .conftest import DAY, ENOUGH, LONG_AGO, Desk
+from .test_retirement import HARM
 
 MONTH = 30 * DAY
 APPROVE = {"action": "approve"}
@@ -151,3 +153,20 @@ async def test_more_cases_that_say_the_same_change_no_answer(desk: Desk) -> None
     await record(desk.world, lesson("later", insight=words, recommended_action=f"Wait for {words}."))
     await desk.answer({"item": 1, **APPROVE})
     assert (await undecided(desk), (await states(desk.world))["alpha"]) == ({}, "applied")
+
+
+async def test_a_lesson_is_replaced_and_retired_by_one_answer(desk: Desk) -> None:
+    """The first of the two counts, and the other answers of the package have their effect."""
+    await applied(desk.world, "l")
+    await record(desk.world, *measured(HARM), writer="postmortem")
+    assert await measure_lessons(runtime_of(desk.world), until=ENOUGH) == {"measured": 1}
+    await desk.started()
+    await record(desk.world, lesson("new", insight="A newer insight.", recommended_action="Look.", priority="high"))
+    await desk.lesson("bravo")
+    await desk.later(31 * DAY)
+    await desk.answer(
+        {"item": "lesson:new", "action": "replace", "fields": {"lesson_id": "l"}},
+        {"item": "retirement:l", **APPROVE},
+        {"item": "lesson:bravo", **APPROVE},
+    )
+    assert await states(desk.world) == {"l": "superseded", "new": "applied", "bravo": "applied"}

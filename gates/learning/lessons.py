@@ -62,7 +62,8 @@ def _check_words(_seen: LessonItem, fields: OtherWords) -> None:
 
 
 def _about(lesson: LessonItem, word: str) -> bool:
-    return any(word in name.casefold() for name in (lesson.category, *lesson.affected_domains))
+    names = (lesson.category, *lesson.affected_domains, lesson.scope_metric or "")
+    return any(word in name.casefold() for name in names)
 
 
 def bulk_of(lesson: LessonItem) -> str | None:

@@ -53,6 +53,7 @@ class LessonItem(_Value):
         lesson_id: of the record.
         source, category, insight, recommended_action, priority: as it was recorded, or corrected.
         affected_domains: whose agents it goes to; where it names none, those of the findings that its decisions cite.
+        scope_sector, scope_regime, scope_metric: of which decisions it speaks alone, where it says so.
         patterns: those that it proposes to revise, which is approved with it, and what each says.
         reviewed: whether a person reviewed the post-mortem, or wrote the lesson.
         confirmations: cases that say the same, this one included.
@@ -71,6 +72,9 @@ class LessonItem(_Value):
     insight: str
     recommended_action: str
     affected_domains: tuple[str, ...] = ()
+    scope_sector: str | None = None
+    scope_regime: str | None = None
+    scope_metric: str | None = None
     patterns: Mapping[str, str] = Field(default_factory=dict)
     priority: LessonPriority
     reviewed: bool
@@ -137,7 +141,7 @@ async def lessons_waiting(conn: Connection) -> list[LessonItem]:
 
 _CORE: Final = (
     "source", "category", "insight", "recommended_action", "priority", "confidence", "contradicting_ids",
-    "postmortem_id",
+    "postmortem_id", "scope_sector", "scope_regime", "scope_metric",
 )  # fmt: skip
 
 

@@ -125,7 +125,12 @@ async def test_what_may_be_approved_in_bulk_is_looked_at_again(desk: Desk) -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "name"), [({"insight": "Orders rise."}, "insight"), ({"contradicting_ids": ["x"]}, "contradicting ids")]
+    ("change", "name"),
+    [
+        ({"insight": "Orders rise."}, "insight"),
+        ({"contradicting_ids": ["x"]}, "contradicting ids"),
+        ({"scope_sector": "Energy"}, "scope sector"),
+    ],
 )
 async def test_a_lesson_that_was_corrected_comes_up_again(desk: Desk, change: Mapping[str, Any], name: str) -> None:
     await desk.started()

@@ -66,6 +66,7 @@ def lesson_item(seen: LessonItem, key: str) -> Any:
         (lesson(contradicting_ids=("x",)), False),
         (lesson(affected_domains=("valuation",)), False),
         (lesson(category="Valuation"), False),
+        (lesson(scope_metric="valuation_target"), False),
         (lesson(patterns={"p": "Inventories"}), False),
     ],
 )

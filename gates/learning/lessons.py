@@ -62,13 +62,16 @@ def _check_words(_seen: LessonItem, fields: OtherWords) -> None:
 
 
 def _about(lesson: LessonItem, word: str) -> bool:
-    return any(word in name.casefold() for name in (lesson.category, *lesson.affected_domains))
+    names = (lesson.category, *lesson.affected_domains, lesson.scope_metric or "")
+    return any(word in name.casefold() for name in names)
 
 
 def bulk_of(lesson: LessonItem) -> str | None:
     """Return why a lesson may be approved in bulk; None: it is answered alone."""
     sure = lesson.confidence is not None and lesson.confidence >= SURE - TOLERANCE
-    if lesson.confirmations >= CONFIRMED and sure and not lesson.contradicting_ids and not _about(lesson, VALUATION):
+    # The revision of its patterns is approved with it, and nothing about patterns is in bulk.
+    more = lesson.contradicting_ids or lesson.patterns or _about(lesson, VALUATION)
+    if lesson.confirmations >= CONFIRMED and sure and not more:
         return f"at least {CONFIRMED} confirmations, a confidence of at least {SURE:.2f}, and no contradiction"
     return None
 
@@ -96,13 +99,13 @@ async def _lessons(conn: Connection) -> list[WaitingItem[LessonItem]]:
     ]  # fmt: skip
 
 
-async def _decide(conn: Connection, key: str, _seen: LessonItem, answer: ItemAnswer, now: datetime) -> Effects:
+async def _decide(conn: Connection, key: str, seen: LessonItem, answer: ItemAnswer, now: datetime) -> Effects:
     words = answer.fields.model_dump() if isinstance(answer.fields, OtherWords) else None
     return await decide_lesson(
         conn, key, LessonDecision(answer.action), by=answer.by, reason=answer.rationale,
         wording=None if words is None else LessonWording(**words),
         replaces=answer.fields.lesson_id if isinstance(answer.fields, Replaced) else None,
-        task_id=answer.task_id, now=now,
+        patterns=seen.patterns, task_id=answer.task_id, now=now,
     )  # fmt: skip
 
 
@@ -110,7 +113,10 @@ LESSON: Final = ItemKind(
     name="lesson",
     seen=LessonItem,
     actions=ItemKind.of(
-        ItemAction(name=APPROVE, does="It goes to the agents that it concerns, and counts from then on."),
+        ItemAction(
+            name=APPROVE,
+            does="It goes to the agents that it concerns, and counts from then on, as do its revisions of patterns.",
+        ),
         ItemAction(
             name=LessonDecision.ADD_CAVEATS.value,
             does="Approve it in other words.",
@@ -130,6 +136,8 @@ LESSON: Final = ItemKind(
         ),
     ),
     minutes=7.0,
+    # More cases that say the same change nothing that is decided, and come often; so may approvals of others.
+    decides=frozenset(LessonItem.model_fields) - {"confirmations", "decision_ids", "replaceable"},
     waiting=_lessons,
     decide=_decide,
 )
@@ -161,6 +169,8 @@ RETIREMENT: Final = ItemKind(
         ItemAction(name=KEEP, does="Keep it for another 90 days.", rationale=True),
     ),
     minutes=7.0,
+    # Its effect is measured every day, and no question any more where it is not harmful.
+    decides=frozenset({"category", "insight", "recommended_action"}),
     waiting=_harmful,
     decide=_retire,
 )

@@ -2,7 +2,8 @@
 Packages of Gate 6: which items one holds, how it is answered, and what an answer does. One task of a person each.
 
 An answer names items with an action each, and may approve all that may be approved in bulk. Items without an answer
-come up again in the next package, and so do all of them where nobody answers within two days.
+come up again in the next package, and so do all of them where nobody answers within two days. An item that is not what
+was shown any more, or may not be approved in bulk any more, is not decided when the answer has its effect.
 """
 
 from __future__ import annotations
@@ -245,17 +246,20 @@ async def _apply(
         raise TypeError
     given = answers_given(task.package, answer.fields, answer.rationale)
     waiting = {
-        f"{kind.name}:{one.key}"
+        f"{kind.name}:{one.key}": one
         for kind in {one.item.kind: ITEM_KINDS[one.item.kind] for one in given}.values()
         for one in await kind.waiting(conn)
     }
     estimate = sum(one.item.minutes for one in given if one.alone)
     hasty = (task.minutes or 0.0) < HASTY * estimate
-    effects, over = Effects(), []
+    effects, over, undecided = Effects(), [], {}
     for one in given:
         if one.item.id not in waiting:
             # It was decided otherwise, or is no question any more.
             over.append(one.item.id)
+            continue
+        if (why := _undecided(one, waiting[one.item.id])) is not None:
+            undecided[one.item.id] = why
             continue
         kind = ITEM_KINDS[one.item.kind]
         decided = ItemAnswer(
@@ -263,12 +267,25 @@ async def _apply(
             task_id=task.task_id, hasty=hasty,
         )  # fmt: skip
         effects += await kind.decide(conn, one.item.key, kind.seen.model_validate(one.item.seen), decided, now)
-    notes = {"answered": len(given) - len(over), "over": over, "hasty": hasty}
+    answered = len(given) - len(over) - len(undecided)
+    notes = {"answered": answered, "over": over, "undecided": undecided, "hasty": hasty}
     await rows(conn, "learning_noted", {"task_id": task.task_id, "notes": json(notes)})
     # What one actor records is one statement, and actors are locked in one order.
     facts = sorted(effects.facts, key=lambda fact: (fact[0].id, fact[1]))
     alerts = [*effects.alerts, *([_hasty(task, answer, estimate)] if hasty else [])]
     return Effects(facts=facts, alerts=alerts, over=effects.over)
+
+
+def _undecided(given: GivenAnswer, now: WaitingItem[Any]) -> str | None:
+    """Return why an answer to an item, as it is now, decides nothing; None: it does."""
+    kind = ITEM_KINDS[given.item.kind]
+    shown = kind.seen.model_validate(given.item.seen)
+    names = [name for name in kind.seen.model_fields if name in kind.decides]
+    if changed := [name for name in names if getattr(shown, name) != getattr(now.seen, name)]:
+        return f"it says something else than was shown: {', '.join(changed).replace('_', ' ')}"
+    if not given.alone and now.bulk is None:
+        return "it may not be approved in bulk any more"
+    return None
 
 
 def _hasty(task: Task[LearningPackage], answer: Answer, estimate: float) -> NewAlert:
@@ -316,7 +333,7 @@ def _lines(package: LearningPackage) -> Iterator[str]:
 
 
 def _says(value: object) -> bool:
-    return value is not None and value is not False and value not in ([], "")
+    return value is not None and value is not False and value not in ([], {}, "")
 
 
 def _known(name: str, value: object) -> str:
@@ -324,6 +341,8 @@ def _known(name: str, value: object) -> str:
         return name
     if isinstance(value, float):
         return f"{name} {value:.3g}"
+    if isinstance(value, dict):
+        value = [f"{key} ({said})" if said else key for key, said in value.items()]
     return f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
 
 

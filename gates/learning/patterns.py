@@ -160,7 +160,8 @@ PATTERN: Final = ItemKind(
             name=MORE_EVIDENCE, does="Wait for new cases; it comes up again if they agree.", rationale=True
         ),
     ),
-    minutes=10.0,
+    minutes=12.0,
+    decides=frozenset(SeenPattern.model_fields),
     waiting=_waiting,
     decide=_decide,
 )  # fmt: skip

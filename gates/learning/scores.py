@@ -273,6 +273,8 @@ CREDIBILITY: Final = ItemKind(
         ),
     ),
     minutes=6.0,
+    # The decision is about the score that was shown; what changed since is the next change.
+    decides=frozenset(),
     waiting=_changes,
     decide=_decide_change,
 )
@@ -340,6 +342,7 @@ BIAS: Final = ItemKind(
         ItemAction(name="reject", does="The correction is not applied, nor proposed again.", rationale=True),
     ),
     minutes=6.0,
+    decides=frozenset(SeenBias.model_fields),
     waiting=_biases,
     decide=_decide_bias,
 )

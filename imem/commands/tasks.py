@@ -274,6 +274,8 @@ def _whole(task: Task[Any]) -> Iterator[str]:
     yield ""
     if task.answer is not None:
         yield f"Answered by {shown(str(task.answer['by']))}: {shown(str(task.answer['action']))}."
+        for item, why in task.answer.get("undecided", {}).items():
+            yield f"  {shown(item)} is not decided and comes up again: {shown(why)}."
     actions = _actions(task)
     if not actions:
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Final
@@ -22,6 +22,7 @@ from imem.kg.load_format.lines import correction_of, link_of
 from imem.postmortem.lessons.effect import CHECKPOINT, EffectVerdict, LessonEffect
 from imem.postmortem.lessons.life import (
     applied_if_delivered,
+    domains_of,
     due_of_row,
     linked,
     state_of,
@@ -33,6 +34,9 @@ from imem.postmortem.lessons.states import LESSON_STATES, LessonFacts
 
 KEPT_FOR: Final = timedelta(days=CHECKPOINT)
 """How long a lesson that a person chose to keep is not asked about again."""
+
+OVER: Final = frozenset({LessonState.RETIRED, LessonState.SUPERSEDED})
+"""States of a lesson that counted and counts no more."""
 
 _Said = Annotated[str, Field(min_length=1, max_length=2_000)]
 
@@ -47,7 +51,10 @@ class LessonItem(_Value):
 
     Attributes:
         lesson_id: of the record.
-        source, category, insight, recommended_action, affected_domains, priority: as it was recorded, or corrected.
+        source, category, insight, recommended_action, priority: as it was recorded, or corrected.
+        affected_domains: whose agents it goes to; where it names none, those of the findings that its decisions cite.
+        scope_sector, scope_regime, scope_metric: of which decisions it speaks alone, where it says so.
+        patterns: those that it proposes to revise, which is approved with it, and what each says.
         reviewed: whether a person reviewed the post-mortem, or wrote the lesson.
         confirmations: cases that say the same, this one included.
         confidence: a fraction 0-1, where it was stated.
@@ -65,6 +72,10 @@ class LessonItem(_Value):
     insight: str
     recommended_action: str
     affected_domains: tuple[str, ...] = ()
+    scope_sector: str | None = None
+    scope_regime: str | None = None
+    scope_metric: str | None = None
+    patterns: Mapping[str, str] = Field(default_factory=dict)
     priority: LessonPriority
     reviewed: bool
     confirmations: int
@@ -105,11 +116,17 @@ async def lessons_waiting(conn: Connection) -> list[LessonItem]:
     for one in found:
         if one["state"] in SHOWN_STATES:
             approved.setdefault(one["core"]["category"], []).append(one["key"])
-    waiting = [
-        _item(LifecycleRow.of(one), one["core"], approved.get(one["core"]["category"], ()))
-        for one in found
-        if one["state"] == LessonState.PENDING_GATE6
-    ]
+    pending = [one for one in found if one["state"] == LessonState.PENDING_GATE6]
+    patterns: dict[str, dict[str, str]] = {}
+    for one in await rows(conn, "lesson_patterns", {"lessons": [one["key"] for one in pending]}):
+        said = ": ".join(filter(None, (one["name"], one["says"])))
+        patterns.setdefault(one["lesson"], {})[one["pattern"]] = said
+    waiting = []
+    for one in pending:
+        row, core = LifecycleRow.of(one), one["core"]
+        domains = await domains_of(conn, core.get("affected_domains"), row.data)
+        more = {"affected_domains": tuple(domains), "patterns": patterns.get(row.key, {})}
+        waiting.append(_item(row, core, approved.get(core["category"], ())).model_copy(update=more))
     # Whichever of two that contradict each other was recorded later names the other.
     named_by: dict[str, list[str]] = {}
     for item in waiting:
@@ -123,8 +140,8 @@ async def lessons_waiting(conn: Connection) -> list[LessonItem]:
 
 
 _CORE: Final = (
-    "source", "category", "insight", "recommended_action", "affected_domains", "priority", "confidence",
-    "contradicting_ids", "postmortem_id",
+    "source", "category", "insight", "recommended_action", "priority", "confidence", "contradicting_ids",
+    "postmortem_id", "scope_sector", "scope_regime", "scope_metric",
 )  # fmt: skip
 
 
@@ -153,6 +170,7 @@ async def decide_lesson(
     reason: str | None,
     wording: LessonWording | None = None,
     replaces: str | None = None,
+    patterns: Iterable[str] = (),
     task_id: str | None = None,
     now: datetime,
 ) -> Effects:
@@ -160,13 +178,14 @@ async def decide_lesson(
     Give a person's decision about a lesson its effect, in the transaction of *conn*; return what is left to its end.
 
     An approved lesson is applied once its deliveries are done: a pipeline goes on with them. ``SUPERSEDES`` links it
-    with the lesson that it replaces; the patterns that it proposes to revise are linked with it by ``REVISED_BY``.
+    with the lesson that it replaces, ``REVISED_BY`` those of *patterns* with it.
 
     Args:
         by: the person, in whose name other words are recorded.
         reason: why; required to reject it.
         wording: the other words; required to add caveats, and for nothing else.
         replaces: the lesson in whose place it is approved; required to replace one, and for nothing else.
+        patterns: those whose revision the person was shown with it, and approves with it.
         task_id: the task that was answered.
 
     Raises:
@@ -202,7 +221,7 @@ async def decide_lesson(
         conn, LESSON_STATES, row, LessonState.APPROVED, decided, data=data, due_at=due_of_row(data, now), reason=reason
     )
     applied = await applied_if_delivered(conn, approved, now)
-    revised = await _revised(conn, lesson_id, task_id)
+    revised = _revised(lesson_id, patterns, task_id)
     return replaced + _reworded(lesson, wording, by, reason) + state_of(approved) + revised + applied
 
 
@@ -212,7 +231,7 @@ async def _replaced(conn: Connection, lesson_id: str, *, by: str, reason: str | 
     if not found:
         raise BadInput("replaces", f"names {lesson_id!r}, which is no lesson.")
     row = LifecycleRow.of(found[0])
-    if row.state in {LessonState.RETIRED, LessonState.SUPERSEDED}:
+    if row.state in OVER:
         return Effects()
     moved = await move(
         conn, LESSON_STATES, row, LessonState.SUPERSEDED, LessonFacts(decided=True),
@@ -221,12 +240,11 @@ async def _replaced(conn: Connection, lesson_id: str, *, by: str, reason: str | 
     return await withdrawn(conn, moved) + supersedes(by, lesson_id)
 
 
-async def _revised(conn: Connection, lesson_id: str, task_id: str | None) -> Effects:
-    """Return what says that a person approved the revision of the patterns which a lesson proposes to revise."""
-    found = await rows(conn, "lesson_patterns", {"key": lesson_id})
+def _revised(lesson_id: str, patterns: Iterable[str], task_id: str | None) -> Effects:
+    """Return what says that a person approved the revision of patterns which a lesson proposes to revise."""
     props = {} if task_id is None else {"task_id": task_id}
     lesson = ("Lesson", lesson_id)
-    return linked(link_of("REVISED_BY", ("Pattern", row["pattern"]), lesson, props) for row in found)
+    return linked(link_of("REVISED_BY", ("Pattern", pattern), lesson, props) for pattern in sorted(patterns))
 
 
 def _reworded(lesson: Lesson, wording: LessonWording | None, by: str, reason: str | None) -> Effects:
@@ -292,6 +310,8 @@ async def retire_lesson(conn: Connection, lesson_id: str, *, keep: bool, reason:
     """
     Retire an applied lesson, or keep it for another :data:`KEPT_FOR`; return what is left to the end.
 
+    Nothing if it is over: the answers to a package may replace it, too.
+
     Raises:
         BadInput: there is no such lesson.
         TransitionRefused: it is not applied.
@@ -300,6 +320,8 @@ async def retire_lesson(conn: Connection, lesson_id: str, *, keep: bool, reason:
     if not found:
         raise BadInput("lesson_id", f"no lesson {lesson_id!r} is known.")
     row, decided = LifecycleRow.of(found[0]), LessonFacts(decided=True)
+    if row.state in OVER:
+        return Effects()
     if keep:
         # It may be kept exactly where it may be retired.
         LESSON_STATES.check(LessonState(row.state), LessonState.RETIRED, decided, of=f"The lesson {lesson_id}")

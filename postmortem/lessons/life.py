@@ -93,7 +93,8 @@ async def _open(conn: Connection, found: Row, now: datetime) -> Effects:
         return Effects()
     LESSON_STATES.check(None, LessonState.DRAFT, LessonFacts(), of=f"The lesson {lesson.id}")
     row = await _insert(conn, lesson, LessonState.DRAFT, data, None)
-    older, contradicted = await _compared(conn, lesson, reviewed=data["reviewed"])
+    revises = found["patterns"]
+    older, contradicted = await _compared(conn, lesson, reviewed=data["reviewed"], revises=bool(revises))
     if older is not None:
         await _confirm(conn, older, data)
         reason = f"The lesson {older.key} says the same."
@@ -101,15 +102,18 @@ async def _open(conn: Connection, found: Row, now: datetime) -> Effects:
             conn, LESSON_STATES, row, LessonState.SUPERSEDED, LessonFacts(alike=True),
             data={**data, "superseded_by": older.key}, reason=reason,
         )  # fmt: skip
-        return state_of(superseded) + supersedes(older.key, lesson.id)
+        return state_of(superseded) + supersedes(older.key, lesson.id) + _revisions(older.key, revises)
     data["contradicts"] = contradicted
     data["deliveries"] = await targets_of(conn, lesson, data) if data["reviewed"] else {}
     proposed = await move(
         conn, LESSON_STATES, row, LessonState.PENDING_GATE6, LessonFacts(), data=data, due_at=due_of_row(data, now)
     )
-    # What a person would revise is proposed with it; no lesson changes a pattern.
-    revisions = [link_of("AFFECTS_PATTERN", lesson, ("Pattern", pattern)) for pattern in found["patterns"]]
-    return state_of(proposed) + linked(revisions)
+    return state_of(proposed) + _revisions(lesson.id, revises)
+
+
+def _revisions(lesson_id: str, patterns: Iterable[str]) -> Effects:
+    """Return what proposes, with a lesson, the patterns that a person would revise; no lesson changes a pattern."""
+    return linked(link_of("AFFECTS_PATTERN", ("Lesson", lesson_id), ("Pattern", pattern)) for pattern in patterns)
 
 
 async def _insert(
@@ -120,11 +124,14 @@ async def _insert(
     return LifecycleRow.of(row)
 
 
-async def _compared(conn: Connection, lesson: Lesson, *, reviewed: bool) -> tuple[LifecycleRow | None, list[str]]:
+async def _compared(
+    conn: Connection, lesson: Lesson, *, reviewed: bool, revises: bool
+) -> tuple[LifecycleRow | None, list[str]]:
     """
     Return the oldest open lesson that says the same, and the ids of those that say the opposite.
 
-    One that a person reviewed confirms no other one.
+    One that a person reviewed confirms none that nobody heard of, and one that revises a pattern none that is decided:
+    nobody would be asked about the revision.
     """
     given = {"states": [state.value for state in OPEN], "category": lesson.category}
     same: LifecycleRow | None = None
@@ -132,7 +139,8 @@ async def _compared(conn: Connection, lesson: Lesson, *, reviewed: bool) -> tupl
     for found in await rows(conn, "lesson_rows_of", given):
         row, other = LifecycleRow.of(found), Lesson.model_validate(found["core"])
         heard = row.data["reviewed"] or row.state in SHOWN_STATES or not reviewed
-        if same is None and heard and says_the_same(lesson, other):
+        asked = row.state == LessonState.PENDING_GATE6 or not revises
+        if same is None and heard and asked and says_the_same(lesson, other):
             same = row
         if says_the_opposite(lesson, other):
             opposite.append(row.key)
@@ -185,12 +193,18 @@ async def withdrawn(conn: Connection, row: LifecycleRow) -> Effects:
 # Deliveries
 
 
+async def domains_of(conn: Connection, stated: Sequence[str] | None, data: Mapping[str, Any]) -> Sequence[str]:
+    """Return the domains that a lesson states, or else those of the findings that the decisions behind it cite."""
+    domains: dict[str, None] = {}
+    for decision_id in [] if stated else data["decision_ids"]:
+        cited = await rows(conn, "lesson_domains", {"decision_id": decision_id})
+        domains |= dict.fromkeys(one["domain"] for one in cited)
+    return stated or list(domains)
+
+
 async def targets_of(conn: Connection, lesson: Lesson, data: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the deliveries of a lesson, those that were done included: agent → when; None of one that waits."""
-    domains: Sequence[str] = lesson.affected_domains or ()
-    for decision_id in [] if domains else data["decision_ids"]:
-        cited = await rows(conn, "lesson_domains", {"decision_id": decision_id})
-        domains = [*domains, *(one["domain"] for one in cited)]
+    domains = await domains_of(conn, lesson.affected_domains, data)
     found = await rows(conn, "lesson_agents", {"domains": concerned(domains), "limit": MOST_AGENTS})
     return {**{one["agent"]: None for one in found}, **data["deliveries"]}
 

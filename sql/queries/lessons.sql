@@ -79,9 +79,17 @@ WHERE c.kind = 'link.CITES' AND c.payload ->> 'from_label' = 'Decision' AND c.pa
 ORDER BY 1
 
 -- lesson_patterns --
--- The patterns that a lesson proposes to revise.
-SELECT DISTINCT e.payload ->> 'to_key' AS pattern FROM record_head AS h JOIN event AS e ON e.position = h.position
-WHERE h.kind = 'link.AFFECTS_PATTERN' AND e.payload ->> 'from_key' = %(key)s ORDER BY 1
+-- The patterns that some lessons propose to revise, with what each is called and says, where it is recorded.
+SELECT DISTINCT e.payload ->> 'from_key' AS lesson, e.payload ->> 'to_key' AS pattern, n.payload #>> '{core,name}' AS name,
+    d.payload #>> '{groups,definition,says}' AS says
+FROM record_head AS h
+JOIN event AS e ON e.position = h.position
+LEFT JOIN record_head AS c ON c.kind = 'Pattern' AND c.key = e.payload ->> 'to_key' AND c.grp = 'core'
+LEFT JOIN record_head AS k ON k.kind = c.kind AND k.key = c.key AND k.grp = 'correction'
+LEFT JOIN event AS n ON n.position = coalesce(k.position, c.position)
+LEFT JOIN record_head AS g ON g.kind = c.kind AND g.key = c.key AND g.grp = 'definition'
+LEFT JOIN event AS d ON d.position = g.position
+WHERE h.kind = 'link.AFFECTS_PATTERN' AND e.payload ->> 'from_key' = ANY (%(lessons)s::text[]) ORDER BY 1, 2
 
 -- lesson_agents --
 -- The agents of some domains, by their profiles and by what they are scored in; no baselines, ensembles or people. Parameters: domains,

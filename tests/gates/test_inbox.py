@@ -16,6 +16,7 @@ from imem.journal.settings import Role, Settings
 from tests.servers import in_database
 
 from .conftest import DAY, Desk, bias
+from .test_changed_items import PATTERN, revises
 
 Said = Callable[..., Awaitable[str]]
 
@@ -81,3 +82,21 @@ async def test_a_package_is_read_and_answered_in_a_terminal(desk: Desk, said: Sa
     document = json.loads(await said("show", "learning-1", "--json"))
     assert (document["state"], document["answer"]["answered"], document["estimated_minutes"]) == ("answered", 3, 24.0)
     assert await said() == "No task waits.\n"
+
+
+async def test_what_a_lesson_revises_is_read_and_what_was_not_decided_is_told(desk: Desk, said: Said) -> None:
+    await desk.started()
+    await desk.world.say(PATTERN)
+    await desk.lesson("alpha")
+    await desk.lesson("bravo")
+    await desk.world.say(revises("alpha"))
+    await desk.later(30 * DAY)
+    assert "; patterns p (Inventories); " in await said("show", "learning-1")
+
+    await desk.world.say(revises("bravo"))
+    await said("answer", "learning-1", "decide", "--item", "lesson:alpha=approve", "--item", "lesson:bravo=approve")
+    await desk.advance()
+    told = "lesson:bravo is not decided and comes up again: it says something else than was shown: patterns."
+    text = await said("show", "learning-1")
+    assert told in text
+    assert text.count("is not decided") == 1

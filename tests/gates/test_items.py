@@ -66,6 +66,8 @@ def lesson_item(seen: LessonItem, key: str) -> Any:
         (lesson(contradicting_ids=("x",)), False),
         (lesson(affected_domains=("valuation",)), False),
         (lesson(category="Valuation"), False),
+        (lesson(scope_metric="valuation_target"), False),
+        (lesson(patterns={"p": "Inventories"}), False),
     ],
 )
 def test_confirmed_lessons_may_be_approved_in_bulk(seen: LessonItem, *, bulk: bool) -> None:
@@ -190,6 +192,7 @@ LESSONS = st.builds(
     confidence=st.sampled_from([None, 0.5, 0.9, 0.99]),
     affected_domains=st.sampled_from([(), ("flu",), ("flu", "valuation")]),
     contradicting_ids=st.sampled_from([(), ("x",)]),
+    patterns=st.sampled_from([{}, {"p": "Inventories"}]),
 )
 
 
@@ -220,10 +223,11 @@ def test_nothing_is_approved_that_no_person_named(
         assert {one.item.id for one in given if one.alone} == by_name
 
     assert not any("valuation" in one.key.casefold() or one.kind == "bias" for one in found.items if one.bulk)
+    assert not any(one.seen.get("patterns") for one in found.items if one.bulk)
 
 
 def test_every_kind_can_be_approved_and_is_estimated() -> None:
     assert {name: kind.minutes for name, kind in ITEM_KINDS.items()} == {
-        "credibility": 6.0, "bias": 6.0, "lesson": 7.0, "retirement": 7.0, "pattern": 10.0,
+        "credibility": 6.0, "bias": 6.0, "lesson": 7.0, "retirement": 7.0, "pattern": 12.0,
     }  # fmt: skip
     assert all("approve" in kind.actions for kind in ITEM_KINDS.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -75,6 +75,7 @@ async def decide(
     wording: LessonWording | None = None,
     *,
     replaces: str | None = None,
+    patterns: Iterable[str] = (),
     task_id: str | None = None,
 ) -> None:
     async with world.pipelines.transaction(ENOUGH) as conn:
@@ -87,6 +88,7 @@ async def decide(
             reason=reason,
             wording=wording,
             replaces=replaces,
+            patterns=patterns,
             task_id=task_id,
             now=now,
         )

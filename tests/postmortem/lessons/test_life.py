@@ -68,6 +68,7 @@ async def test_what_a_person_reviewed_is_delivered_as_advice_and_applied_when_it
     assert await states(world) == {"l": "pending_gate6"}
     [item] = await waiting(world)
     assert (item.reviewed, item.postmortem_id, item.decision_ids) == (True, "case", ("d",))
+    assert item.affected_domains == ("flu",), "those of the findings that its decision cites"
     assert await links(world) == [(link, name) for link in LINKS for name in ("ann", "bob")]
 
     await world.say(agent("dan"))
@@ -248,11 +249,35 @@ async def test_a_lesson_changes_no_pattern(world: World) -> None:
     assert await effects() == ({"record.Lesson", "link.AFFECTS_PATTERN", *links_of}, before)
     proposed = await world.rows("SELECT payload ->> 'to_key' AS key FROM event WHERE kind = 'link.AFFECTS_PATTERN'")
     assert [row["key"] for row in proposed] == ["p"]
-    await decide(world, "l", LessonDecision.APPROVE, task_id="learning-1")
+    [item] = await waiting(world)
+    assert item.patterns == {"p": "Peaks"}
+    await decide(world, "l", LessonDecision.APPROVE, patterns=item.patterns, task_id="learning-1")
     assert await effects() == ({"record.Lesson", "link.AFFECTS_PATTERN", "link.REVISED_BY", *links_of}, before)
     [revised] = await world.rows("SELECT payload FROM event WHERE kind = 'link.REVISED_BY'")
     said = revised["payload"]
     assert (said["from_key"], said["to_key"], said["props"]) == ("p", "l", {"task_id": "learning-1"})
+
+
+@pytest.mark.parametrize("decided", [False, True])
+async def test_a_merged_lesson_loses_no_revision_of_a_pattern(world: World, *, decided: bool) -> None:
+    """The older one proposes it while it waits; where it is decided, the newer one is asked about by itself."""
+    status = Pattern.Status(status="active", quarantined=False)
+    pattern = Pattern(pattern_id="p", name="Peaks", category="cycles", status=status)
+    await record(world, pattern, actor=PERSON, writer="patterns")
+    same = {"insight": "Inventories rise first.", "recommended_action": "Look at inventories before prices."}
+    await record(world, lesson("old", **same), actor=PERSON)
+    await go_on(world)
+    if decided:
+        await decide(world, "old", LessonDecision.APPROVE)
+        await go_on(world)
+    await reviewed_case(world, patterns=("p",))
+    await record(world, lesson("new", **same, postmortem_id="case"))
+    await go_on(world)
+
+    asked = "new" if decided else "old"
+    assert {one.lesson_id: one.patterns for one in await waiting(world)} == {asked: {"p": "Peaks"}}
+    assert (await states(world))["old"] == ("applied" if decided else "pending_gate6")
+    assert (await states(world))["new"] == ("pending_gate6" if decided else "superseded")
 
 
 async def test_each_state_ends_what_caches_hold_of_lessons(world: World) -> None:

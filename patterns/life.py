@@ -118,7 +118,7 @@ def proposal(
 
     Args:
         run, search_space_size: the mining run that found it, and how many candidates the run looked at.
-        since: it is tested on later forecasts alone, as who proposes it has seen what became of the earlier ones.
+        since: forecasts made before are not used to test it, since *by* has seen their outcomes; None: all are used.
     """
     payload = {
         "definition": definition.model_dump(mode="json"), "run": run, "search_space_size": search_space_size,
@@ -171,8 +171,10 @@ async def _open(conn: Connection, found: Row, now: datetime) -> Effects | None:
     last = known[-1] if known else None
     if last is not None and PatternStatus(last.state) not in REJECTED:
         return None
-    seen = [datetime.fromisoformat(stated["since"])] if stated.get("since") is not None else []
-    since = max([*seen, *(one.entered_at for one in known)], default=None)
+    begins = [one.entered_at for one in known]
+    if (asked := stated.get("since")) is not None:
+        begins.append(datetime.fromisoformat(asked))
+    since = max(begins, default=None)
     key = definition.key if last is None else f"{definition.key}/{len(known) + 1}"
     data = {
         "definition": stated["definition"], "run": stated["run"], "search_space_size": stated["search_space_size"],

@@ -147,7 +147,7 @@ async def begin_blind_tests(runtime: PatternsRuntime, *, until: Deadline) -> Rep
 
 
 async def _begin(runner: ShadowRunner, conn: Connection, row: LifecycleRow, now: datetime) -> tuple[str, Effects]:
-    # What one agent said once is forgotten after a while: else a single mention would keep a test from ever beginning.
+    # Mentions of the last 30 days alone count: otherwise a single one would keep a test from ever beginning.
     signals = (await verify_isolation(conn, row, runner, max(row.opened_at, now - WAIT))).signals
     if signals:
         await keep(conn, row, staged(row.data, Stage.ISOLATION, now + WAIT))

@@ -195,7 +195,7 @@ async def _record(
                 effects += await _insufficient(conn, one)
                 total["tested"] += 1
             elif few or (both and one.p is None):
-                # What is tested on later forecasts alone has none at first.
+                # A pattern that later forecasts alone test has no cases at first, and waits for them.
                 await _wait(conn, one, now)
                 total["waiting"] += 1
             else:

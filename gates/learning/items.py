@@ -155,7 +155,7 @@ class ItemKind(Generic[S]):
         seen: model of what the reviewer sees.
         actions: by name; one is :data:`APPROVE`.
         minutes: estimated time of an answer.
-        decides: fields of *seen* that a decision is about: where one says something else by then, none is made.
+        decides: fields of *seen* that must say the same when an answer has its effect; else the item is not decided.
         waiting: returns the items that wait, in the transaction of the connection.
         decide: gives the answer to the item of a key its effect, in the transaction of the connection; takes what the
             reviewer saw and the present moment.

@@ -136,7 +136,7 @@ LESSON: Final = ItemKind(
         ),
     ),
     minutes=7.0,
-    # More cases that say the same change nothing that is decided, and come often; so may approvals of others.
+    # Further cases confirm the same words, and approvals of others change what it may replace: neither is decided.
     decides=frozenset(LessonItem.model_fields) - {"confirmations", "decision_ids", "replaceable"},
     waiting=_lessons,
     decide=_decide,
@@ -169,7 +169,7 @@ RETIREMENT: Final = ItemKind(
         ItemAction(name=KEEP, does="Keep it for another 90 days.", rationale=True),
     ),
     minutes=7.0,
-    # Its effect is measured every day, and no question any more where it is not harmful.
+    # Its effect is measured every day; one that is not harmful any more waits for no answer.
     decides=frozenset({"category", "insight", "recommended_action"}),
     waiting=_harmful,
     decide=_retire,

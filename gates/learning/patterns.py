@@ -133,7 +133,7 @@ async def _decide(conn: Connection, key: str, _seen: SeenPattern, answer: ItemAn
     effects += _link("REJECTED_AT_GATE6", key, answer)
     if isinstance(answer.fields, Changed):
         again = definition_of(answer.fields.definition)
-        # Whoever changes it has seen how it did: what is left to test it on comes later.
+        # The person has seen the outcomes until now, so that only later ones test the changed definition.
         effects += Effects(facts=[(person, Action.APPEND, proposal(again, answer.by, since=now))])
     return effects
 

@@ -36,7 +36,7 @@ KEPT_FOR: Final = timedelta(days=CHECKPOINT)
 """How long a lesson that a person chose to keep is not asked about again."""
 
 OVER: Final = frozenset({LessonState.RETIRED, LessonState.SUPERSEDED})
-"""States of a lesson that counted and counts no more."""
+"""States of a lesson that agents are not shown any more."""
 
 _Said = Annotated[str, Field(min_length=1, max_length=2_000)]
 
@@ -310,7 +310,7 @@ async def retire_lesson(conn: Connection, lesson_id: str, *, keep: bool, reason:
     """
     Retire an applied lesson, or keep it for another :data:`KEPT_FOR`; return what is left to the end.
 
-    Nothing if it is over: the answers to a package may replace it, too.
+    Nothing if it is retired or superseded: another answer of the same package may have replaced it.
 
     Raises:
         BadInput: there is no such lesson.

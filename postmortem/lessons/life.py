@@ -130,8 +130,8 @@ async def _compared(
     """
     Return the oldest open lesson that says the same, and the ids of those that say the opposite.
 
-    One that a person reviewed confirms none that nobody heard of, and one that revises a pattern none that is decided:
-    nobody would be asked about the revision.
+    A lesson that a person reviewed is not merged into one that no person reviewed and no agent is shown. A lesson that
+    revises a pattern is not merged into one that is decided, since nobody would be asked about the revision.
     """
     given = {"states": [state.value for state in OPEN], "category": lesson.category}
     same: LifecycleRow | None = None
@@ -195,11 +195,10 @@ async def withdrawn(conn: Connection, row: LifecycleRow) -> Effects:
 
 async def domains_of(conn: Connection, stated: Sequence[str] | None, data: Mapping[str, Any]) -> Sequence[str]:
     """Return the domains that a lesson states, or else those of the findings that the decisions behind it cite."""
-    domains: dict[str, None] = {}
-    for decision_id in [] if stated else data["decision_ids"]:
-        cited = await rows(conn, "lesson_domains", {"decision_id": decision_id})
-        domains |= dict.fromkeys(one["domain"] for one in cited)
-    return stated or list(domains)
+    if stated:
+        return stated
+    cited = await rows(conn, "lesson_domains", {"decisions": data["decision_ids"]})
+    return [one["domain"] for one in cited]
 
 
 async def targets_of(conn: Connection, lesson: Lesson, data: Mapping[str, Any]) -> dict[str, str | None]:

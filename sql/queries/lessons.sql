@@ -70,11 +70,11 @@ UPDATE lifecycle SET data = %(data)s::jsonb, due_at = %(due_at)s::timestamptz, v
 WHERE kind = 'lesson' AND key = %(key)s RETURNING *
 
 -- lesson_domains --
--- The domains of the findings that a decision cites: of a lesson that names none.
+-- The domains of the findings that some decisions cite: of a lesson that names none.
 SELECT DISTINCT e.payload -> 'core' ->> 'domain' AS domain FROM event AS c
 JOIN record_head AS f ON f.kind = 'Finding' AND f.key = c.payload ->> 'to_key' AND f.grp = 'core'
 JOIN event AS e ON e.position = f.position
-WHERE c.kind = 'link.CITES' AND c.payload ->> 'from_label' = 'Decision' AND c.payload ->> 'from_key' = %(decision_id)s
+WHERE c.kind = 'link.CITES' AND c.payload ->> 'from_label' = 'Decision' AND c.payload ->> 'from_key' = ANY (%(decisions)s::text[])
   AND c.payload ->> 'to_label' = 'Finding'
 ORDER BY 1
 

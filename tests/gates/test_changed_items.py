@@ -79,7 +79,7 @@ async def test_a_lesson_that_revises_a_pattern_is_answered_alone_and_shows_it(de
 
 @pytest.mark.parametrize("bulk", [True, False])
 async def test_a_revision_that_was_not_shown_is_not_approved(desk: Desk, *, bulk: bool) -> None:
-    """Nor is the lesson, until it is shown with it."""
+    """The lesson is not approved either, until it is shown with the revision."""
     await desk.started()
     await desk.world.say(PATTERN)
     await desk.lesson("alpha", times=5, confidence=0.95)

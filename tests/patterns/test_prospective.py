@@ -118,7 +118,7 @@ async def test_a_blind_test_does_not_begin_where_one_check_fails(lab: Lab, leak:
     lab.runner = runner
     async with lab.later(31 * DAY):
         done = await lab.test()
-    # What was said or asked once is forgotten by then; what can still be read is not.
+    # After 30 days a mention and a question count no more; a view that holds the pattern still does.
     assert done == ({"not_isolated": 1} if leak is in_a_view else {"begun": 1})
 
 

@@ -323,6 +323,6 @@ def entry_of(facts: PatternFacts, tier: int) -> dict[str, Any]:
         "status": "archived" if since is None else "deprecated",
         "deprecation_date": None if since is None else since.isoformat(), "archive_tier": tier,
         "archive_location": folder_of(facts.pattern_id), "regime_tags": list(facts.regimes),
-        "industry_tags": [sector] if sector else [], "confidence": facts.evidence.get("confidence_score"),
+        "industry_tags": [sector] if sector else [], "confidence": facts.confidence,
         "validation_count": len(facts.tests), "accuracy": facts.groups.get("performance", {}).get("success_rate"),
     }  # fmt: skip

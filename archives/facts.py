@@ -51,6 +51,12 @@ class PatternFacts:
         return self.groups.get("evidence", {})
 
     @property
+    def confidence(self) -> float | None:
+        """Its recorded confidence, else its hit rate in the test part, 0 to 1; None if neither is recorded."""
+        stated = self.evidence.get("confidence_score")
+        return stated if stated is not None else self.groups.get("validation", {}).get("test_correlation")
+
+    @property
     def status(self) -> str | None:
         """Its status; None if none is recorded."""
         return self.groups.get("status", {}).get("status")
@@ -73,7 +79,7 @@ class PatternFacts:
     def criticality(self) -> Criticality:
         """How critical it is."""
         return criticality_of(
-            used=bool(self.decisions), confidence=self.evidence.get("confidence_score"), impact=self.impact,
+            used=bool(self.decisions), confidence=self.confidence, impact=self.impact,
             validations=len(self.tests),
         )  # fmt: skip
 

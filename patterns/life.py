@@ -17,6 +17,7 @@ from imem.jobs.due import DueRow, DueRule
 from imem.jobs.lifecycle import DueBatches, Effects, LifecycleRow, LifecycleRuntime, move, request_transition
 from imem.jobs.pipeline import Report
 from imem.journal.actors import Action, Actor
+from imem.journal.clock import months_after
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, TransitionRefused
 from imem.journal.events.canonical import canonical_json, content_hash
@@ -30,7 +31,7 @@ from imem.kg.kinds.patterns import Pattern
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import Line, groups_of, record_of
 from imem.patterns.definition import PatternDefinition, Period, definition_of
-from imem.patterns.evidence.watching import probation_length, required_occurrences
+from imem.patterns.evidence.watching import QUARTER, WINDOW, Counts, probation_length, required_occurrences
 from imem.patterns.shadows import ShadowRunner
 from imem.patterns.states import PATTERN_STATES, REJECTED, PatternFacts, quarantined
 from imem.review.tasks import ReviewRuntime
@@ -239,7 +240,38 @@ async def enter(
     return moved, status_of(moved)
 
 
+# Activation
+
+
+async def activate(
+    conn: Connection,
+    row: LifecycleRow,
+    facts: PatternFacts,
+    now: datetime,
+    *,
+    data: Mapping[str, Any] | None = None,
+    reason: str | None = None,
+) -> tuple[LifecycleRow, Effects]:
+    """Show a pattern to agents, as :func:`enter`, and watch it from now on."""
+    kept = {**(row.data if data is None else data), "window_since": now.isoformat()}
+    moved, effects = await enter(conn, row, PatternStatus.ACTIVE, facts, data=kept, due_at=now + WINDOW, reason=reason)
+    baseline = Counts(**row.data["baseline"])
+    return moved, effects + performance(moved, baseline.rate, baseline.cases, now)
+
+
+def performance(row: LifecycleRow, rate: float | None, seen: int, now: datetime) -> Effects:
+    """Return what records the success rate of a pattern, of so many cases."""
+    values = Pattern.Performance(success_rate=rate, occurrence_count=seen, last_performance_check=now)
+    return recorded(grouped(row.key, performance=values))
+
+
 # Probation
+
+
+async def wait_longer(conn: Connection, row: LifecycleRow, now: datetime) -> None:
+    """Have a pattern from the archive wait for the cases of another quarter, as a person asked."""
+    restored = {**row.data["restored"], "since": now.isoformat(), "held": False}
+    await keep(conn, row, {**row.data, "restored": restored}, months_after(now, QUARTER))
 
 
 async def hold(

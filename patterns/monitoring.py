@@ -14,30 +14,41 @@ from typing import Any, Final
 from imem.alerts.store import NewAlert, Severity
 from imem.jobs.lifecycle import BATCH_MS, Effects, Lifecycle, LifecycleRow, TransitionRequest, wanted
 from imem.jobs.pipeline import Every, Pipeline, Report
+from imem.journal.clock import months_after
 from imem.journal.deadline import Deadline
 from imem.journal.errors import TransitionRefused
 from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection
 from imem.journal.settings import Role
 from imem.kg.kinds.enums import PatternStatus
-from imem.kg.kinds.patterns import Pattern
 from imem.patterns.cases import cases
 from imem.patterns.definition import PatternDefinition, definition_of
 from imem.patterns.evidence.splits import Case
-from imem.patterns.evidence.watching import EXTENSION, WINDOW, Counts, Decay, ProbationEnd, decay, probation_end
+from imem.patterns.evidence.watching import (
+    CONFIRMATIONS,
+    EXTENSION,
+    QUARTER,
+    WINDOW,
+    Counts,
+    Decay,
+    ProbationEnd,
+    confirmed,
+    decay,
+    probation_end,
+)
 from imem.patterns.life import (
     ACTOR,
     BY_PEOPLE,
     DUE,
     KIND,
     PatternsRuntime,
+    activate,
     enter,
-    grouped,
     hold,
     keep,
     next_look,
     open_patterns,
-    recorded,
+    performance,
 )
 from imem.patterns.looks import look_at_blind_tests
 from imem.patterns.prospective import begin_blind_tests, run_shadows
@@ -63,6 +74,8 @@ async def _step(runtime: PatternsRuntime, conn: Connection, row: LifecycleRow, n
         return await _watch(runtime, conn, row, now)
     if status is _S.PROBATIONARY:
         return await _try(runtime, conn, row, now)
+    if status is _S.ACTIVE_FROM_ARCHIVE:
+        return await _check_restored(runtime, conn, row)
     await keep(conn, row, row.data)
     return Effects()
 
@@ -83,17 +96,7 @@ async def _asked(conn: Connection, row: LifecycleRow, request: TransitionRequest
 
 async def _deploy(conn: Connection, row: LifecycleRow, now: datetime) -> Effects:
     facts = PatternFacts(role=Role.KNOWLEDGE_BASE_AGENT, approved=True)
-    data = {**row.data, "window_since": now.isoformat()}
-    moved, effects = await enter(
-        conn, row, _S.ACTIVE, facts, data=data, due_at=now + WINDOW, reason="A person approved it."
-    )
-    baseline = Counts(**row.data["baseline"])
-    return effects + _performance(moved, baseline.rate, baseline.cases, now)
-
-
-def _performance(row: LifecycleRow, rate: float | None, seen: int, now: datetime) -> Effects:
-    values = Pattern.Performance(success_rate=rate, occurrence_count=seen, last_performance_check=now)
-    return recorded(grouped(row.key, performance=values))
+    return (await activate(conn, row, facts, now, reason="A person approved it."))[1]
 
 
 # Watching
@@ -119,7 +122,7 @@ async def _watch(runtime: PatternsRuntime, conn: Connection, row: LifecycleRow, 
     found = decay(window, baseline)
     windows = [*row.data.get("windows", ()), {"until": until.isoformat(), **window._asdict(), "p": found.p}]
     data = {**row.data, "window_since": until.isoformat(), "windows": windows[-12:]}
-    checked = _performance(row, window.rate, window.cases, now) if window.cases else Effects()
+    checked = performance(row, window.rate, window.cases, now) if window.cases else Effects()
     alerts = [_decayed(row, found, window, until)] if found.alarming or found.status is not None else []
     if found.status is None:
         await keep(conn, row, data, until + WINDOW)
@@ -182,6 +185,28 @@ def _ends(row: LifecycleRow, until: datetime) -> NewAlert:
         alert_id=id_of("probation", row.key, until.isoformat(), str(row.version)), kind=PROBATION_ALERT,
         severity=Severity.MEDIUM, about=row.matter, payload={"reason": reason},
     )  # fmt: skip
+
+
+async def _check_restored(runtime: PatternsRuntime, conn: Connection, row: LifecycleRow) -> Effects:
+    """
+    Judge the quarter that has ended of a pattern from the archive.
+
+    After two or more it waits for Gate 6 if two confirmed it and none failed; else it is deprecated again.
+    """
+    restored = row.data["restored"]
+    since = datetime.fromisoformat(restored["since"])
+    until = months_after(since, QUARTER)
+    new = await _counts(runtime, row, since, until)
+    found = confirmed(new, Counts(**row.data["baseline"]))
+    quarters = [*restored["quarters"], {"until": until.isoformat(), **new._asdict(), "confirmed": found}]
+    results = [one["confirmed"] for one in quarters]
+    held = results.count(True) >= CONFIRMATIONS and False not in results
+    data = {**row.data, "restored": {**restored, "since": until.isoformat(), "quarters": quarters, "held": held}}
+    if len(quarters) < CONFIRMATIONS or held:
+        await keep(conn, row, data, None if held else months_after(until, QUARTER))
+        return Effects()
+    reason = f"Of {len(quarters)} quarters {results.count(True)} confirmed it, and {results.count(False)} failed."
+    return (await enter(conn, row, _S.DEPRECATED, PatternFacts(role=ACTOR.role), data=data, reason=reason))[1]
 
 
 # The pipeline

@@ -17,7 +17,8 @@ from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import link_of
 from imem.patterns.definition import definition_of
 from imem.patterns.evidence.verdicts import DomainClass, domain_class
-from imem.patterns.life import enter, hold, proposal
+from imem.patterns.evidence.watching import Counts
+from imem.patterns.life import activate, enter, hold, proposal, wait_longer
 from imem.patterns.states import PatternFacts
 from imem.review.kinds import Fields
 
@@ -43,6 +44,7 @@ class SeenPattern(Seen):
         sample_size, occurrences: cases of the tests, and of training.
         search_space_size: candidates that its mining run looked at; None for a proposal by hand.
         proposed_by: who proposed it.
+        new_successes, new_cases: seen since its tests, on probation or back from the archive; None: nothing was.
         verdict: what the table of domains says.
         proposed_action: what follows from it.
     """
@@ -66,6 +68,8 @@ class SeenPattern(Seen):
     occurrences: int
     search_space_size: int | None
     proposed_by: str
+    new_successes: int | None = None
+    new_cases: int | None = None
     verdict: str
     proposed_action: str
 
@@ -86,7 +90,7 @@ def seen_of(row: LifecycleRow) -> SeenPattern:
     data = row.data
     definition = definition_of(data["definition"])
     holdout, blind, control = data["holdout"], data["blind"], data["control"]
-    tried = "probation" in data
+    new = _seen_since(row)
     action = {"approve": APPROVE, "caveats": "approve, with caveats"}.get(control["verdict"], MORE_EVIDENCE)
     return SeenPattern(
         pattern_id=row.key, name=definition.name, category=definition.category, says=definition.words,
@@ -94,16 +98,26 @@ def seen_of(row: LifecycleRow) -> SeenPattern:
         **{name: holdout[name] for name in ("training", "validation", "test")}, hold_out_q=holdout["q"],
         blind_score=blind["ratio"], helped=blind["helped"], hurt=blind["hurt"], p=control["p"], q=control["q"],
         sample_size=data["baseline"]["cases"], occurrences=holdout["occurrences"],
-        search_space_size=data["search_space_size"], proposed_by=data["proposed_by"], verdict=control["verdict"],
-        proposed_action=APPROVE if tried else action,
+        search_space_size=data["search_space_size"], proposed_by=data["proposed_by"],
+        new_successes=new.successes if new else None, new_cases=new.cases if new else None, verdict=control["verdict"],
+        proposed_action=APPROVE if new else action,
     )  # fmt: skip
 
 
+def _seen_since(row: LifecycleRow) -> Counts | None:
+    if row.state == PatternStatus.ACTIVE_FROM_ARCHIVE:
+        quarters = row.data["restored"]["quarters"]
+        return Counts(*(sum(one[name] for one in quarters) for name in Counts._fields))
+    return Counts(**row.data["new"]) if "new" in row.data else None
+
+
 async def _waiting(conn: Connection) -> list[WaitingItem[SeenPattern]]:
-    given = {"states": [PatternStatus.STATISTICALLY_VALIDATED.value], "stage": None, "limit": 1_000}
+    states = [PatternStatus.STATISTICALLY_VALIDATED.value, PatternStatus.ACTIVE_FROM_ARCHIVE.value]
     items = []
-    for found in await rows(conn, "patterns_in", given):
+    for found in await rows(conn, "patterns_in", {"states": states, "stage": None, "limit": 1_000}):
         row = LifecycleRow.of(found)
+        if row.state == PatternStatus.ACTIVE_FROM_ARCHIVE and not row.data["restored"]["held"]:
+            continue
         seen = seen_of(row)
         # Patterns are answered alone: none is approved with others by one word.
         items.append(
@@ -121,15 +135,23 @@ async def _waiting(conn: Connection) -> list[WaitingItem[SeenPattern]]:
 async def _decide(conn: Connection, key: str, _seen: SeenPattern, answer: ItemAnswer, now: datetime) -> Effects:
     row = LifecycleRow.of((await rows(conn, "pattern_rows", {"keys": [key]}))[0])
     facts, person = PatternFacts(role=Role.HUMAN_ADMIN), answer.person
+    archived = row.state == PatternStatus.ACTIVE_FROM_ARCHIVE
     if answer.action == APPROVE:
         data = {**row.data, "approved_at": now.isoformat(), "approved_by": answer.by}
-        _, effects = await enter(
-            conn, row, PatternStatus.HUMAN_APPROVED, facts, data=data, due_at=now, reason=answer.rationale
-        )
+        if archived:
+            _, effects = await activate(conn, row, facts, now, data=data, reason=answer.rationale)
+        else:
+            _, effects = await enter(
+                conn, row, PatternStatus.HUMAN_APPROVED, facts, data=data, due_at=now, reason=answer.rationale
+            )
         return effects + _link("APPROVED_AT_GATE6", key, answer)
     if answer.action == MORE_EVIDENCE:
+        if archived:
+            await wait_longer(conn, row, now)
+            return Effects()
         return (await hold(conn, row, facts, now, reason=answer.rationale))[1]
-    _, effects = await enter(conn, row, PatternStatus.REJECTED_GATE6, facts, reason=answer.rationale)
+    status = PatternStatus.DEPRECATED if archived else PatternStatus.REJECTED_GATE6
+    _, effects = await enter(conn, row, status, facts, reason=answer.rationale)
     effects += _link("REJECTED_AT_GATE6", key, answer)
     if isinstance(answer.fields, Changed):
         again = definition_of(answer.fields.definition)

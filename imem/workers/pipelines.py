@@ -24,6 +24,7 @@ from imem.credibility.pipelines import (
 )
 from imem.debates.running import DEBATES
 from imem.gates.learning.gate import VALIDATE_LEARNING
+from imem.gates.restoring import RESTORE
 from imem.jobs.alert_pipelines import SEND_ALERTS, WATCH_ACCESS, WATCH_MEMORY
 from imem.jobs.due import DueRule
 from imem.jobs.journal_pipelines import UPKEEP
@@ -70,6 +71,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     VALIDATE_SUCCESSES,
     BUILD_ARCHIVES,
     RETAIN,
+    RESTORE,
     PRUNE,
     REFLECT,
     EMBED_SITUATIONS,

@@ -10,7 +10,7 @@ from scipy import stats
 
 from imem.journal.errors import TransitionRefused
 from imem.kg.kinds.enums import PatternStatus
-from imem.patterns.evidence.holdout import TOLERANCE, exceeds
+from imem.patterns.evidence.holdout import LEAST_CORRELATION, TOLERANCE, exceeds
 
 # Probation
 
@@ -49,6 +49,13 @@ def required_occurrences(initial: float, occurrences: int) -> int:
     if not exceeds(0.8, initial) and occurrences >= 4:
         return 2
     return 5 if exceeds(0.75, initial) else 3
+
+
+QUARTER: Final = 3
+"""Calendar months after which new cases of a pattern from the archive are looked at."""
+
+CONFIRMATIONS: Final = 2
+"""Quarters that must confirm it; before so many have passed it is not deprecated again."""
 
 
 class ProbationEnd(StrEnum):
@@ -104,6 +111,18 @@ class Counts(NamedTuple):
     def rate(self) -> float | None:
         """The share of successes; None without cases."""
         return self.successes / self.cases if self.cases else None
+
+
+def confirmed(new: Counts, baseline: Counts) -> bool | None:
+    """
+    Return whether new cases confirm a pattern that is back from the archive; None if they are too few.
+
+    They do with a success above 0.65 (archives-and-retention, section 8) that keeps up with the baseline.
+    """
+    before, now = baseline.rate, new.rate
+    if before is None or now is None or new.cases < required_occurrences(before, baseline.cases):
+        return None
+    return exceeds(now, LEAST_CORRELATION) and now >= KEPT_SHARE * before - TOLERANCE
 
 
 class Health(StrEnum):

@@ -274,3 +274,24 @@ SELECT (SELECT id::text FROM journal_identity) AS journal, EXISTS (SELECT FROM o
 -- object_store_marked --
 -- Notes that the store of objects holds the marker of this journal.
 INSERT INTO object_store DEFAULT VALUES ON CONFLICT DO NOTHING
+
+-- restorable --
+-- Deprecated patterns with an archive that a trigger may bring back: none that a person sent back within six months after that trigger.
+-- Columns: of the index, last_accessed, people: how many retrieved the archive within 30 days, and ended_at: when it was deprecated;
+-- that a person sent it back since does not count. Parameters: trigger; least: so many people; tags: regimes of which one is needed
+-- (NULL: none is); before: deprecated before (NULL: any time); confidence: at least (NULL: any).
+SELECT i.*, a.last_accessed, a.people::integer AS people, e.ended_at
+FROM lifecycle AS l JOIN archive_index AS i ON i.pattern_id = l.key
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN (l.data #>> '{restored,sent_back}')::boolean THEN (l.data #>> '{restored,ended_at}')::timestamptz
+        ELSE i.deprecation_date END AS ended_at) AS e
+CROSS JOIN LATERAL (
+    SELECT max(x.accessed_at) AS last_accessed,
+        count(DISTINCT x.actor) FILTER (WHERE x.accessed_at > imem_now() - interval '30 days') AS people
+    FROM archive_access AS x WHERE x.pattern_id = i.pattern_id) AS a
+WHERE l.kind = 'pattern' AND l.state = 'deprecated' AND l.request IS NULL AND i.status = 'deprecated'
+  AND coalesce((l.data -> 'cooldowns' ->> %(trigger)s::text)::timestamptz <= imem_now(), true)
+  AND a.people >= %(least)s AND (%(tags)s::text[] IS NULL OR i.regime_tags && %(tags)s::text[])
+  AND (%(before)s::timestamptz IS NULL OR e.ended_at < %(before)s::timestamptz)
+  AND (%(confidence)s::float8 IS NULL OR i.confidence >= %(confidence)s::float8)
+ORDER BY i.pattern_id

@@ -164,5 +164,5 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
         "recall.embed_memories", "recall.consolidate_memories", "recall.maintain_memories", "recall.project_texts",
         "postmortem.open_cases", "postmortem.lessons", "postmortem.measure_lessons",
         "postmortem.reflect", "postmortem.embed_situations",
-        "recall.project_signals", "recall.retain_signals", "gates.learning", "patterns.test",
+        "recall.project_signals", "recall.retain_signals", "gates.learning", "gates.restore", "patterns.test",
     } == {pipeline.name for pipeline in PIPELINES}  # fmt: skip

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from imem.journal.errors import BadInput
 from imem.journal.settings import Settings
 from imem.terminal.command import Json
+
+if TYPE_CHECKING:
+    from imem.archives.erasing import Erasure
+    from imem.services.stores import Stores
 
 app = typer.Typer()
 
@@ -90,3 +95,46 @@ def schema(
     except BadInput as error:
         raise typer.BadParameter(f"{error.reason} {error.mend}".strip()) from error
     typer.echo(json.dumps(found, indent=2))
+
+
+@app.command()
+def erase(
+    terms: Annotated[list[str], typer.Argument(metavar="TERM…", help="Names, ids and addresses of the person.")],
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Why, without the terms.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only count where the terms are.")] = False,
+    as_json: Json = False,
+) -> None:
+    """
+    Replace a person's names and ids by a pseudonym, wherever they are stored; then rebuild the graph in place.
+
+    Nothing brings them back. It takes the owner's login of Postgres and the role human_admin. Interrupted, the same
+    command continues. Writes wait meanwhile, and answers are poor until the graph is rebuilt.
+    """
+    from imem.services.stores import Stores  # noqa: PLC0415 - as above
+    from imem.terminal import command  # noqa: PLC0415 - as above
+    from imem.terminal.progress import events_bar  # noqa: PLC0415 - as above
+
+    async def work(stores: Stores) -> Erasure:
+        from imem.services.erasure import erase_everywhere  # noqa: PLC0415 - as above
+
+        with events_bar("Replaying the journal", quiet=as_json) as progress:
+            return await erase_everywhere(stores, terms, reason, change=yes, report=progress)
+
+    done = command.run_within(lambda settings: Stores.open(settings, pipelines=True), work)
+    command.print_answer(done, lambda: _erased(done, changed=yes), as_json=as_json)
+
+
+def _erased(done: Erasure, *, changed: bool) -> Iterator[str]:
+    verb = "replaced by " + done.pseudonym if changed else "found"
+    yield f"{done.events:,} events hold a term. Rows with one, {verb}:"
+    for name, number in sorted(done.found.items()):
+        yield f"  {name}: {number:,}"
+    for name, number in sorted(done.opaque.items()):
+        yield f"  {name}: {number:,} rows hold one in binary content, and stay until they expire"
+    for pattern in done.archives:
+        yield f"  the archive of {pattern} {'was built anew' if changed else 'holds one'}"
+    for key in done.files if changed else ():
+        yield f"  the copy of a file of data holds one still: {key}"
+    if not changed:
+        yield "Nothing was changed. --yes replaces them; nothing brings them back."

@@ -1,0 +1,226 @@
+"""
+Erasure of a person's data: the person's names and ids are replaced by a pseudonym, wherever they are stored.
+
+First the whole of Postgres, the journal and the audit included, in one transaction with an event and an audit row that
+say so; then the archives, which are built anew. A crash leaves either nothing or all of Postgres; the same call then
+goes on with the archives. The hash of each event stays: whoever has an original can prove it, and the journal shows
+which events were changed, when, by whom and why. Whoever calls it rebuilds the graph from the journal and drops caches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any, Final
+from uuid import uuid4
+
+from imem.archives.archive import MANIFEST, build
+from imem.archives.building import write_rows
+from imem.archives.contents import ROOT, folder_of
+from imem.archives.facts import facts_of
+from imem.archives.marker import check_store
+from imem.journal.actors import Action, Actor, Resource, ResourceType
+from imem.journal.audit import context_of
+from imem.journal.deadline import Deadline
+from imem.journal.endpoints.objects import ObjectStore
+from imem.journal.errors import BadInput, ObjectMissing, shown
+from imem.journal.events.canonical import canonical_json, content_hash
+from imem.journal.events.entry import GroupHash, JournalEntry, Tier
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import rows
+from imem.journal.settings import Role
+from imem.kg.kinds import enums
+from imem.kg.kinds.catalog import KINDS
+
+ERASED: Final = "notice.PERSON_ERASED"
+"""Kind of the event of an erasure."""
+
+SHORTEST, LONGEST, MOST = 3, 200, 20
+"""Characters of a term, and terms of one erasure."""
+
+TERM: Final = re.compile(r"[\w .@'+:/-]+")
+"""What a term consists of: letters, digits, blanks and signs that JSON and arrays write as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasure:
+    """
+    The result of an erasure, or what one would do.
+
+    Attributes:
+        pseudonym: what the terms are replaced by.
+        events: events of the journal that hold a term.
+        found: table → rows that hold one.
+        opaque: table → rows with one in binary content, such as checkpoints: not changed; they expire.
+        archives: patterns whose archives are built anew.
+        files: objects of archives that hold one still: copies of files of data, which are not changed.
+    """
+
+    pseudonym: str
+    events: int
+    found: dict[str, int]
+    opaque: dict[str, int]
+    archives: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+async def erase(
+    owner: Database,
+    objects: ObjectStore,
+    by: Actor,
+    terms: Sequence[str],
+    reason: str,
+    *,
+    change: bool,
+    deadline: Deadline,
+) -> Erasure:
+    """
+    Replace a person's names and ids everywhere; without *change* count where they are.
+
+    Upper and lower case are one; a term is matched as whole words.
+
+    Args:
+        owner: Postgres under its owner's login: nobody else may change what is never changed.
+        terms: names, ids and addresses of the person.
+        reason: why, without the terms.
+
+    Raises:
+        BadInput: a term or the reason cannot be used.
+        PermissionDenied: *by* may not do it.
+        PostgresUnavailable: nothing was changed; retryable.
+        ObjectsUnavailable: Postgres is changed and archives are not; retryable.
+    """
+    asked = checked_terms(terms)
+    pattern = re.compile("|".join(rf"(?<!\w){re.escape(one)}(?!\w)" for one in asked), re.IGNORECASE)
+    if not reason.strip() or pattern.search(reason):
+        raise BadInput("reason", "must say why, without the terms.")
+    gateway = Gateway(owner, by)
+    await gateway.authorize(Resource(ResourceType.GRAPH, "a person's data"), Action.DELETE, deadline=deadline)
+    await check_store(owner, objects, deadline=deadline)
+    pseudonym = f"erased-{uuid4().hex[:12]}"
+    async with owner.transaction(deadline) as conn:
+        [events] = await rows(conn, "erasable_events", {"terms": asked})
+        tables = await rows(conn, "erase", {"terms": asked, "pseudonym": pseudonym, "change": change})
+        found = {row["relation"]: row["hits"] for row in tables if row["hits"]}
+        if change and found:
+            said = {"pseudonym": pseudonym, "reason": reason, "events": events["positions"], "rows": found}
+            await gateway.append_in(conn, [_event(said)], actor=by, action=Action.APPEND, deadline=deadline)
+            audit = {
+                "actor": by.id, "role": by.role.value, "resource_type": "graph", "resource_id": pseudonym,
+                "action": "erase", "authorized": True, "reason": reason, "outcome": "done",
+                "context": context_of(by, events=events["events"]),
+            }  # fmt: skip
+            await rows(conn, "audit", audit)
+    if change and found:
+        await gateway.publish_wakeup(tuple(Tier))
+    archives, files = await _in_objects(owner, objects, pattern, deadline)
+    for pattern_id in archives if change else ():
+        await _build_anew(owner, objects, pattern_id, deadline)
+    if change and archives:
+        _, files = await _in_objects(owner, objects, pattern, deadline)
+    return Erasure(
+        pseudonym=pseudonym, events=events["events"], found=found,
+        opaque={row["relation"]: row["opaque"] for row in tables if row["opaque"]}, archives=tuple(archives),
+        files=tuple(files),
+    )  # fmt: skip
+
+
+def checked_terms(terms: Sequence[str]) -> list[str]:
+    """
+    Return the terms without blanks around them.
+
+    Raises:
+        BadInput: there is none, or one is too short, has other signs than names and addresses have, or is a word of the
+            product's own, as ``analysis``.
+    """
+    asked = sorted({term.strip() for term in terms})
+    if not 0 < len(asked) <= MOST:
+        raise BadInput("terms", f"must be one to {MOST} names, ids or addresses of a person.")
+    for one in asked:
+        if not SHORTEST <= len(one) <= LONGEST or not TERM.fullmatch(one) or not re.search(r"[^\W\d_]", one):
+            raise BadInput(
+                "terms",
+                f"{shown(one)} is no name or address of {SHORTEST} to {LONGEST} letters, digits and . @ ' + : / -.",
+            )
+        if one.lower() in _own_words():
+            raise BadInput("terms", f"{shown(one)} is a word that the program itself stores, and names no person.")
+    return asked
+
+
+@cache
+def _own_words() -> Collection[str]:
+    """Return names of kinds, fields, groups and values, in lower case: what is stored means nothing without them."""
+    declared: list[type[StrEnum]] = [Role, ResourceType, Action]
+    declared += [one for one in vars(enums).values() if isinstance(one, type) and issubclass(one, StrEnum)]
+    words = {value.value for one in declared for value in one}
+    for info in KINDS.values():
+        words |= {info.label, *info.model.model_fields, *info.groups}
+        words |= {name for group in info.groups.values() for name in group.model.model_fields}
+    words |= {
+        "core",
+        "groups",
+        "props",
+        "record",
+        "correct",
+        "link",
+        "notice",
+        "company",
+        "market",
+        "import",
+        "from",
+        "erased",
+    }
+    return {word.lower() for word in words}
+
+
+def _event(said: dict[str, Any]) -> JournalEntry:
+    digest = content_hash(said)
+    return JournalEntry(
+        kind=ERASED, head_kind=ERASED, key=said["pseudonym"], payload=canonical_json(said), payload_hash=digest,
+        groups=(GroupHash("erasure", digest),),
+    )  # fmt: skip
+
+
+# Archives
+
+
+async def _in_objects(
+    owner: Database, objects: ObjectStore, pattern: re.Pattern[str], deadline: Deadline
+) -> tuple[list[str], list[str]]:
+    """Return the patterns whose archives hold a term, or were left half deleted; and keys of objects that hold one."""
+    recorded = await owner.named("archive_rows_all", deadline=deadline)
+    folders = {folder_of(row["pattern_id"]): row["pattern_id"] for row in recorded}
+    stored = await objects.keys(ROOT, deadline=deadline)
+    held = [key for key in stored if pattern.search(key) or await _holds(objects, key, pattern, deadline)]
+    archives = {one for folder, one in folders.items() if f"{folder}/{MANIFEST}" not in stored}
+    archives |= {one for folder, one in folders.items() if any(key.startswith(f"{folder}/") for key in held)}
+    return sorted(archives), held
+
+
+async def _holds(objects: ObjectStore, key: str, pattern: re.Pattern[str], deadline: Deadline) -> bool:
+    try:
+        content = await objects.get(key, deadline=deadline)
+    except ObjectMissing:
+        return False
+    return pattern.search(content.decode(errors="replace")) is not None
+
+
+async def _build_anew(owner: Database, objects: ObjectStore, pattern_id: str, deadline: Deadline) -> None:
+    """Delete the archives of a pattern and build them from what is recorded now."""
+    async with owner.transaction(deadline) as conn:
+        [locked] = await rows(conn, "archives_lock")
+        facts = (await facts_of(conn, [pattern_id]))[pattern_id]
+        # The manifest goes first: without it nothing of the rest counts.
+        top = folder_of(pattern_id)
+        found = await objects.keys(ROOT, deadline=deadline)
+        for key in sorted(
+            (one for one in found if one.startswith(f"{top}/")), key=lambda one: one != f"{top}/{MANIFEST}"
+        ):
+            await objects.delete(key, deadline=deadline)
+        manifest = await build(objects, facts, locked["now"], deadline=deadline)
+        if manifest is not None:
+            await write_rows(conn, manifest)

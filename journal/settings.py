@@ -116,7 +116,7 @@ class Settings(BaseSettings):
     postgres_pipeline_url: SecretStr | None = Field(
         None, description="URL of the pipelines' role, used by the workers and by `imem rebuild` only."
     )
-    postgres_admin_url: SecretStr | None = Field(None, description="URL of the owner, used by migrations and `imem erase` only.")
+    postgres_admin_url: SecretStr | None = Field(None, description="URL of the owner, for migrations and `imem erase`.")
     neo4j_url: str | None = Field(None, description="bolt:// or neo4j:// URL, without credentials.")
     neo4j_user: str = Field("neo4j", description="User of the graph.")
     neo4j_password: SecretStr | None = Field(None, description="Password of that user.")

@@ -8,6 +8,7 @@ analysis. Their ids follow from pattern, attempt and question, so that a repeate
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,14 +23,14 @@ from imem.jobs.lifecycle import BATCH_MS, Effects, LifecycleRow, finish
 from imem.jobs.pipeline import Report
 from imem.journal.clock import months_after
 from imem.journal.deadline import Deadline
-from imem.journal.errors import ImemError
+from imem.journal.errors import BadInput, ImemError
 from imem.journal.events.entry import Tier
 from imem.journal.events.ids import id_of
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import rows
 from imem.kg.kinds.patterns import ShadowAnalysis
 from imem.kg.load_format.lines import record_of
-from imem.patterns.definition import definition_of
+from imem.patterns.definition import PatternDefinition, definition_of
 from imem.patterns.evidence.blind import LOOKS
 from imem.patterns.life import (
     ACTOR,
@@ -198,11 +199,25 @@ async def run_shadows(runtime: PatternsRuntime, *, until: Deadline) -> Report:
     for found in testing:
         if until.passed or made >= left:
             break
-        made += await _shadow(runtime, LifecycleRow.of(found), runner, found["now"], min(AT_ONCE, left - made))
+        row, most = LifecycleRow.of(found), min(AT_ONCE, left - made)
+        made += await _shadow(runtime, row, runner, found["now"], most=most, until=until)
     return {"shadows": made} if made else {}
 
 
-async def _shadow(runtime: PatternsRuntime, row: LifecycleRow, runner: ShadowRunner, now: datetime, most: int) -> int:
+async def _forecast(runner: ShadowRunner, definition: PatternDefinition, effect: float, one: Row) -> float:
+    of = OpenForecast(
+        subject_id=one["subject_id"], metric=one["metric"], target_at=one["target_at"], predicted_at=one["known_at"],
+        stated=one["stated"], event=one["event"],
+    )  # fmt: skip
+    forecast = await runner.forecast(definition, effect, of, deadline=Deadline.after_ms(BATCH_MS))
+    if not math.isfinite(forecast):
+        raise BadInput("forecast", f"must be a finite number, not {forecast!r:.50}.")
+    return forecast
+
+
+async def _shadow(
+    runtime: PatternsRuntime, row: LifecycleRow, runner: ShadowRunner, now: datetime, *, most: int, until: Deadline
+) -> int:
     definition, blind = definition_of(row.data["definition"]), row.data["blind"]
     async with runtime.database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
         since = datetime.fromisoformat(blind["seen_until"]) - OVERLAP
@@ -220,16 +235,14 @@ async def _shadow(runtime: PatternsRuntime, row: LifecycleRow, runner: ShadowRun
             del wanted[known["key"]]
     shadows = []
     for key, one in list(wanted.items())[:most]:
-        of = OpenForecast(
-            subject_id=one["subject_id"], metric=one["metric"], target_at=one["target_at"],
-            predicted_at=one["known_at"], stated=one["stated"], event=one["event"],
-        )  # fmt: skip
+        # What was forecast is kept; the next round makes the rest.
+        if until.passed:
+            break
         try:
-            forecast = await runner.forecast(
-                definition, row.data["holdout"]["effect"], of, deadline=Deadline.after_ms(BATCH_MS)
-            )
-        except ImemError as error:
-            log.warning("patterns.shadow_failed", pattern=row.key, reason=error.message)
+            forecast = await _forecast(runner, definition, row.data["holdout"]["effect"], one)
+        except Exception as error:  # noqa: BLE001 - what an installation's agents raise is known to them alone
+            reason = error.message if isinstance(error, ImemError) else type(error).__name__
+            log.warning("patterns.shadow_failed", pattern=row.key, reason=reason)
             continue
         shadows.append(
             ShadowAnalysis(

@@ -197,6 +197,7 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
     Definitions.read(settings.agents)
     notifiers_of(settings)
     embedder_of(settings)
+    shadow_runner_of(settings)
     app = make_app(settings)
     register_tasks(app, queue)
     rounds = fallback_rounds(PIPELINES, settings) if queue == QUEUE else ()

@@ -18,7 +18,7 @@ from imem.patterns.definition import PatternDefinition
 from imem.patterns.evidence.control import assignment
 from imem.patterns.shadows import OpenForecast, ShiftedForecasts
 from tests.credibility.conftest import finding
-from tests.patterns.parts import DAY, ENOUGH, NOW, SUBJECTS, Lab, definition
+from tests.patterns.parts import DAY, ENOUGH, NOW, SUBJECTS, Lab, definition, weeks
 
 EVE = Actor("eve", Role.AGENT)
 KEY, NAME = definition().key, definition().name
@@ -46,6 +46,21 @@ class Indifferent(ShiftedForecasts):
     ) -> float:
         del pattern, effect, deadline
         return of.stated
+
+
+class Fickle(ShiftedForecasts):
+    """Raises what no error of ours is, and forecasts no number, in turns; at last it forecasts."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def forecast(
+        self, pattern: PatternDefinition, effect: float, of: OpenForecast, *, deadline: Deadline
+    ) -> float:
+        self.calls += 1
+        if self.calls == 1:
+            raise LookupError
+        return float("nan") if self.calls == 2 else await super().forecast(pattern, effect, of, deadline=deadline)
 
 
 async def in_a_view(lab: Lab) -> None:
@@ -153,6 +168,21 @@ async def test_what_agents_know_of_a_pattern_contaminates_its_test(lab: Lab, sig
     # Nothing that agents knew of counts: the pairs of the first attempt are not those of the second.
     async with lab.later(380 * DAY):
         assert await lab.test() in ({"inconclusive": 1}, {"contaminated": 1})
+
+
+async def test_a_forecast_that_fails_is_made_by_the_next_round(lab: Lab) -> None:
+    """Whatever the runner raises: the other forecasts are recorded."""
+    lab.runner = Fickle()
+    await lab.history()
+    await lab.propose(definition())
+    await lab.test()
+    said, _ = weeks(0, 1, start=NOW + DAY)
+    async with lab.later(2 * DAY):
+        await lab.world.say(*said)
+        wanted = sum(line["core"]["probability"] >= 0.5 for line in said)
+        assert wanted > 2
+        assert (await lab.test())["shadows"] == wanted - 2
+        assert (await lab.test())["shadows"] == 2
 
 
 @pytest.mark.spec("PV-11")

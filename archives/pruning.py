@@ -72,13 +72,22 @@ async def prunable(database: Database, *, deadline: Deadline) -> AsyncIterator[S
     Raises:
         PostgresUnavailable, BudgetExceeded: retryable.
     """
-    cited = [row["key"] for row in await database.named("prune_cited_in_debates", deadline=deadline)]
+    cited = await database.named("prune_cited_in_debates", deadline=deadline)
     for kind in PRUNED_KINDS:
-        given = {"kind": kind, "after": "", "limit": PAGE, "cited": cited, "ended": sorted(ENDED_DEBATES)}
-        while page := await database.named("prune_candidates", given, deadline=deadline):
-            given["after"] = page[-1]["key"]
-            if found := [_prunable(kind, row) for row in page if is_prunable(_use(row), row["now"])]:
+        after = ""
+        while page := await database.named("prune_candidates", _parameters(kind, after, cited), deadline=deadline):
+            after = page[-1]["key"]
+            if found := _select(kind, page):
                 yield found
+
+
+def _parameters(kind: str, after: str, cited: Sequence[Row]) -> dict[str, Any]:
+    keys = [row["key"] for row in cited]
+    return {"kind": kind, "after": after, "limit": PAGE, "cited": keys, "ended": sorted(ENDED_DEBATES)}
+
+
+def _select(kind: str, page: Sequence[Row]) -> list[Prunable]:
+    return [_prunable(kind, row) for row in page if is_prunable(_use(row), row["now"])]
 
 
 def _use(row: Row) -> RecordUse:
@@ -94,7 +103,9 @@ def _prunable(kind: str, row: Row) -> Prunable:
 
 async def prune(database: Database, gateway: Gateway, *, until: Deadline) -> Report:
     """
-    Do one run; each page is one transaction.
+    Do one run; each page is read and pruned in one transaction, under the lock of holds.
+
+    A hold is placed before a page is read or after it is committed, never between.
 
     Returns:
         How many records of each kind were pruned.
@@ -103,13 +114,25 @@ async def prune(database: Database, gateway: Gateway, *, until: Deadline) -> Rep
         PostgresUnavailable, BudgetExceeded: committed pages stay; nodes of the others are as they were.
     """
     report = dict.fromkeys(PRUNED_KINDS, 0)
-    async for page in prunable(database, deadline=until):
-        facts = [(ACTOR, Action.APPEND_PATTERNS, one.entry) for one in page]
-        async with database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
-            await rows(conn, "archives_lock")
-            await finish(conn, Effects(facts=facts), gateway, until)
-        await gateway.publish_wakeup(tuple(Tier))
-        report[page[0].kind] += len(page)
+    for kind in PRUNED_KINDS:
+        after = ""
+        while True:
+            until.check("pruning")
+            async with database.transaction(Deadline.after_ms(BATCH_MS)) as conn:
+                await rows(conn, "archives_lock")
+                await rows(conn, "retention_lock_holds")
+                # Debates cite and dispute findings alone.
+                cited = await rows(conn, "prune_cited_in_debates") if kind == "Finding" else []
+                page = await rows(conn, "prune_candidates", _parameters(kind, after, cited))
+                found = _select(kind, page)
+                facts = [(ACTOR, Action.APPEND_PATTERNS, one.entry) for one in found]
+                await finish(conn, Effects(facts=facts), gateway, until)
+            if not page:
+                break
+            after = page[-1]["key"]
+            report[kind] += len(found)
+            if found:
+                await gateway.publish_wakeup(tuple(Tier))
     return report
 
 

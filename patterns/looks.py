@@ -184,12 +184,16 @@ async def _contaminated(conn: Connection, row: LifecycleRow, signals: Sequence[s
 
 
 def arms(pairs: Sequence[Pair], seed: int) -> tuple[list[float], list[float]]:
-    """Return the mean accuracy of each cluster by the arm that it was assigned: treatment, and control."""
+    """
+    Return the mean accuracy of each cluster by the arm that it was assigned: treatment, and control.
+
+    The accuracy of a forecast is 1 minus its error, see :meth:`~imem.patterns.evidence.blind.Pair.error`.
+    """
     treated = assignment([pair.cluster for pair in pairs], seed)
     accuracies: defaultdict[str, list[float]] = defaultdict(list)
     for pair in pairs:
         forecast = pair.with_pattern if treated[pair.cluster] else pair.without_pattern
-        accuracies[pair.cluster].append(1.0 - abs(pair.actual - forecast))
+        accuracies[pair.cluster].append(1.0 - pair.error(forecast))
     means = {cluster: fmean(found) for cluster, found in accuracies.items()}
     return (
         [mean for cluster, mean in sorted(means.items()) if treated[cluster]],

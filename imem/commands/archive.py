@@ -47,6 +47,13 @@ def _run(ask: Callable[[Archives], Awaitable[T]]) -> T:
     return command.run(asked)
 
 
+async def _authorized(stores: Stores, what: str, work: Callable[[Deadline], Awaitable[T]]) -> T:
+    """Run *work* if the actor may archive; the pipelines' login, under which *work* runs, does not decide that."""
+    from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
+
+    return await command.ask(stores, Resource(ResourceType.PATTERNS, what), Action.ARCHIVE, work, budget_ms=OBJECTS_MS)
+
+
 def _soon() -> Deadline:
     return Deadline.after_ms(ASK_MS)
 
@@ -129,8 +136,8 @@ def rebuild(*, as_json: Json = False) -> None:
         from imem.archives.building import rebuild_index  # noqa: PLC0415 - as above
         from imem.journal.endpoints.objects import ObjectStore  # noqa: PLC0415 - as above
 
-        store, deadline = ObjectStore.of(stores.settings), Deadline.after_ms(OBJECTS_MS)
-        return await rebuild_index(stores.database, store, deadline=deadline)
+        store = ObjectStore.of(stores.settings)
+        return await _authorized(stores, "index", lambda due: rebuild_index(stores.database, store, deadline=due))
 
     number = command.run_within(lambda settings: Stores.open(settings, pipelines=True), build)
     print_answer({"patterns": number}, lambda: [f"{number:,} archived patterns."], as_json=as_json)
@@ -158,7 +165,7 @@ def prune(
     async def work(stores: Stores) -> dict[str, Any]:
         from imem.archives.pruning import prune as pruned  # noqa: PLC0415 - as above
 
-        return dict(await pruned(stores.database, stores.gateway, until=Deadline.after_ms(OBJECTS_MS)))
+        return dict(await _authorized(stores, "graph", lambda due: pruned(stores.database, stores.gateway, until=due)))
 
     report = command.run_within(lambda settings: Stores.open(settings, pipelines=True), work)
     print_answer(report, lambda: [f"{sum(report.values()):,} records are pruned from the graph."], as_json=as_json)

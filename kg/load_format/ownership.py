@@ -51,14 +51,18 @@ def curated_facts() -> list[tuple[str, str]]:
     """
     Return the facts that only curators and pipelines state, as kind of the head and group, ``*`` for all groups.
 
-    Those are what a subsystem governs, what a person says about scores, the reference values, and records without an
-    owner whose groups are all governed. Postgres refuses them to every other login, whatever program it runs.
+    Those are what a subsystem governs, unowned groups but those of debates, what a person says about scores, the
+    reference values, and records without an owner whose groups are all governed. Postgres refuses them to every other
+    login, whatever program it runs.
     """
     found = []
     for info in KINDS.values():
-        governed = [name for name, group in info.groups.items() if group.governed is not None]
         # Facilitators of debates state debates and their ends under the application's login.
-        without_owner = info.unowned and info.label not in DEBATE_KINDS and len(governed) == len(info.groups) > 0
+        debate = info.label in DEBATE_KINDS
+        groups = info.groups.items()
+        # Unowned groups too: an agent's standing says whether a person approves each change of its scores.
+        governed = [name for name, group in groups if group.governed is not None or (group.unowned and not debate)]
+        without_owner = info.unowned and not debate and len(governed) == len(info.groups) > 0
         if info.governed is not None or info.reference or info.label in PERSONS_KINDS | DECIDED_KINDS or without_owner:
             found.append((info.label, "*"))
         else:

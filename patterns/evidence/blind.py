@@ -73,16 +73,19 @@ class Pair:
         """Whether the pattern made the forecast better; None: no material difference."""
         return helped(abs(self.actual - self.with_pattern), abs(self.actual - self.without_pattern))
 
-    @property
-    def gain(self) -> float:
+    def error(self, forecast: float) -> float:
         """
-        By how much the error is smaller with the pattern: of a value the absolute one, of an event its square.
+        Return the error of *forecast*: of a value the absolute one, of an event its square.
 
         Absolute errors of probabilities are smallest on average at 0 or 1, whatever the chance is: by them a pattern
         that only exaggerates would pass. The square is least at the chance itself (Brier 1950).
         """
-        power = 2 if self.event else 1
-        return abs(self.actual - self.without_pattern) ** power - abs(self.actual - self.with_pattern) ** power
+        return abs(self.actual - forecast) ** (2 if self.event else 1)
+
+    @property
+    def gain(self) -> float:
+        """By how much the error is smaller with the pattern."""
+        return self.error(self.without_pattern) - self.error(self.with_pattern)
 
 
 def helped(with_pattern: float, without_pattern: float) -> bool | None:

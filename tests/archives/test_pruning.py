@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, PermissionDenied, PostgresUnavailable
 from imem.journal.gateway import Gateway
+from imem.journal.postgres.rows import rows
 from imem.journal.settings import Role
 from tests.archives.conftest import BEGIN, DAY, Vault, found_by, late, pattern
 from tests.archives.killed import COMMIT
@@ -28,6 +30,10 @@ from tests.waiting import until
 
 SOON: Final = Deadline.never()
 LATER: Final = 200 * DAY
+WAITING: Final = (
+    "SELECT pid FROM pg_locks JOIN pg_database AS d ON d.oid = database"
+    " WHERE d.datname = current_database() AND locktype = 'advisory' AND NOT granted"
+)
 KILLS: Final = 25 if os.environ.get("IMEM_CHAOS") else 2
 
 
@@ -149,6 +155,29 @@ async def test_a_pruned_record_is_read_whole_and_reads_keep_others(vault: Vault)
         await agent.detail("Decision", "d", deadline=SOON)
     with pytest.raises(PermissionDenied):
         await agent.prunable(deadline=SOON)
+
+
+@pytest.mark.spec("AR-18")
+async def test_a_hold_that_is_being_placed_is_waited_for(vault: Vault) -> None:
+    """The run reads its records once the hold is committed, and not before."""
+    await vault.world.say(analysis("free"), analysis("held", "company:held"))
+    given = {
+        "kind": "legal", "subject_type": "company", "subject_id": "company:held", "reason": "The court asks.",
+        "actor": "ann", "role": "human_admin", "context": "{}",
+    }  # fmt: skip
+    async with vault.world.database.transaction(SOON) as conn:
+        await rows(conn, "retention_lock_holds")
+        pruning = asyncio.create_task(run(vault))
+        try:
+            await until(lambda: vault.world.rows(WAITING))
+            assert await rows(conn, "hold_place", given)
+        except BaseException:
+            pruning.cancel()
+            raise
+    assert await pruning == {"Analysis": 1, "Debate": 0, "Finding": 0}
+    assert await would(vault) == set()
+    stubs = await vault.world.rows("SELECT key FROM record_head WHERE grp = 'archive'")
+    assert [row["key"] for row in stubs] == ["free"]
 
 
 async def test_the_applications_login_prunes_nothing(vault: Vault) -> None:

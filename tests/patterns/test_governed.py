@@ -43,6 +43,8 @@ async def test_no_application_states_what_a_subsystem_governs(world: World, acto
     """Every governed kind, group and link, whatever role the program claims."""
     facts = curated_facts()
     assert {("Pattern", "*"), ("PatternValidation", "*"), ("Lesson", "*"), ("Decision", "outcome")} <= set(facts)
+    assert {("Agent", "standing"), ("Market", "resolution")} <= set(facts), "unowned groups"
+    assert ("Debate", "state") not in facts, "facilitators record it under the application's login"
     for head_kind, group in facts:
         columns = _columns([forged(head_kind, group)], actor, Action.APPEND)
         with pytest.raises(PermissionDenied, match="own facts alone"):

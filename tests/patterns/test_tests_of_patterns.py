@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,6 +24,7 @@ from imem.patterns.evidence.blind import (
 from imem.patterns.evidence.control import ControlResult, assignment, control_test
 from imem.patterns.evidence.holdout import designed_failure
 from imem.patterns.evidence.verdicts import DomainClass, DomainVerdict, domain_class, domain_verdict, q_values
+from imem.patterns.looks import arms
 
 DAY0 = datetime(2026, 1, 1, tzinfo=UTC)
 TREATMENT = [0.82, 0.75, 0.88, 0.79, 0.91, 0.73, 0.85, 0.80]
@@ -175,21 +177,47 @@ def test_a_treatment_that_is_no_better_or_not_surely_fails() -> None:
         found = control_test(treatment, control, seed=1)
         assert isinstance(found, ControlResult)
         assert found.failure == failure
-    for arms, reason in (
+    for values, reason in (
         (([1.0], CONTROL), "too_few_clusters"), (([0.5, 0.5], [0.5, 0.5]), "constant_accuracy"),
         (([math.nan, 1.0], CONTROL), "undefined_accuracy"),
     ):  # fmt: skip
-        assert control_test(*arms, seed=1) == reason
+        assert control_test(*values, seed=1) == reason
 
 
 @pytest.mark.spec("PV-14")
 @given(st.sets(st.text("abc", min_size=1), min_size=1, max_size=40), st.integers(0, 2**32))
 def test_clusters_are_assigned_by_a_seed_and_in_balance(clusters: set[str], seed: int) -> None:
     """A cluster of many cases is one unit, and their order changes nothing."""
-    arms = assignment([*clusters, *sorted(clusters)], seed)
-    assert arms.keys() == clusters
-    assert abs(sum(arms.values()) * 2 - len(arms)) <= 1
-    assert assignment(sorted(clusters, reverse=True), seed) == arms
+    treated = assignment([*clusters, *sorted(clusters)], seed)
+    assert treated.keys() == clusters
+    assert abs(sum(treated.values()) * 2 - len(treated)) <= 1
+    assert assignment(sorted(clusters, reverse=True), seed) == treated
+
+
+def exaggerated(rates: Sequence[int], *, event: bool) -> list[Pair]:
+    """Return ten questions of each company, of which so many come true; the crowd says 0.7, the pattern 1.0."""
+    return [
+        Pair(
+            cluster=f"c{place}", target_at=DAY0, without_pattern=0.7, with_pattern=1.0, actual=float(n < rate),
+            event=event,
+        )
+        for place, rate in enumerate(rates)
+        for n in range(10)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_exaggerated_probabilities_gain_nothing_in_the_control_test(seed: int) -> None:
+    """An event of 0.7 happens seven times in ten; by absolute errors the pattern would seem to be better."""
+    rates = [6, 7, 8] * 20
+    found = control_test(*arms(exaggerated(rates, event=True), seed), seed)
+    assert isinstance(found, ControlResult)
+    assert found.failure == "treatment_not_better"
+    assert found.permutation_p > 0.99
+    of_values = control_test(*arms(exaggerated(rates, event=False), seed), seed)
+    assert isinstance(of_values, ControlResult)
+    assert of_values.treatment == pytest.approx(0.7, abs=0.04), "errors of values are absolute"
+    assert of_values.control == pytest.approx(1 - (0.7 * 0.3 + 0.3 * 0.7), abs=0.02)
 
 
 @pytest.mark.spec("PV-17")

@@ -225,6 +225,18 @@ async def test_appending_by_role(harness: LoadHarness, database: Database, role:
     assert harness.rows("SELECT count(*) FROM memory_access_audit WHERE NOT authorized") == [(4 - sum(told.values()),)]
 
 
+@pytest.mark.parametrize("command", ["rebuild", "prune"])
+def test_archives_are_rebuilt_and_pruned_by_people_alone(harness: LoadHarness, command: str) -> None:
+    """Both commands take the pipelines' login, and ask for the actor's right all the same."""
+    denied = harness.as_role(Role.LEARNING_ENGINE, "engine").run("archive", command)
+    assert denied.returncode == 1
+    assert "may not archive" in denied.stderr
+    query = "SELECT actor_id, action, resource_type FROM memory_access_audit WHERE NOT authorized"
+    assert harness.rows(query) == [("engine", "archive", "patterns")]
+    done = harness.as_role(Role.HUMAN_ADMIN, "kate").run("archive", command)
+    assert done.returncode == 0, done.stderr
+
+
 INSERT = """
     INSERT INTO {} (actor_id, actor_role, resource_type, action, authorized, outcome)
     VALUES ('x', 'agent', 'journal', 'append', true, 'recorded')

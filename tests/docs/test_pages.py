@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -147,21 +148,27 @@ def compared(env: Mapping[str, str]) -> bool:
     return forking.run("imem", "similar", "MU", env=env).returncode == 0
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """Start a stack once, with an example loaded."""
-    with temporary_home() as folder, serving(vectors_of_words) as models:
+@contextmanager
+def environment(folder: Path) -> Iterator[dict[str, str]]:
+    """Lend the variables of a reader whose stack is in a home of its own; *folder* gets the program."""
+    with temporary_home() as top, serving(vectors_of_words) as models:
         env = {name: value for name, value in os.environ.items() if not name.startswith("IMEM_") or name in KEPT}
-        path = f"{forking.program(tmp_path_factory.mktemp('bin')).parent}:{BIN}:{os.environ['PATH']}"
-        env |= {"IMEM_HOME": str(folder / "home"), "PATH": path, "PYTHONPATH": SPARING}
+        env |= {"IMEM_HOME": str(top / "home"), "PATH": f"{forking.program(folder).parent}:{BIN}:{os.environ['PATH']}"}
         # However busy the machine is, a page's answers are whole.
-        env |= {"IMEM_POSTGRES_POOL_SIZE": "4", "COLUMNS": "120", "IMEM_DEADLINE_MS": "30000"}
+        env |= {"IMEM_POSTGRES_POOL_SIZE": "4", "COLUMNS": "120", "IMEM_DEADLINE_MS": "30000", "PYTHONPATH": SPARING}
         # The vectors of the examples would take a third of the time; tests/e2e does without this what the README says.
         env |= {
             "IMEM_EMBEDDING_URL": models.url,
             "IMEM_EMBEDDING_MODEL": "words",
             "IMEM_EMBEDDING_DIMENSION": str(WORDS),
         }
+        yield env
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """Start a stack once, with an example loaded."""
+    with environment(tmp_path_factory.mktemp("bin")) as env:
         try:
             imem(env, "up", "--detach")
             imem(env, "load", str(ROOT / "examples" / "trading_desk" / "trading_desk.jsonl.gz"))
@@ -172,8 +179,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
             imem(env, "down", "--purge", "--yes")
 
 
+def trials() -> list[str]:
+    """Return the pages that begin a stack of their own, with a time of its own; tests/docs/test_trials.py runs them."""
+    return [
+        page for page in pages()
+        if any("$ imem up --detach --trial" in block.text and block.marker not in NOT_RUN for block in blocks(page))
+    ]  # fmt: skip
+
+
 def _that_run(*, last: bool) -> Iterator[str]:
-    found = pages()
+    found = [page for page in pages() if page not in trials()]
     for page in (page for page in LAST if page in found) if last else (page for page in found if page not in LAST):
         if any(block.language in RUN and block.marker not in NOT_RUN for block in blocks(page)):
             yield page
@@ -205,14 +220,7 @@ def test_page_that_stops_the_stack_runs_from_top_to_bottom(home: Home, page: str
 def read(home: Home, page: str, tmp_path: Path) -> None:
     """Do what a page says."""
     home.up()
-    reader = Reader(tmp_path, dict(home.env))
-    try:
-        follow(reader, page, tmp_path)
-    finally:
-        if (
-            reader.env["IMEM_HOME"] != home.env["IMEM_HOME"]
-        ):  # A stack of the page's own, which it ends where all goes well.
-            forking.run("imem", "down", "--purge", "--yes", env=reader.env)
+    follow(Reader(tmp_path, dict(home.env)), page, tmp_path)
 
 
 def follow(reader: Reader, page: str, tmp_path: Path) -> None:

@@ -89,12 +89,16 @@ class EndpointSummariser(ChatModel):
 
         Raises:
             StoreUnavailable: it cannot be reached, is busy, or its answer is unusable; retryable.
-            StatementRejected: it refuses: the URL, the model or the key is wrong.
+            StatementRejected: it refuses, since the URL, the model or the key is wrong; or it cut its answer off.
             BudgetExceeded: it did not answer before *deadline*.
         """
         reply = await self._endpoint.chat(
             self._model, _INSTRUCTION, transcript(messages), most_bytes=REPLY_BYTES, deadline=deadline
         )
+        if reply.cut:
+            raise StatementRejected(
+                "The endpoint for summaries cut its answer off.", mend="Let it answer with more tokens."
+            )
         return reply.text
 
 

@@ -7,12 +7,15 @@ that uses the server: descriptions are short, and an argument that several tools
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
 from pydantic_core import to_jsonable_python
 
 from imem.credibility.disputes.reading import MetricValue
@@ -140,7 +143,7 @@ class Tool:
             ImemError: as the method.
         """
         # Many models state every argument that they know of, the unused ones as null.
-        stated = {name: value for name, value in given.items() if value is not None}
+        stated = {name: self._meant(name, value) for name, value in given.items() if value is not None}
         self._check(stated, self.required, tuple(self.arguments))
         method = self.method
         if not isinstance(method, str):
@@ -150,6 +153,23 @@ class Tool:
         if isinstance(stated.get("as_of"), str):
             stated["as_of"] = moment(stated["as_of"], "as_of")
         return await attrgetter(method)(memory)(**self.prepared(stated, actor))
+
+    def _meant(self, name: str, value: Any) -> Any:
+        """
+        Return the value of an argument in the type that the schema names: clients send lists and numbers as text.
+
+        Raises:
+            BadInput: it has another type, and no single meaning in the right one; shows a right argument.
+        """
+        kind = self.arguments.get(name, {}).get("type")
+        if kind not in _EXAMPLES:
+            return value
+        meant = _of_text(value, kind) if isinstance(value, str) else value
+        if kind == "integer" and isinstance(meant, float) and meant.is_integer():
+            meant = int(meant)
+        if isinstance(meant, bool) or not isinstance(meant, _TYPES[kind]):
+            raise BadInput(name, f"must be {_EXAMPLES[kind].format(name=name)}, not {value!r:.60}.")
+        return meant
 
     def _check(self, stated: Mapping[str, Any], required: tuple[str, ...], known: tuple[str, ...]) -> None:
         for name in required:
@@ -169,6 +189,26 @@ class Tool:
         """Return the result as JSON types within the bound."""
         whole = answer if self.document is None else self.document(answer)
         return structured(to_jsonable_python(whole, exclude_none=True))
+
+
+_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {"integer": int, "number": (int, float), "array": list}
+
+_EXAMPLES: Final = {
+    "integer": 'a whole number, as {{"{name}": 5}}', "number": 'a number, as {{"{name}": 0.5}}',
+    "array": 'a list of texts, as {{"{name}": ["…", "…"]}}',
+}  # fmt: skip
+"""Types that are taken from text, and how an argument of each looks."""
+
+
+def _of_text(text: str, kind: str) -> Any:
+    """Return the number or the list that a text writes, or the text; a name alone is a list of one."""
+    found: Any = text
+    with suppress(orjson.JSONDecodeError):
+        found = orjson.loads(text)
+    if kind != "array" or isinstance(found, list):
+        return found
+    name = found if isinstance(found, str) else text
+    return [name] if re.fullmatch(r"[\w.:/-]+", name) else text
 
 
 def _for_itself(given: dict[str, Any], actor: Actor) -> dict[str, Any]:

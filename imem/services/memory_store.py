@@ -29,13 +29,14 @@ from langgraph.store.base import (
 from langgraph.store.base.embed import get_text_at_path
 
 from imem.blocking.twin import Twin, blocking
+from imem.checkpoints.model import checked_text
 from imem.journal.actors import Action, Actor
 from imem.journal.arguments import check_int
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.journal.settings import Settings
 from imem.journal.texts.json_text import object_text
-from imem.recall.memories.items import NewItem, Segments, leaves, value_text
+from imem.recall.memories.items import KEY_CHARS, NewItem, Segments, leaves, value_text
 from imem.recall.memories.model import CONTENT_CHARS, MemoryQuery
 from imem.recall.memories.namespaces import (
     NamespacePattern,
@@ -104,6 +105,8 @@ class MemoryItems(ActorApi):
         due = Deadline.after_ms(self._budget_ms)
         for op in ops:
             validate_op_namespace(op)
+            if isinstance(op, GetOp | PutOp):
+                _check_key(op.key)
         puts = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
         new = [self._new(op) for op in puts.values()]
         results: list[Result] = [None] * len(ops)
@@ -190,7 +193,8 @@ class MemoryItems(ActorApi):
         namespace = "/".join(self._segments(op.namespace))
         if op.value is None:
             return NewItem(namespace, op.key, None)
-        if op.ttl is not None and not (0 <= op.ttl <= LONGEST_TTL and math.isfinite(op.ttl)):
+        number = isinstance(op.ttl, int | float) and not isinstance(op.ttl, bool)
+        if op.ttl is not None and not (number and 0 <= op.ttl <= LONGEST_TTL and math.isfinite(op.ttl)):
             raise BadInput("ttl", f"must be a number of minutes from 0 to {LONGEST_TTL:,.0f}.")
         value = value_text(op.value)  # First: it bounds the depth.
         paths = self._fields if op.index is None else op.index or []
@@ -229,6 +233,14 @@ def filter_text(wanted: Mapping[str, Any] | None) -> str | None:
         if operator.startswith("$") and operator not in _OPERATORS:
             raise BadInput("filter", f"has no operator {operator}; there are {', '.join(sorted(_OPERATORS))}.")
     return text
+
+
+def _check_key(key: object) -> None:
+    # Whatever is no text would be found under its text, and None under "None".
+    if not isinstance(key, str):
+        raise BadInput("key", f"must be text, not {type(key).__name__}.")
+    if key:
+        checked_text("key", key, KEY_CHARS)
 
 
 def _check_counts(**counts: int | None) -> None:

@@ -100,6 +100,9 @@ def _refused(error: psycopg.Error) -> ImemError:
                 f"{error.diag.message_primary}; nothing was written.",
                 mend="A process that may do so logs in as a curator: set IMEM_POSTGRES_CURATOR_URL.",
             )
+        case "23514" if error.diag.constraint_name is None:
+            # No constraint of ours: the row was for a partition that was added meanwhile, as the audit's of a month.
+            return PostgresUnavailable("Postgres added a partition meanwhile; nothing was written.")
         case _:
             return StatementRejected(f"Postgres refused a statement ({error.sqlstate or 'unknown state'}).")
 

@@ -13,12 +13,13 @@ from typing import Any, Final
 import orjson
 
 from imem.journal.deadline import Deadline
+from imem.journal.endpoints.chat import objects_in
 from imem.journal.endpoints.models import ModelEndpoint
-from imem.journal.errors import BadInput, SettingsError, StoreUnavailable
+from imem.journal.errors import BadInput, SettingsError, StatementRejected
 from imem.journal.settings import PREFIX, Settings
 from imem.recall.memories.model import NewMemory, check_content
 
-MOST_FACTS: Final = 50
+MOST_FACTS: Final = 200
 """Most facts of one answer."""
 
 FACT_CHARS: Final = 1_000
@@ -75,8 +76,8 @@ class FactExtractor:
         Return the facts of *messages*, each with the position of the message that says it.
 
         Raises:
-            StoreUnavailable: the endpoint cannot be reached, is busy, or its answer is unusable; retryable.
-            StatementRejected: it refuses: the URL, the model or the key is wrong.
+            StoreUnavailable: the endpoint cannot be reached, or is busy; retryable.
+            StatementRejected: it refuses, since the URL, the model or the key is wrong; or its answer holds no facts.
             BudgetExceeded: it did not answer before *deadline*.
         """
         content = orjson.dumps(
@@ -87,10 +88,12 @@ class FactExtractor:
         ).decode()
         reply = await self._endpoint.chat(self._model, _INSTRUCTION, content, most_bytes=REPLY_BYTES, deadline=deadline)
         try:
-            bare = reply.text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
-            return [_fact(one, len(messages)) for one in _few(orjson.loads(bare)["facts"])]
-        except (orjson.JSONDecodeError, KeyError, TypeError, BadInput):
-            raise StoreUnavailable("The endpoint for facts did not answer with facts of these messages.") from None
+            [found] = [one["facts"] for one in objects_in(reply.text) if "facts" in one]
+            return [_fact(one, len(messages)) for one in _few(found)]
+        except (ValueError, KeyError, TypeError, BadInput):
+            raise StatementRejected(
+                "The endpoint for facts did not answer with facts of these messages.", mend="Try another model."
+            ) from None
 
 
 def _few(found: Any) -> list[Any]:

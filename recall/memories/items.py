@@ -28,7 +28,8 @@ from imem.recall.memories.parts import split
 VALUE_BYTES: Final = 1024 * 1024
 """Largest value, in bytes of JSON."""
 
-_KEY_CHARS: Final = 1000
+KEY_CHARS: Final = 1000
+"""Longest key, in characters."""
 
 Segments = tuple[str, ...]
 
@@ -58,7 +59,7 @@ class NewItem:
 
     def __post_init__(self) -> None:
         if self.key:
-            checked_text("key", self.key, _KEY_CHARS)
+            checked_text("key", self.key, KEY_CHARS)
         if self.value is not None and (size := len(self.value.encode())) > VALUE_BYTES:
             raise TooLarge("value", f"has {size:,} bytes of JSON; at most {VALUE_BYTES:,} are kept.")
 

@@ -140,6 +140,27 @@ async def test_an_answer_that_nobody_can_read(answer: Answer) -> None:
         await endpoint.summarise(MESSAGES, deadline=Deadline.after_ms(10_000))
 
 
+@pytest.mark.parametrize(
+    "said",
+    ["<think>They <b>.\n</think>\n\nThey looked.", "<Reasoning>\nHm.</Reasoning><think>So.</think> They looked."],
+)
+async def test_what_a_model_reasons_is_no_summary(said: str) -> None:
+    with model(completion(said)) as (_, endpoint):
+        assert (await endpoint.summarise(MESSAGES, deadline=Deadline.after_ms(5000))).strip() == "They looked."
+
+
+async def test_reasoning_without_an_end_is_no_answer() -> None:
+    with model(completion("<think>They looked.")) as (_, endpoint), pytest.raises(StoreUnavailable):
+        await endpoint.summarise(MESSAGES, deadline=Deadline.after_ms(10_000))
+
+
+async def test_an_answer_that_was_cut_off_is_no_summary() -> None:
+    body = {"choices": [{"message": {"content": "They looked at"}, "finish_reason": "length"}]}
+    with model(Answer(200, orjson.dumps(body))) as (server, endpoint), pytest.raises(StatementRejected, match="cut"):
+        await endpoint.summarise(MESSAGES, deadline=Deadline.after_ms(5000))
+    assert len(server.asked) == 1
+
+
 @pytest.mark.parametrize("status", [301, 307, 400, 401, 403, 404, 422])
 async def test_a_refusal_is_not_repeated(status: int) -> None:
     """Nor is a redirect followed: the key is for one address."""

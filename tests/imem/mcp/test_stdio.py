@@ -354,7 +354,6 @@ async def test_wrong_hostile_and_huge_arguments_are_named(harness: RecallHarness
         ("brief", {"subject": "T0", "as_of": 7}, "as_of"),
         ("brief", {"subject": deep}, "subject"),
         ("search", {"query": "x", "kinds": ["rumour"]}, "kinds"),
-        ("search", {"query": "x", "kinds": "finding"}, "kinds"),
         ("similar", {"what": "T0", "limit": 10**30}, "limit"),
         ("contradictions", {"subject": "T0", "limit": 0}, "limit"),
         ("search_memories", {"query": "x" * 3_000_000}, "query"),

@@ -98,14 +98,39 @@ WRONG = [
     facts(("good", 0), ("\0", 0)),
     facts(*((f"fact {n}", 0) for n in range(MOST_FACTS + 1))),
     {"facts": [{"text": "x", "source": True}]},
+    f"Either {json.dumps(facts(('a', 0)))} or {json.dumps(facts(('b', 0)))}.",
+    json.dumps(facts(("a", 0)))[:-2],
 ]
+
+SAID = json.dumps(facts(("Margins {rose} 4 %.", 0)))
+
+AROUND = [
+    f"<think>\nThe user says {{{{no}}}}. {SAID}\n</think>\n\n{SAID}",
+    f"<THINKING>Hm.</THINKING><reasoning>So.</reasoning>{SAID}",
+    f"Here are the facts:\n\n```json\n{SAID}\n```\nAnything {{else}}?",
+    f'They are {SAID}, of {{"messages": 1}}.',
+    f"```\n{SAID}```",
+]
+
+
+@pytest.mark.parametrize("said", AROUND)
+async def test_what_stands_around_the_one_object_is_left_out(
+    harness: MemoryHarness, asking: Settings, model: HttpServer, said: str
+) -> None:
+    """Reasoning, prose and fences, wherever they are."""
+    model.answer = lambda _: answer(said)
+    async with Memory.open(asking) as memory:
+        done = await memory.remember(TEXT, extract=True)
+    assert len(done.facts) == 1
+    assert [text for text, _ in kept(harness)] == [TEXT, "Margins {rose} 4 %."]
 
 
 @pytest.mark.parametrize(
     ("given", "error"),
     [
-        *((answer(wrong), StoreUnavailable) for wrong in WRONG),
+        *((answer(wrong), StatementRejected) for wrong in WRONG),
         (Answer(body=b"{"), StoreUnavailable),
+        (answer(f"<think>{json.dumps(facts(('a', 0)))}"), StoreUnavailable),
         (Answer(status=401), StatementRejected),
         (Answer(status=503), StoreUnavailable),
         (Answer(silent=True), BudgetExceeded),

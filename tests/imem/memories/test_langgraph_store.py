@@ -387,9 +387,19 @@ def test_time_to_live(harness: MemoryHarness, store: MemoryStore) -> None:
         "Expired.",
         None,
     ]
-    for wrong in (-1.0, float("nan"), 1e12):
+    for wrong in (-1.0, float("nan"), 1e12, "5", True, [1]):
         with pytest.raises(BadInput, match="ttl"):
-            store.put(("a",), "k", {}, ttl=wrong)
+            store.put(("a",), "k", {}, ttl=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key", ["a\0b", "\ud800", "k" * 1_001, None, 7, b"k", ("k",)])
+def test_what_is_no_key(store: MemoryStore, key: Any) -> None:
+    """For all that takes one; nothing of the batch is put."""
+    value = {"text": "oil"}
+    for op in (PutOp(("a",), key, value), PutOp(("a",), key, None), GetOp(("a",), key)):
+        with pytest.raises(BadInput, match="key"):
+            store.batch([PutOp(("a",), "good", value), op])
+    assert store.search(()) == []
 
 
 def test_who_may(harness: MemoryHarness, store: MemoryStore) -> None:

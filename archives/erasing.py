@@ -95,7 +95,7 @@ async def erase(
         ObjectsUnavailable: Postgres is changed and archives are not; retryable.
     """
     asked = checked_terms(terms)
-    pattern = re.compile("|".join(rf"(?<!\w){re.escape(one)}(?!\w)" for one in asked), re.IGNORECASE)
+    pattern = _pattern(asked)
     if not reason.strip() or pattern.search(reason):
         raise BadInput("reason", "must say why, without the terms.")
     gateway = Gateway(owner, by)
@@ -151,6 +151,15 @@ def checked_terms(terms: Sequence[str]) -> list[str]:
     return asked
 
 
+def _pattern(terms: Sequence[str]) -> re.Pattern[str]:
+    """Return what matches the terms as ``imem_term_pattern_v1`` does: a word also begins after an escape of JSON."""
+    matches = []
+    for one in terms:
+        begin = r"(?:(?<!\w)|(?<=\\[bfnrt]))" if re.match(r"\w", one) else ""
+        matches.append(begin + re.escape(one) + (r"(?!\w)" if re.search(r"\w$", one) else ""))
+    return re.compile("|".join(matches), re.IGNORECASE)
+
+
 @cache
 def _own_words() -> Collection[str]:
     """Return names of kinds, fields, groups and values, in lower case: what is stored means nothing without them."""
@@ -173,6 +182,9 @@ def _own_words() -> Collection[str]:
         "import",
         "from",
         "erased",
+        "true",
+        "false",
+        "null",
     }
     return {word.lower() for word in words}
 

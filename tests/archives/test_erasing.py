@@ -132,6 +132,35 @@ async def test_nothing_names_the_person_any_more(vault: Vault) -> None:
     assert len(await vault.world.rows("SELECT FROM event WHERE kind = %s", ERASED)) == 1
 
 
+async def test_names_after_line_breaks_and_tabs(vault: Vault) -> None:
+    """JSON writes these with a letter, which is no part of the name."""
+    [analysis, link] = found_by("a")
+    analysis["core"]["summary"] = "Asked:\nAnn Lee\tann.lee\r\nann@lee.example"
+    await vault.say(pattern(), validated("v"), *cited("d"), analysis, link)
+    await vault.settle()
+    assert (await erased(vault)).archives == ("p",)
+    assert await holding(vault, "ann.lee") == {}
+    assert not any(b"Ann Lee" in content or b"ann.lee" in content for content in vault.files().values())
+
+
+async def test_names_with_letters_beyond_ascii(vault: Vault) -> None:
+    """Columns whose collation knows ASCII alone hold them, too."""
+    [analysis, _] = found_by("a")
+    analysis["core"]["summary"] = "ÉLODIE NOËL asked."
+    await vault.world.say(analysis, actor=Actor("import:élodie", Role.LEARNING_ENGINE, may_import=True))
+    await erased(vault, "Élodie Noël", "élodie")
+    assert await holding(vault, "lodie") == {}
+
+
+async def test_a_term_that_begins_with_a_sign(vault: Vault) -> None:
+    [analysis, link] = found_by("a")
+    analysis["core"]["summary"] = "ann@lee.example asked."
+    await vault.say(pattern(), validated("v"), *cited("d"), analysis, link)
+    await vault.settle()
+    assert (await erased(vault, "@lee.example")).archives == ("p",)
+    assert not any(b"@lee.example" in content for content in vault.files().values())
+
+
 async def test_what_is_never_changed_is_not_changed_afterwards_either(vault: Vault) -> None:
     await known(vault)
     await erased(vault)
@@ -183,7 +212,8 @@ async def test_only_a_person_with_the_right(vault: Vault) -> None:
 
 
 @pytest.mark.parametrize(
-    "terms", [(), ("",), ("an",), ("123",), ('a"b c',), ("a\\b",), ("Analysis",), ("human_admin",), ("status",)]
+    "terms",
+    [(), ("",), ("an",), ("123",), ('a"b c',), ("a\\b",), ("Analysis",), ("human_admin",), ("status",), ("true",)],
 )
 def test_terms_that_name_no_person(terms: tuple[str, ...]) -> None:
     with pytest.raises(BadInput, match="terms"):

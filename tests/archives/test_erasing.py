@@ -187,6 +187,34 @@ async def test_archives_that_were_left_half_deleted_are_built(vault: Vault) -> N
     assert all(one.ok for one in (await archives.verify("p", deadline=SOON)).values())
 
 
+async def test_all_tiers_and_copies_of_deleted_files_stay(vault: Vault) -> None:
+    await vault.say(pattern(), validated("v"))
+    await vault.settle()
+    [analysis, link] = found_by("a")
+    analysis["core"]["summary"] = "Ann Lee asked for it."
+    vault.put("prices.csv")
+    await vault.say(analysis, link, *file("prices.csv"), *cited("d"))
+    await vault.settle()
+    (vault.folder / "prices.csv").unlink()
+    assert (await erased(vault)).archives == ("p",)
+    archives = Archives(Gateway(vault.world.curators, KATE), vault.objects)
+    verified = await archives.verify("p", deadline=SOON)
+    assert {tier: one.ok for tier, one in verified.items()} == {1: True, 2: True}
+    [gaps] = await vault.world.rows("SELECT gaps FROM pattern_archive WHERE tier = 2")
+    assert gaps == {"gaps": []}
+    assert [name for name in vault.files() if name.endswith("%2Ecsv")]
+
+
+async def test_the_archive_of_a_pattern_that_bears_the_name_moves(vault: Vault) -> None:
+    key = "ann.lee/margins"
+    await vault.say(pattern(key), validated("v", key), *cited("d", key))
+    await vault.settle()
+    done = await erased(vault)
+    assert (done.archives, done.files) == ((f"{done.pseudonym}/margins",), ())
+    assert vault.files(key) == {}
+    assert MANIFEST in vault.files(f"{done.pseudonym}/margins")
+
+
 async def test_a_store_that_is_away_is_made_up_for(vault: Vault) -> None:
     await known(vault)
     away = vault.folder.rename(vault.folder.with_name("away"))

@@ -18,6 +18,8 @@ from typing import Any, Final
 from urllib.parse import unquote
 from uuid import uuid4
 
+from psycopg.errors import UniqueViolation
+
 from imem.archives.archive import MANIFEST, build
 from imem.archives.building import write_rows
 from imem.archives.contents import ROOT, file_path, folder_of
@@ -33,7 +35,7 @@ from imem.journal.events.canonical import canonical_json, content_hash
 from imem.journal.events.entry import GroupHash, JournalEntry, Tier
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import rows
+from imem.journal.postgres.rows import execute, rows
 from imem.journal.settings import Role
 from imem.kg.kinds import enums
 from imem.kg.kinds.catalog import KINDS
@@ -105,8 +107,17 @@ async def erase(
     await check_store(owner, objects, deadline=deadline)
     pseudonym = f"erased-{uuid4().hex[:12]}"
     async with owner.transaction(deadline) as conn:
+        if change:
+            # Each event that is changed is among those that the event of the erasure names.
+            await execute(conn, "erase_begin")
         [events] = await rows(conn, "erasable_events", {"terms": asked})
-        tables = await rows(conn, "erase", {"terms": asked, "pseudonym": pseudonym, "change": change})
+        try:
+            tables = await rows(conn, "erase", {"terms": asked, "pseudonym": pseudonym, "change": change})
+        except UniqueViolation as error:
+            raise BadInput(
+                "terms", "name two keys or actors, which would become one; nothing was changed.",
+                mend="Give each term a call, and so a pseudonym, of its own.",
+            ) from error  # fmt: skip
         found = {row["relation"]: row["hits"] for row in tables if row["hits"]}
         if change and found:
             said = {"pseudonym": pseudonym, "reason": reason, "events": events["positions"], "rows": found}

@@ -11,6 +11,17 @@ SELECT string_agg(
 FROM unnest(p_terms) AS t (term)
 $$;
 
+CREATE FUNCTION imem_hold_events_v1() RETURNS void
+LANGUAGE plpgsql SET search_path = public, pg_temp
+SET lock_timeout = '60s'
+AS $$
+-- Lets no event be appended until the transaction ends. For the owner alone.
+BEGIN
+    LOCK TABLE event IN SHARE ROW EXCLUSIVE MODE;
+END
+$$;
+REVOKE EXECUTE ON FUNCTION imem_hold_events_v1() FROM PUBLIC;
+
 CREATE FUNCTION imem_erase_v1(p_terms text[], p_pseudonym text, p_change boolean)
 RETURNS TABLE (relation text, hits bigint, opaque bigint)
 LANGUAGE plpgsql SET search_path = public, pg_temp

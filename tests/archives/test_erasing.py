@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -150,6 +151,45 @@ async def test_names_with_letters_beyond_ascii(vault: Vault) -> None:
     await vault.world.say(analysis, actor=Actor("import:élodie", Role.LEARNING_ENGINE, may_import=True))
     await erased(vault, "Élodie Noël", "élodie")
     assert await holding(vault, "lodie") == {}
+
+
+async def test_two_actors_do_not_become_one(vault: Vault) -> None:
+    for name in ("ann.lee", "ann@lee.example"):
+        [analysis, _] = found_by(f"of {name.partition('@')[0]}")
+        await vault.world.say(analysis, actor=Actor(f"import:{name}", Role.LEARNING_ENGINE, may_import=True))
+    before = await holding(vault, HER)
+    with pytest.raises(BadInput, match="would become one"):
+        await erased(vault)
+    assert await holding(vault, HER) == before
+    for term in TERMS:
+        await erased(vault, term)
+    assert await holding(vault, HER) == {}
+
+
+async def test_events_that_are_being_appended_are_named(vault: Vault) -> None:
+    """What is appended while an erasure begins is changed, and counted."""
+    await known(vault)
+    owner = Database(vault.world.admin_url)
+    try:
+        async with owner.transaction(SOON) as conn:
+            # Another transaction that is appending.
+            await conn.execute(
+                "INSERT INTO event OVERRIDING SYSTEM VALUE SELECT (made.e).* FROM (SELECT jsonb_populate_record(e,"
+                " jsonb_build_object('position', e.position + 1000, 'event_id', gen_random_uuid(),"
+                " 'agent_seq', e.agent_seq + 99)) AS e FROM event AS e WHERE e.kind = 'record.Analysis') AS made"
+            )
+            erasing = asyncio.create_task(erased(vault))
+            await asyncio.sleep(1)
+            assert not erasing.done()
+        await erasing
+    finally:
+        await owner.close()
+    assert await holding(vault, HER) == {}
+    named = await vault.world.rows(
+        "SELECT FROM event AS n JOIN event AS e ON e.position <@ (n.payload ->> 'events')::int8multirange"
+        " WHERE n.kind = %s AND e.kind = 'record.Analysis'", ERASED,
+    )  # fmt: skip
+    assert len(named) == 2
 
 
 async def test_a_term_that_begins_with_a_sign(vault: Vault) -> None:

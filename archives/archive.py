@@ -8,7 +8,7 @@ changed: later tests are objects of their own, in a new version of the manifest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -238,8 +238,9 @@ async def verify(
 
 
 async def build(
-    store: ObjectStore, facts: PatternFacts, now: datetime, *, recorded: Recorded | None = None, deadline: Deadline
-) -> Manifest | None:
+    store: ObjectStore, facts: PatternFacts, now: datetime, *, recorded: Recorded | None = None,
+    least: Collection[int] = (), deadline: Deadline,
+) -> Manifest | None:  # fmt: skip
     """
     Bring the archives of a pattern to what its facts deserve; return the manifest, None if it deserves no archive.
 
@@ -247,6 +248,7 @@ async def build(
 
     Args:
         recorded: the manifest that the rows of its archives have.
+        least: tiers that it has had, and keeps whatever its evidence deserves now.
 
     Raises:
         ConsistencyError: the manifest that is stored, or an object that was stored now, is not what it was.
@@ -254,8 +256,11 @@ async def build(
     """
     before = await recorded_manifest(store, facts.pattern_id, recorded, deadline=deadline)
     tiers = dict(before.tiers) if before is not None else {}
-    if facts.wanted_tier > max(tiers, default=0):
-        tiers[facts.wanted_tier] = await _new_tier(store, facts, facts.wanted_tier, now, deadline)
+    wanted = {*least} - tiers.keys()
+    if facts.wanted_tier > max((*tiers, *wanted), default=0):
+        wanted.add(facts.wanted_tier)
+    for tier in sorted(wanted):
+        tiers[tier] = await _new_tier(store, facts, tier, now, deadline)
     if not tiers:
         return None
     for tier, archive in tiers.items():
@@ -277,21 +282,31 @@ async def _new_tier(
 ) -> TierArchive:
     folder, gaps = f"{folder_of(facts.pattern_id)}/tier{tier}", [*facts.missing]
     objects: dict[str, tuple[str, int]] = {}
-    for name, content in documents_of(facts, tier).items():
-        _list(objects, await store.put(f"{folder}/{name}", content, deadline=deadline))
+    for name, document in documents_of(facts, tier).items():
+        _list(objects, await store.put(f"{folder}/{name}", document, deadline=deadline))
     for row in facts.files:
-        try:
-            content = await store.get(row["file_id"], deadline=deadline)
-        except (ObjectMissing, ValueError):
+        copy = f"{folder}/{file_path(row['file_id'])}"
+        content = await _content(store, row["file_id"], deadline)
+        if content is None and tier == TIER_2:
+            # An archive that is built anew has the only copy of a file that was deleted since.
+            content = await _content(store, copy, deadline)
+        if content is None:
             gaps.append(row["file_id"])
-            continue
-        if tier == TIER_2:
-            _list(objects, await store.put(f"{folder}/{file_path(row['file_id'])}", content, deadline=deadline))
+        elif tier == TIER_2:
+            _list(objects, await store.put(copy, content, deadline=deadline))
     return TierArchive(
         created_at=now, retention_expiry=years_after(now, RETENTION_YEARS[tier]), objects=objects,
         content_types=tuple(one.value for one in CONTENT_TYPES[tier]), gaps=tuple(sorted(set(gaps))),
         summarized=tuple(test_document(one)[0] for one in facts.tests) if tier == TIER_1 else (),
     )  # fmt: skip
+
+
+async def _content(store: ObjectStore, key: str, deadline: Deadline) -> bytes | None:
+    """Return the content of an object; None if there is none, or the key is none."""
+    try:
+        return await store.get(key, deadline=deadline)
+    except (ObjectMissing, ValueError):
+        return None
 
 
 async def _with_tests(

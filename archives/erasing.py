@@ -15,13 +15,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Any, Final
+from urllib.parse import unquote
 from uuid import uuid4
+
+from psycopg.errors import UniqueViolation
 
 from imem.archives.archive import MANIFEST, build
 from imem.archives.building import write_rows
-from imem.archives.contents import ROOT, folder_of
+from imem.archives.contents import ROOT, file_path, folder_of
 from imem.archives.facts import facts_of
 from imem.archives.marker import check_store
+from imem.archives.scoring import TIER_2
 from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.audit import context_of
 from imem.journal.deadline import Deadline
@@ -31,7 +35,7 @@ from imem.journal.events.canonical import canonical_json, content_hash
 from imem.journal.events.entry import GroupHash, JournalEntry, Tier
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
-from imem.journal.postgres.rows import rows
+from imem.journal.postgres.rows import execute, rows
 from imem.journal.settings import Role
 from imem.kg.kinds import enums
 from imem.kg.kinds.catalog import KINDS
@@ -95,7 +99,7 @@ async def erase(
         ObjectsUnavailable: Postgres is changed and archives are not; retryable.
     """
     asked = checked_terms(terms)
-    pattern = re.compile("|".join(rf"(?<!\w){re.escape(one)}(?!\w)" for one in asked), re.IGNORECASE)
+    pattern = _pattern(asked)
     if not reason.strip() or pattern.search(reason):
         raise BadInput("reason", "must say why, without the terms.")
     gateway = Gateway(owner, by)
@@ -103,8 +107,17 @@ async def erase(
     await check_store(owner, objects, deadline=deadline)
     pseudonym = f"erased-{uuid4().hex[:12]}"
     async with owner.transaction(deadline) as conn:
+        if change:
+            # Each event that is changed is among those that the event of the erasure names.
+            await execute(conn, "erase_begin")
         [events] = await rows(conn, "erasable_events", {"terms": asked})
-        tables = await rows(conn, "erase", {"terms": asked, "pseudonym": pseudonym, "change": change})
+        try:
+            tables = await rows(conn, "erase", {"terms": asked, "pseudonym": pseudonym, "change": change})
+        except UniqueViolation as error:
+            raise BadInput(
+                "terms", "name two keys or actors, which would become one; nothing was changed.",
+                mend="Give each term a call, and so a pseudonym, of its own.",
+            ) from error  # fmt: skip
         found = {row["relation"]: row["hits"] for row in tables if row["hits"]}
         if change and found:
             said = {"pseudonym": pseudonym, "reason": reason, "events": events["positions"], "rows": found}
@@ -120,7 +133,9 @@ async def erase(
     archives, files = await _in_objects(owner, objects, pattern, deadline)
     for pattern_id in archives if change else ():
         await _build_anew(owner, objects, pattern_id, deadline)
-    if change and archives:
+    if change:
+        await _delete_former(owner, objects, pattern, files, deadline)
+    if change and (archives or files):
         _, files = await _in_objects(owner, objects, pattern, deadline)
     return Erasure(
         pseudonym=pseudonym, events=events["events"], found=found,
@@ -151,6 +166,15 @@ def checked_terms(terms: Sequence[str]) -> list[str]:
     return asked
 
 
+def _pattern(terms: Sequence[str]) -> re.Pattern[str]:
+    """Return what matches the terms as ``imem_term_pattern_v1`` does: a word also begins after an escape of JSON."""
+    matches = []
+    for one in terms:
+        begin = r"(?:(?<!\w)|(?<=\\[bfnrt]))" if re.match(r"\w", one) else ""
+        matches.append(begin + re.escape(one) + (r"(?!\w)" if re.search(r"\w$", one) else ""))
+    return re.compile("|".join(matches), re.IGNORECASE)
+
+
 @cache
 def _own_words() -> Collection[str]:
     """Return names of kinds, fields, groups and values, in lower case: what is stored means nothing without them."""
@@ -173,6 +197,9 @@ def _own_words() -> Collection[str]:
         "import",
         "from",
         "erased",
+        "true",
+        "false",
+        "null",
     }
     return {word.lower() for word in words}
 
@@ -195,7 +222,7 @@ async def _in_objects(
     recorded = await owner.named("archive_rows_all", deadline=deadline)
     folders = {folder_of(row["pattern_id"]): row["pattern_id"] for row in recorded}
     stored = await objects.keys(ROOT, deadline=deadline)
-    held = [key for key in stored if pattern.search(key) or await _holds(objects, key, pattern, deadline)]
+    held = [key for key in stored if pattern.search(unquote(key)) or await _holds(objects, key, pattern, deadline)]
     archives = {one for folder, one in folders.items() if f"{folder}/{MANIFEST}" not in stored}
     archives |= {one for folder, one in folders.items() if any(key.startswith(f"{folder}/") for key in held)}
     return sorted(archives), held
@@ -210,17 +237,32 @@ async def _holds(objects: ObjectStore, key: str, pattern: re.Pattern[str], deadl
 
 
 async def _build_anew(owner: Database, objects: ObjectStore, pattern_id: str, deadline: Deadline) -> None:
-    """Delete the archives of a pattern and build them from what is recorded now."""
+    """Delete the archives of a pattern, but for its copies of files, and build them from what is recorded now."""
     async with owner.transaction(deadline) as conn:
         [locked] = await rows(conn, "archives_lock")
         facts = (await facts_of(conn, [pattern_id]))[pattern_id]
-        # The manifest goes first: without it nothing of the rest counts.
+        tiers = {row["tier"] for row in await rows(conn, "archive_rows", {"patterns": [pattern_id]})}
         top = folder_of(pattern_id)
-        found = await objects.keys(ROOT, deadline=deadline)
-        for key in sorted(
-            (one for one in found if one.startswith(f"{top}/")), key=lambda one: one != f"{top}/{MANIFEST}"
-        ):
-            await objects.delete(key, deadline=deadline)
-        manifest = await build(objects, facts, locked["now"], deadline=deadline)
+        copies = {f"{top}/tier{TIER_2}/{file_path(row['file_id'])}" for row in facts.files}
+        await _delete(objects, top, copies, deadline)
+        manifest = await build(objects, facts, locked["now"], least=tiers, deadline=deadline)
         if manifest is not None:
             await write_rows(conn, manifest)
+
+
+async def _delete_former(
+    owner: Database, objects: ObjectStore, pattern: re.Pattern[str], held: Collection[str], deadline: Deadline
+) -> None:
+    """Delete the archives that bear a term as the id of their pattern: it has another id now."""
+    recorded = {folder_of(row["pattern_id"]) for row in await owner.named("archive_rows_all", deadline=deadline)}
+    folders = {"/".join(key.split("/")[:2]) for key in held}
+    for top in sorted(folders - recorded):
+        if pattern.search(unquote(top)):
+            await _delete(objects, top, (), deadline)
+
+
+async def _delete(objects: ObjectStore, top: str, kept: Collection[str], deadline: Deadline) -> None:
+    """Delete what is in a folder, the manifest first: without it nothing of the rest counts."""
+    found = {key for key in await objects.keys(ROOT, deadline=deadline) if key.startswith(f"{top}/")} - {*kept}
+    for key in sorted(found, key=lambda one: one != f"{top}/{MANIFEST}"):
+        await objects.delete(key, deadline=deadline)

@@ -277,7 +277,8 @@ INSERT INTO object_store DEFAULT VALUES ON CONFLICT DO NOTHING
 
 -- restorable --
 -- Deprecated patterns with an archive that a trigger may bring back: none that a person sent back within six months after that trigger.
--- Columns: of the index, last_accessed, people: how many retrieved the archive within 30 days, and ended_at: when it was deprecated;
+-- Columns: of the index, last_accessed, people: how many retrieved the archive within 30 days and since it has its status, so that nobody
+-- who looked into it before a person sent it back brings it back; and ended_at: when it was deprecated;
 -- that a person sent it back since does not count. Parameters: trigger; least: so many people; tags: regimes of which one is needed
 -- (NULL: none is); before: deprecated before (NULL: any time); confidence: at least (NULL: any).
 SELECT i.*, a.last_accessed, a.people::integer AS people, e.ended_at
@@ -287,7 +288,7 @@ CROSS JOIN LATERAL (
         ELSE i.deprecation_date END AS ended_at) AS e
 CROSS JOIN LATERAL (
     SELECT max(x.accessed_at) AS last_accessed,
-        count(DISTINCT x.actor) FILTER (WHERE x.accessed_at > imem_now() - interval '30 days') AS people
+        count(DISTINCT x.actor) FILTER (WHERE x.accessed_at > greatest(imem_now() - interval '30 days', l.entered_at)) AS people
     FROM archive_access AS x WHERE x.pattern_id = i.pattern_id) AS a
 WHERE l.kind = 'pattern' AND l.state = 'deprecated' AND l.request IS NULL AND i.status = 'deprecated'
   AND coalesce((l.data -> 'cooldowns' ->> %(trigger)s::text)::timestamptz <= imem_now(), true)

@@ -1,3 +1,7 @@
+-- erase_begin --
+-- Lets no event be appended until the transaction ends; waits a minute for those that are.
+SELECT imem_hold_events_v1()
+
 -- erase --
 -- Replaces terms everywhere, or counts them; see imem_erase_v1. Parameters: terms, pseudonym, change.
 SELECT * FROM imem_erase_v1(%(terms)s::text[], %(pseudonym)s, %(change)s)

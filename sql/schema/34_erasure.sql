@@ -3,12 +3,24 @@
 CREATE FUNCTION imem_term_pattern_v1(p_terms text[]) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
--- The regular expression that matches each term as whole words, the longest first.
+-- The regular expression that matches each term as whole words, the longest first. A word also begins after the escape of a line break or
+-- tab, which JSON writes with a letter.
 SELECT string_agg(
-    CASE WHEN t.term ~ '^\w' THEN '\m' ELSE '' END || regexp_replace(t.term, '(\W)', '\\\1', 'g')
+    CASE WHEN t.term ~ '^\w' THEN '(?:\m|(?<=\\[bfnrt]))' ELSE '' END || regexp_replace(t.term, '(\W)', '\\\1', 'g')
     || CASE WHEN t.term ~ '\w$' THEN '\M' ELSE '' END, '|' ORDER BY length(t.term) DESC, t.term)
 FROM unnest(p_terms) AS t (term)
 $$;
+
+CREATE FUNCTION imem_hold_events_v1() RETURNS void
+LANGUAGE plpgsql SET search_path = public, pg_temp
+SET lock_timeout = '60s'
+AS $$
+-- Lets no event be appended until the transaction ends. For the owner alone.
+BEGIN
+    LOCK TABLE event IN SHARE ROW EXCLUSIVE MODE;
+END
+$$;
+REVOKE EXECUTE ON FUNCTION imem_hold_events_v1() FROM PUBLIC;
 
 CREATE FUNCTION imem_erase_v1(p_terms text[], p_pseudonym text, p_change boolean)
 RETURNS TABLE (relation text, hits bigint, opaque bigint)
@@ -18,6 +30,7 @@ AS $$
 -- Replaces terms by a pseudonym, in all columns of text, arrays of text and JSON of the owner's tables; without p_change it counts only.
 -- Returns for each table in which one is: rows found, and rows with one in binary columns, which are not changed. Hashes of events stay
 -- what they were: who has an event's original can prove it. Vectors of changed texts are dropped, and their pipelines make new ones.
+-- Letters are compared by the collation of the database: that of some columns knows ASCII alone.
 -- Only the owner has the right to do it: rows that are never changed have triggers that it disables, until the transaction ends.
 DECLARE
     v_pattern text := imem_term_pattern_v1(p_terms);
@@ -51,9 +64,10 @@ BEGIN
     END IF;
     FOR v_table IN
         SELECT c.oid::regclass AS relation,
-            string_agg(format('%I::text ~* $1', a.attname), ' OR ') FILTER (WHERE a.text) AS matches,
+            string_agg(format('%I::text COLLATE "default" ~* $1', a.attname), ' OR ') FILTER (WHERE a.text) AS matches,
             string_agg(format(
-                '%1$I = regexp_replace(%1$I::text, $1, $2, ''gi'')::%2$s', a.attname, a.type), ', ') FILTER (WHERE a.text) AS changes,
+                '%1$I = regexp_replace(%1$I::text COLLATE "default", $1, $2, ''gi'')::%2$s', a.attname, a.type), ', ')
+                FILTER (WHERE a.text) AS changes,
             string_agg(format('%I = NULL', a.attname), ', ') FILTER (WHERE a.derived) AS drops,
             string_agg(format('position(convert_to(t.term, ''UTF8'') IN %I) > 0', a.attname), ' OR ') FILTER (WHERE a.opaque) AS opaque
         FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace

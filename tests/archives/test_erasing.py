@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -132,6 +133,74 @@ async def test_nothing_names_the_person_any_more(vault: Vault) -> None:
     assert len(await vault.world.rows("SELECT FROM event WHERE kind = %s", ERASED)) == 1
 
 
+async def test_names_after_line_breaks_and_tabs(vault: Vault) -> None:
+    """JSON writes these with a letter, which is no part of the name."""
+    [analysis, link] = found_by("a")
+    analysis["core"]["summary"] = "Asked:\nAnn Lee\tann.lee\r\nann@lee.example"
+    await vault.say(pattern(), validated("v"), *cited("d"), analysis, link)
+    await vault.settle()
+    assert (await erased(vault)).archives == ("p",)
+    assert await holding(vault, "ann.lee") == {}
+    assert not any(b"Ann Lee" in content or b"ann.lee" in content for content in vault.files().values())
+
+
+async def test_names_with_letters_beyond_ascii(vault: Vault) -> None:
+    """Columns whose collation knows ASCII alone hold them, too."""
+    [analysis, _] = found_by("a")
+    analysis["core"]["summary"] = "ÉLODIE NOËL asked."
+    await vault.world.say(analysis, actor=Actor("import:élodie", Role.LEARNING_ENGINE, may_import=True))
+    await erased(vault, "Élodie Noël", "élodie")
+    assert await holding(vault, "lodie") == {}
+
+
+async def test_two_actors_do_not_become_one(vault: Vault) -> None:
+    for name in ("ann.lee", "ann@lee.example"):
+        [analysis, _] = found_by(f"of {name.partition('@')[0]}")
+        await vault.world.say(analysis, actor=Actor(f"import:{name}", Role.LEARNING_ENGINE, may_import=True))
+    before = await holding(vault, HER)
+    with pytest.raises(BadInput, match="would become one"):
+        await erased(vault)
+    assert await holding(vault, HER) == before
+    for term in TERMS:
+        await erased(vault, term)
+    assert await holding(vault, HER) == {}
+
+
+async def test_events_that_are_being_appended_are_named(vault: Vault) -> None:
+    """What is appended while an erasure begins is changed, and counted."""
+    await known(vault)
+    owner = Database(vault.world.admin_url)
+    try:
+        async with owner.transaction(SOON) as conn:
+            # Another transaction that is appending.
+            await conn.execute(
+                "INSERT INTO event OVERRIDING SYSTEM VALUE SELECT (made.e).* FROM (SELECT jsonb_populate_record(e,"
+                " jsonb_build_object('position', e.position + 1000, 'event_id', gen_random_uuid(),"
+                " 'agent_seq', e.agent_seq + 99)) AS e FROM event AS e WHERE e.kind = 'record.Analysis') AS made"
+            )
+            erasing = asyncio.create_task(erased(vault))
+            await asyncio.sleep(1)
+            assert not erasing.done()
+        await erasing
+    finally:
+        await owner.close()
+    assert await holding(vault, HER) == {}
+    named = await vault.world.rows(
+        "SELECT FROM event AS n JOIN event AS e ON e.position <@ (n.payload ->> 'events')::int8multirange"
+        " WHERE n.kind = %s AND e.kind = 'record.Analysis'", ERASED,
+    )  # fmt: skip
+    assert len(named) == 2
+
+
+async def test_a_term_that_begins_with_a_sign(vault: Vault) -> None:
+    [analysis, link] = found_by("a")
+    analysis["core"]["summary"] = "ann@lee.example asked."
+    await vault.say(pattern(), validated("v"), *cited("d"), analysis, link)
+    await vault.settle()
+    assert (await erased(vault, "@lee.example")).archives == ("p",)
+    assert not any(b"@lee.example" in content for content in vault.files().values())
+
+
 async def test_what_is_never_changed_is_not_changed_afterwards_either(vault: Vault) -> None:
     await known(vault)
     await erased(vault)
@@ -156,6 +225,34 @@ async def test_archives_that_were_left_half_deleted_are_built(vault: Vault) -> N
     assert (await erased(vault)).archives == ("p",)
     archives = Archives(Gateway(vault.world.curators, KATE), vault.objects)
     assert all(one.ok for one in (await archives.verify("p", deadline=SOON)).values())
+
+
+async def test_all_tiers_and_copies_of_deleted_files_stay(vault: Vault) -> None:
+    await vault.say(pattern(), validated("v"))
+    await vault.settle()
+    [analysis, link] = found_by("a")
+    analysis["core"]["summary"] = "Ann Lee asked for it."
+    vault.put("prices.csv")
+    await vault.say(analysis, link, *file("prices.csv"), *cited("d"))
+    await vault.settle()
+    (vault.folder / "prices.csv").unlink()
+    assert (await erased(vault)).archives == ("p",)
+    archives = Archives(Gateway(vault.world.curators, KATE), vault.objects)
+    verified = await archives.verify("p", deadline=SOON)
+    assert {tier: one.ok for tier, one in verified.items()} == {1: True, 2: True}
+    [gaps] = await vault.world.rows("SELECT gaps FROM pattern_archive WHERE tier = 2")
+    assert gaps == {"gaps": []}
+    assert [name for name in vault.files() if name.endswith("%2Ecsv")]
+
+
+async def test_the_archive_of_a_pattern_that_bears_the_name_moves(vault: Vault) -> None:
+    key = "ann.lee/margins"
+    await vault.say(pattern(key), validated("v", key), *cited("d", key))
+    await vault.settle()
+    done = await erased(vault)
+    assert (done.archives, done.files) == ((f"{done.pseudonym}/margins",), ())
+    assert vault.files(key) == {}
+    assert MANIFEST in vault.files(f"{done.pseudonym}/margins")
 
 
 async def test_a_store_that_is_away_is_made_up_for(vault: Vault) -> None:
@@ -183,7 +280,8 @@ async def test_only_a_person_with_the_right(vault: Vault) -> None:
 
 
 @pytest.mark.parametrize(
-    "terms", [(), ("",), ("an",), ("123",), ('a"b c',), ("a\\b",), ("Analysis",), ("human_admin",), ("status",)]
+    "terms",
+    [(), ("",), ("an",), ("123",), ('a"b c',), ("a\\b",), ("Analysis",), ("human_admin",), ("status",), ("true",)],
 )
 def test_terms_that_name_no_person(terms: tuple[str, ...]) -> None:
     with pytest.raises(BadInput, match="terms"):

@@ -18,6 +18,8 @@ from imem.journal.clock import months_after
 from imem.journal.errors import BadInput, ObjectsUnavailable
 from imem.journal.gateway import Gateway
 from imem.journal.settings import Role
+from imem.kg.kinds.enums import PatternStatus
+from imem.patterns.life import ask_for_status
 from imem.review import inbox
 from imem.review.kinds import Task
 from imem.review.states import TaskState
@@ -119,6 +121,22 @@ async def test_a_veto_demotes_and_blocks_the_same_trigger_for_six_months(attic: 
         async with attic.later(months_after(NOW, int(months)) - NOW + (months % 1) * 30 * DAY):
             await attic.look_up("p", tmp_path / str(months), "ann", "bob", "eve")
             assert (await attic.restore())["restored"] == restored
+
+
+async def test_who_looked_it_up_before_it_was_deprecated_does_not_bring_it_back(attic: Attic, tmp_path: Path) -> None:
+    """A person who demotes one that is back is not overruled by those who looked it up before."""
+    await attic.have("p")
+    await attic.look_up("p", tmp_path, "ann", "bob", "eve")
+    assert (await attic.restore())["restored"] == 1
+    await ask_for_status(
+        attic.world.curators, "p", PatternStatus.DEPRECATED, by=ANN, reason="No.", deadline=ENOUGH
+    )  # fmt: skip
+    await attic.test()
+    await attic.vault.settle()
+    assert await attic.statuses() == {"p": "deprecated"}
+    assert (await attic.restore())["restored"] == 0
+    await attic.look_up("p", tmp_path / "again", "ann", "bob", "eve")
+    assert (await attic.restore())["restored"] == 1
 
 
 async def test_silence_keeps_it(attic: Attic, tmp_path: Path) -> None:

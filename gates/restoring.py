@@ -36,7 +36,7 @@ from imem.kg.asof import AsOf
 from imem.kg.kinds.enums import PatternStatus
 from imem.patterns.definition import definition_of
 from imem.patterns.evidence.watching import QUARTER
-from imem.patterns.life import ACTOR, enter
+from imem.patterns.life import ACTOR, enter, sent_back
 from imem.patterns.states import PatternFacts
 from imem.review.kinds import Answer, Fields, Task, TaskAction, TaskKind
 from imem.review.states import TaskState
@@ -55,9 +55,6 @@ READINGS: Final = 1_000
 
 WINDOW: Final = timedelta(hours=48)
 """How long people have to object."""
-
-COOLDOWN_MONTHS: Final = 6
-"""So long a trigger does not bring back a pattern that a person sent back."""
 
 OLD_YEARS: Final = 7
 """Evidence that is older is called old."""
@@ -136,10 +133,7 @@ async def _apply(
     row = LifecycleRow.of((await rows(conn, "pattern_rows", {"keys": [task.package.pattern_id]}))[0])
     if row.state != PatternStatus.ACTIVE_FROM_ARCHIVE or row.data["restored"]["task"] != task.task_id:
         return Effects()
-    until = months_after(now, COOLDOWN_MONTHS).isoformat()
-    cooldowns = {**row.data.get("cooldowns", {}), task.package.trigger.value: until}
-    facts = PatternFacts(role=Role.HUMAN_ADMIN)
-    data = {**row.data, "cooldowns": cooldowns, "restored": {**row.data["restored"], "sent_back": True}}
+    facts, data = PatternFacts(role=Role.HUMAN_ADMIN), sent_back(row, now)
     return (await enter(conn, row, PatternStatus.DEPRECATED, facts, data=data, reason=answer.rationale))[1]
 
 

@@ -52,6 +52,9 @@ PROPOSED: Final = "notice.PATTERN_PROPOSED"
 """Kind of the event of a proposal."""
 
 
+COOLDOWN_MONTHS: Final = 6
+"""So long a trigger does not bring back a pattern that a person sent back."""
+
 NOTICES: Final = (timedelta(days=30), timedelta(days=7))
 """How long before the end of a probation people are told."""
 
@@ -272,6 +275,14 @@ async def wait_longer(conn: Connection, row: LifecycleRow, now: datetime) -> Non
     """Have a pattern from the archive wait for the cases of another quarter, as a person asked."""
     restored = {**row.data["restored"], "since": now.isoformat(), "held": False}
     await keep(conn, row, {**row.data, "restored": restored}, months_after(now, QUARTER))
+
+
+def sent_back(row: LifecycleRow, now: datetime) -> dict[str, Any]:
+    """Return what is kept of a pattern from the archive that a person rejects: what brought it back must wait."""
+    restored = row.data["restored"]
+    until = months_after(now, COOLDOWN_MONTHS).isoformat()
+    cooldowns = {**row.data.get("cooldowns", {}), restored["trigger"]: until}
+    return {**row.data, "cooldowns": cooldowns, "restored": {**restored, "sent_back": True}}
 
 
 async def hold(

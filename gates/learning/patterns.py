@@ -18,7 +18,7 @@ from imem.kg.load_format.lines import link_of
 from imem.patterns.definition import definition_of
 from imem.patterns.evidence.verdicts import DomainClass, domain_class
 from imem.patterns.evidence.watching import Counts
-from imem.patterns.life import activate, enter, hold, proposal, wait_longer
+from imem.patterns.life import activate, enter, hold, proposal, sent_back, wait_longer
 from imem.patterns.states import PatternFacts
 from imem.review.kinds import Fields
 
@@ -151,7 +151,8 @@ async def _decide(conn: Connection, key: str, _seen: SeenPattern, answer: ItemAn
             return Effects()
         return (await hold(conn, row, facts, now, reason=answer.rationale))[1]
     status = PatternStatus.DEPRECATED if archived else PatternStatus.REJECTED_GATE6
-    _, effects = await enter(conn, row, status, facts, reason=answer.rationale)
+    kept = sent_back(row, now) if archived else None
+    _, effects = await enter(conn, row, status, facts, data=kept, reason=answer.rationale)
     effects += _link("REJECTED_AT_GATE6", key, answer)
     if isinstance(answer.fields, Changed):
         again = definition_of(answer.fields.definition)

@@ -294,7 +294,9 @@ async def test_two_quarters_confirm_it_and_a_person_decides(
         )  # fmt: skip
         await attic.test()
         assert await attic.statuses() == {key: status}
-        assert ((await attic.row()).due_at is not None) == (status == "active"), "it is watched"
+        row = await attic.row()
+        assert (row.due_at is not None) == (status == "active"), "it is watched"
+        assert ("access" in row.data.get("cooldowns", {})) == (status == "deprecated")
 
 
 @pytest.mark.parametrize(("first", "second"), [(-0.5, -0.5), (0.4, -0.5), (-0.5, 0.4), (0.4, None)])

@@ -193,6 +193,7 @@ ECHOING = {
     "status": [EVIL],
     "clock show": [EVIL],
     "clock advance": [EVIL],
+    "erase": [EVIL, "--reason", EVIL],
     "metrics": [EVIL],
     "graph hash": [EVIL],
 }

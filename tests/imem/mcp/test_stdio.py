@@ -76,7 +76,7 @@ WRONG_DEBATES: list[tuple[str, dict[str, Any], str]] = [
     ("challenge", {"finding_id": "f0", "basis": "x", "value": "buy"}, "value"),
     ("challenge", {"finding_id": "f0", "basis": "x", "value": [0.3]}, "value"),
     ("challenge", {"finding_id": "f0", "basis": "x", "evidence": ["none"]}, "evidence.0"),
-    ("challenge", {"finding_id": "f0", "basis": "x", "evidence": "none"}, "evidence"),
+    ("challenge", {"finding_id": "f0", "basis": "x", "evidence": "none, none"}, "evidence"),
     ("respond", {"debate_id": "none"}, "debate"),
     ("respond", {"debate_id": "none", "act": "accept"}, "debate"),
     ("respond", {"act": "accept"}, "debate_id"),

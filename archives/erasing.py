@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 from uuid import uuid4
 
@@ -31,8 +31,7 @@ from imem.journal.audit import context_of
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.objects import ObjectStore
 from imem.journal.errors import BadInput, ObjectMissing, shown
-from imem.journal.events.canonical import canonical_json, content_hash
-from imem.journal.events.entry import GroupHash, JournalEntry, Tier
+from imem.journal.events.entry import Tier, notice_entry
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
@@ -48,6 +47,15 @@ SHORTEST, LONGEST, MOST = 3, 200, 20
 
 TERM: Final = re.compile(r"[\w .@'+:/-]+")
 """What a term consists of: letters, digits, blanks and signs that JSON and arrays write as they are."""
+
+
+_OWN_WORDS: Final = frozenset(
+    (
+        "core", "groups", "props", "record", "correct", "link", "notice", "company", "market", "import", "from",
+        "erased", "true", "false", "null",
+    )
+)  # fmt: skip
+"""Words of events and of JSON that no kind declares."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +129,8 @@ async def erase(
         found = {row["relation"]: row["hits"] for row in tables if row["hits"]}
         if change and found:
             said = {"pseudonym": pseudonym, "reason": reason, "events": events["positions"], "rows": found}
-            await gateway.append_in(conn, [_event(said)], actor=by, action=Action.APPEND, deadline=deadline)
+            event = notice_entry(ERASED, pseudonym, "erasure", said)
+            await gateway.append_in(conn, [event], actor=by, action=Action.APPEND, deadline=deadline)
             audit = {
                 "actor": by.id, "role": by.role.value, "resource_type": "graph", "resource_id": pseudonym,
                 "action": "erase", "authorized": True, "reason": reason, "outcome": "done",
@@ -184,32 +193,8 @@ def _own_words() -> Collection[str]:
     for info in KINDS.values():
         words |= {info.label, *info.model.model_fields, *info.groups}
         words |= {name for group in info.groups.values() for name in group.model.model_fields}
-    words |= {
-        "core",
-        "groups",
-        "props",
-        "record",
-        "correct",
-        "link",
-        "notice",
-        "company",
-        "market",
-        "import",
-        "from",
-        "erased",
-        "true",
-        "false",
-        "null",
-    }
+    words |= _OWN_WORDS
     return {word.lower() for word in words}
-
-
-def _event(said: dict[str, Any]) -> JournalEntry:
-    digest = content_hash(said)
-    return JournalEntry(
-        kind=ERASED, head_kind=ERASED, key=said["pseudonym"], payload=canonical_json(said), payload_hash=digest,
-        groups=(GroupHash("erasure", digest),),
-    )  # fmt: skip
 
 
 # Archives
@@ -263,6 +248,6 @@ async def _delete_former(
 
 async def _delete(objects: ObjectStore, top: str, kept: Collection[str], deadline: Deadline) -> None:
     """Delete what is in a folder, the manifest first: without it nothing of the rest counts."""
-    found = {key for key in await objects.keys(ROOT, deadline=deadline) if key.startswith(f"{top}/")} - {*kept}
+    found = (await objects.keys(top, deadline=deadline)).keys() - {*kept}
     for key in sorted(found, key=lambda one: one != f"{top}/{MANIFEST}"):
         await objects.delete(key, deadline=deadline)

@@ -11,8 +11,6 @@ pattern deprecated, and the next run finds it again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -159,19 +157,14 @@ RESTORATION: Final[TaskKind[Any, RestoredPattern]] = TaskKind(
 # Triggers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """Patterns of the index that a trigger brings back, and what it measured of each."""
-
-    trigger: RestoreTrigger
-    patterns: Sequence[tuple[Row, str]]
+_Found = list[tuple[Row, str]]
+"""Rows of the index whose patterns a trigger brings back, and what it measured of each."""
 
 
 async def _asked_for(database: Database, _now: datetime, until: Deadline) -> _Found:
     given = {"trigger": RestoreTrigger.ACCESS.value, "least": PEOPLE, "tags": None, "before": None, "confidence": None}
     found = await database.named("restorable", given, deadline=until)
-    said = [(row, f"{row['people']} people retrieved its archive within 30 days.") for row in found]
-    return _Found(trigger=RestoreTrigger.ACCESS, patterns=said)
+    return [(row, f"{row['people']} people retrieved its archive within 30 days.") for row in found]
 
 
 async def _rate_moved(database: Database, now: datetime, until: Deadline) -> _Found:
@@ -185,7 +178,7 @@ async def _rate_moved(database: Database, now: datetime, until: Deadline) -> _Fo
     moves = [(rates[0][0] - rate, at) for rate, at in rates]
     move, began = max(moves, key=lambda one: abs(one[0]), default=(0.0, now))
     if abs(move) <= MOVE + TOLERANCE:
-        return _Found(trigger=RestoreTrigger.POLICY_RATE, patterns=())
+        return []
     tags = [market.regime.value]
     given = {
         "trigger": RestoreTrigger.POLICY_RATE.value, "least": 0, "tags": tags, "before": began,
@@ -201,7 +194,10 @@ async def _rate_moved(database: Database, now: datetime, until: Deadline) -> _Fo
         )  # fmt: skip
         if qualifies(row["confidence"], score):
             chosen.append((row, f"{said} Score {score:.2f}."))
-    return _Found(trigger=RestoreTrigger.POLICY_RATE, patterns=chosen)
+    return chosen
+
+
+_TRIGGERS: Final = {RestoreTrigger.ACCESS: _asked_for, RestoreTrigger.POLICY_RATE: _rate_moved}
 
 
 # Restoring
@@ -220,19 +216,19 @@ async def restore(runtime: RestoringRuntime, *, until: Deadline) -> Report:
     """
     now = (await runtime.database.named("database_now", deadline=until))[0]["now"]
     report = {"restored": 0, "damaged": 0}
-    for find in (_asked_for, _rate_moved):
+    for trigger, find in _TRIGGERS.items():
         found = await find(runtime.database, now, until)
-        if found.patterns:
+        if found:
             await check_store(runtime.database, runtime.objects, deadline=until)
         whole = []
-        for row, measured in found.patterns:
+        for row, measured in found:
             gaps = await _whole(runtime, row, until)
             if gaps is None:
                 report["damaged"] += 1
             else:
                 whole.append((row, measured, gaps))
         for row, measured, gaps in whole:
-            seen = {"trigger": found.trigger, "measured": measured, "gaps": gaps, "together": len(whole)}
+            seen = {"trigger": trigger, "measured": measured, "gaps": gaps, "together": len(whole)}
             report["restored"] += await _restore(runtime, row, seen, now, until)
     return report
 

@@ -20,8 +20,7 @@ from imem.journal.actors import Action, Actor
 from imem.journal.clock import months_after
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, TransitionRefused
-from imem.journal.events.canonical import canonical_json, content_hash
-from imem.journal.events.entry import GroupHash, JournalEntry
+from imem.journal.events.entry import JournalEntry, notice_entry
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import json, rows
@@ -129,11 +128,7 @@ def proposal(
     }  # fmt: skip
     if since is not None:
         payload["since"] = since.isoformat()
-    digest = content_hash(payload)
-    return JournalEntry(
-        kind=PROPOSED, head_kind=PROPOSED, key=f"{definition.key}/{by}", payload=canonical_json(payload),
-        payload_hash=digest, groups=(GroupHash("proposal", digest),),
-    )  # fmt: skip
+    return notice_entry(PROPOSED, f"{definition.key}/{by}", "proposal", payload)
 
 
 def run_of(metric: str, reference: str, period: Period, until: datetime) -> str:

@@ -235,7 +235,7 @@ async def _shadow(
             del wanted[known["key"]]
     shadows = []
     for key, one in list(wanted.items())[:most]:
-        # What was forecast is kept; the next round makes the rest.
+        # The forecasts that were made are recorded; the next round makes the others.
         if until.passed:
             break
         try:

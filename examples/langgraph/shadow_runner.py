@@ -109,7 +109,7 @@ class GraphRunner:
                 # The caller's context may hold a checkpointer, a store and a cache, which graphs inherit.
                 task = asyncio.create_task(build(self._model).ainvoke(state), context=Context())
                 answer = (await task).get("forecast")
-        except Exception as error:
+        except Exception as error:  # a graph may raise anything: it is raised again, as an error of the forecast
             if deadline.passed:
                 raise BudgetExceeded("The graph made no forecast before the deadline.") from error
             raise NoForecast(f"The graph failed: {error!r:.200}") from error

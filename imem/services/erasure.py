@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from redis.asyncio import Redis
 
 from imem.archives.erasing import Erasure, erase
-from imem.cache.client import Client
 from imem.cache.tiers.invalidation import InvalidationPublisher
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.objects import ObjectStore
@@ -54,5 +53,4 @@ async def _drop_caches(stores: Stores) -> None:
         async with Redis.from_url(settings.valkey_cache_url.get_secret_value()) as cache:
             await cache.flushdb()
     if settings.valkey_durable_url is not None:
-        async with Client(settings.valkey_durable_url.get_secret_value()) as client:
-            await InvalidationPublisher(client, lambda: True).publish((), everything=True)
+        await InvalidationPublisher(stores.agents.client("durable"), lambda: True).publish((), everything=True)

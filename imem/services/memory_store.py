@@ -29,14 +29,13 @@ from langgraph.store.base import (
 from langgraph.store.base.embed import get_text_at_path
 
 from imem.blocking.twin import Twin, blocking
-from imem.checkpoints.model import checked_text
 from imem.journal.actors import Action, Actor
 from imem.journal.arguments import check_int
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.journal.settings import Settings
 from imem.journal.texts.json_text import object_text
-from imem.recall.memories.items import KEY_CHARS, NewItem, Segments, leaves, value_text
+from imem.recall.memories.items import NewItem, Segments, check_key, leaves, value_text
 from imem.recall.memories.model import CONTENT_CHARS, MemoryQuery
 from imem.recall.memories.namespaces import (
     NamespacePattern,
@@ -106,7 +105,7 @@ class MemoryItems(ActorApi):
         for op in ops:
             validate_op_namespace(op)
             if isinstance(op, GetOp | PutOp):
-                _check_key(op.key)
+                check_key(op.key)
         puts = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
         new = [self._new(op) for op in puts.values()]
         results: list[Result] = [None] * len(ops)
@@ -233,14 +232,6 @@ def filter_text(wanted: Mapping[str, Any] | None) -> str | None:
         if operator.startswith("$") and operator not in _OPERATORS:
             raise BadInput("filter", f"has no operator {operator}; there are {', '.join(sorted(_OPERATORS))}.")
     return text
-
-
-def _check_key(key: object) -> None:
-    # Whatever is no text would be found under its text, and None under "None".
-    if not isinstance(key, str):
-        raise BadInput("key", f"must be text, not {type(key).__name__}.")
-    if key:
-        checked_text("key", key, KEY_CHARS)
 
 
 def _check_counts(**counts: int | None) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum, StrEnum
+from typing import Any
 from uuid import UUID
+
+from imem.journal.events.canonical import canonical_json, content_hash
 
 
 class Tier(IntEnum):
@@ -77,6 +81,20 @@ class JournalEntry:
     traceparent: str | None = None
     correlation_id: str | None = None
     event_id: UUID | None = None
+
+
+def notice_entry(kind: str, key: str, group: str, payload: Mapping[str, Any]) -> JournalEntry:
+    """
+    Return the entry of a notice, which the graph does not hold; the same payload again is the same event.
+
+    Args:
+        group: name of the part of the record's head whose hash is that of *payload*.
+    """
+    digest = content_hash(payload)
+    return JournalEntry(
+        kind=kind, head_kind=kind, key=key, payload=canonical_json(payload), payload_hash=digest,
+        groups=(GroupHash(group, digest),),
+    )  # fmt: skip
 
 
 class AppendStatus(StrEnum):

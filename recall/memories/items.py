@@ -28,8 +28,7 @@ from imem.recall.memories.parts import split
 VALUE_BYTES: Final = 1024 * 1024
 """Largest value, in bytes of JSON."""
 
-KEY_CHARS: Final = 1000
-"""Longest key, in characters."""
+_KEY_CHARS: Final = 1000
 
 Segments = tuple[str, ...]
 
@@ -58,10 +57,21 @@ class NewItem:
     created_at: datetime | None = None
 
     def __post_init__(self) -> None:
-        if self.key:
-            checked_text("key", self.key, KEY_CHARS)
+        check_key(self.key)
         if self.value is not None and (size := len(self.value.encode())) > VALUE_BYTES:
             raise TooLarge("value", f"has {size:,} bytes of JSON; at most {VALUE_BYTES:,} are kept.")
+
+
+def check_key(key: object) -> None:
+    """
+    Check the key of an item; an empty one is a key.
+
+    Raises:
+        BadInput: it is no text, too long, or holds what Postgres cannot keep.
+    """
+    # Whatever is no text would be found under its text, and None under "None".
+    if key != "":
+        checked_text("key", key, _KEY_CHARS)
 
 
 def value_text(value: Mapping[str, Any]) -> str:

@@ -277,10 +277,10 @@ INSERT INTO object_store DEFAULT VALUES ON CONFLICT DO NOTHING
 
 -- restorable --
 -- Deprecated patterns with an archive that a trigger may bring back: none that a person sent back within six months after that trigger.
--- Columns: of the index, last_accessed, people: how many retrieved the archive within 30 days and since it has its status, so that nobody
--- who looked into it before a person sent it back brings it back; and ended_at: when it was deprecated;
--- that a person sent it back since does not count. Parameters: trigger; least: so many people; tags: regimes of which one is needed
--- (NULL: none is); before: deprecated before (NULL: any time); confidence: at least (NULL: any).
+-- Columns: those of the index; last_accessed; people: how many people retrieved the archive within 30 days and after the pattern was
+-- deprecated last; ended_at: when it was deprecated, and not when a person sent it back after a restoration. Parameters: trigger; least:
+-- least number of people; tags: the pattern has one of these regimes (NULL: any); before: it was deprecated before this moment (NULL: any);
+-- confidence: least confidence (NULL: any).
 SELECT i.*, a.last_accessed, a.people::integer AS people, e.ended_at
 FROM lifecycle AS l JOIN archive_index AS i ON i.pattern_id = l.key
 CROSS JOIN LATERAL (

@@ -53,12 +53,12 @@ BEGIN
                 || format('ALTER TABLE %s ALTER CONSTRAINT %I NOT DEFERRABLE', v_key.relation, v_key.conname);
         END LOOP;
         -- Vectors are of texts that an event states, and their rows hold no text.
-        INSERT INTO due_row (queue, kind, key)
-        SELECT DISTINCT 'similar', v.kind, v.key FROM embedding AS v JOIN event AS e ON e.position = v.position
-        WHERE e.payload::text ~* v_pattern OR e.body ~* v_pattern
-        ON CONFLICT DO NOTHING;
-        DELETE FROM embedding AS v USING event AS e
-        WHERE e.position = v.position AND (e.payload::text ~* v_pattern OR e.body ~* v_pattern);
+        WITH dropped AS (
+            DELETE FROM embedding AS v USING event AS e
+            WHERE e.position = v.position AND (e.payload::text ~* v_pattern OR e.body ~* v_pattern)
+            RETURNING v.kind, v.key
+        )
+        INSERT INTO due_row (queue, kind, key) SELECT DISTINCT 'similar', d.kind, d.key FROM dropped AS d;
         DELETE FROM recall.memory_part AS p USING recall.memory AS m
         WHERE m.id = p.id AND m.version = p.version AND m.content ~* v_pattern;
     END IF;

@@ -109,7 +109,7 @@ async def test_nothing_names_the_person_any_more(vault: Vault) -> None:
     assert await vault.world.rows("SELECT FROM embedding") == [], "a vector is made of what she asked for"
     [due] = await vault.world.rows("SELECT kind, key FROM due_row WHERE queue = 'similar' AND position IS NULL")
     assert due == {"kind": "Analysis", "key": "a"}
-    # What is left is consistent, and readable: her claim is the pseudonym's.
+    # The records stay consistent and readable: the pseudonym made her claim.
     [head] = await vault.world.rows("SELECT e.payload -> 'core' AS core FROM event AS e WHERE kind = 'record.Finding'")
     assert head["core"]["agent"] == done.pseudonym
     assert head["core"]["statement"] == f'As "{done.pseudonym}" said: {done.pseudonym} is sure.'
@@ -167,7 +167,7 @@ async def test_two_actors_do_not_become_one(vault: Vault) -> None:
 
 
 async def test_events_that_are_being_appended_are_named(vault: Vault) -> None:
-    """What is appended while an erasure begins is changed, and counted."""
+    """An event that is appended while an erasure begins is changed, and the erasure counts it."""
     await known(vault)
     owner = Database(vault.world.admin_url)
     try:

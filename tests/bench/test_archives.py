@@ -147,7 +147,7 @@ async def test_archives_a_second(vault: Vault, table: Table, tmp_path: Path) -> 
 
 
 async def test_retention(vault: Vault, table: Table) -> None:
-    """One run over all files, of which each supports one of 50 patterns; and the explanation of one."""
+    """Time one run over all files and the explanation of one file; each file supports one of 50 patterns."""
     number = FILES[table.scale]
     for n in range(50):
         await vault.say(pattern(f"p{n}", "active" if n % 5 else "rejected_blind", datetime(2018, 1, 1, tzinfo=UTC)))

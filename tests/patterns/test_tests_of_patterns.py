@@ -195,7 +195,7 @@ def test_clusters_are_assigned_by_a_seed_and_in_balance(clusters: set[str], seed
 
 
 def exaggerated(rates: Sequence[int], *, event: bool) -> list[Pair]:
-    """Return ten questions of each company, of which so many come true; the crowd says 0.7, the pattern 1.0."""
+    """Return ten questions of each company; so many come true. The crowd says 0.7, the pattern 1.0."""
     return [
         Pair(
             cluster=f"c{place}", target_at=DAY0, without_pattern=0.7, with_pattern=1.0, actual=float(n < rate),

@@ -32,7 +32,7 @@ LONGEST_NAME: Final = 100
 
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
-"""What no text in Postgres holds: NUL, and halves of surrogate pairs."""
+"""Characters that Postgres refuses in a text: NUL, and halves of surrogate pairs."""
 
 
 def checked_text(field: str, text: object, longest: int) -> str:

@@ -137,7 +137,7 @@ class Unrecoverable(NotResumable):
             progress_pct=float(self.checkpoint.progress_pct),
             completed=self.checkpoint.completed_subtasks,
             pending=self.checkpoint.pending_subtasks,
-            reason=f"What it knew cannot be restored from anywhere: {why}",
+            reason=f"Its knowledge cannot be restored from any tier: {why}",
             agent=self.checkpoint.agent_type,
         )
         return NewAlert(

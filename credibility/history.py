@@ -11,8 +11,8 @@ later one can change it. A *timeline* holds a value and the moments at which it 
 statements of one clock, in order, into a timeline.
 
 - The effective statement of an outcome is its last correction, else its earliest statement; statements of agents
-  without the import right do not count. Of several outcomes that are not withdrawn the highest vintage is in force, of
-  those of one vintage the last.
+  without the import right do not count. The highest vintage of the outcomes that are not withdrawn is in force; within
+  a vintage, the last one.
 - A claim is what its finding said before ``target_at``: later corrections change nothing. A finding that became known
   at ``target_at`` or later is no claim.
 - The reference is the mean probability of the baseline agents that claimed, each by the mean of its own claims. What an
@@ -22,7 +22,7 @@ statements of one clock, in order, into a timeline.
   (:func:`stage_of`): who answers when nearly all is known is not compared with those who answered weeks before. The
   answer of an agent in a stage is its newest claim in it; its older ones have no peers, so that repetition counts once.
 - The context of a claim is what could be known when it was made: of the subject the effective statement, of the regime
-  of the market the latest reading that was not withdrawn. What was recorded later of that changes the context from then
+  of the market the latest reading that was not withdrawn. Later records of that change the context from then
   on, on the recorded clock alone.
 """
 
@@ -96,7 +96,7 @@ class StatedClaim(NamedTuple):
 
 
 class SubjectData(NamedTuple):
-    """What is known of a subject; see :class:`imem.credibility.scores.context.ClaimContext`."""
+    """The data of a subject; see :class:`imem.credibility.scores.context.ClaimContext`."""
 
     sector: str | None = None
     company_size: str | None = None

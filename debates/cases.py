@@ -64,7 +64,7 @@ class SeenSide(_Seen):
 
 class DebateCase(_Seen):
     """
-    What the reviewer of a debate sees.
+    The view of a debate's reviewer.
 
     Attributes:
         debate_id, topic, subject_id, priority, metric: of the debate.

@@ -200,7 +200,7 @@ class SaverDatabase:
 
 
 class SetupDone:
-    """What is done already, for those who would wait for it."""
+    """An awaitable that is already completed."""
 
     def __await__(self) -> Generator[Any, None, None]:
         """Return at once."""

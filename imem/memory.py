@@ -81,7 +81,7 @@ LONGEST_ACTOR: Final = 200
 
 
 _OF_THE_GRAPH: Final = (Part.GRAPH, Part.CACHE)
-"""What a read of the graph needs beside Postgres."""
+"""The parts that a read of the graph needs beside Postgres."""
 
 
 class ReadOptions(TypedDict, total=False):

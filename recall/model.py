@@ -120,7 +120,7 @@ class Rows(list[dict[str, Any]]):
 
 class Subject(AnswerModel):
     """
-    What the briefing is about.
+    The subject of the briefing.
 
     Attributes:
         subject_id: ``company:<ticker>`` or ``market:<market_id>``.
@@ -134,7 +134,7 @@ class Subject(AnswerModel):
 @checks_arguments
 class Briefing(AnswerModel):
     """
-    What the institution knew about a subject at a moment.
+    The knowledge of the institution about a subject at a moment.
 
     Attributes:
         as_of: the resolved as-of.

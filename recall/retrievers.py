@@ -1,5 +1,5 @@
 """
-What the retrievers of sections share: each finds keys in the graph and reads their values as of the moment in Postgres.
+Steps that retrievers of sections share: find keys in the graph, read their values as of the moment in Postgres.
 
 Fallbacks without Neo4j find the keys in the journal's record heads, so what is known through links alone is missing,
 and the section is labelled partial; others read a sample of half of the rows. :mod:`imem.recall.request.fallbacks`

@@ -1,5 +1,5 @@
 """
-What reviewers do: list and read tasks, answer them, hand them over; and the roster.
+The operations of reviewers: list and read tasks, answer them, hand them over; and the roster.
 
 An answer is checked here against the task's kind, stored with its audit row, and from then on counts: of several, or of
 an answer and the end of the task's time, the first one. The pipeline gives it its effect within seconds.

@@ -1,5 +1,5 @@
 """
-What an agent publishes from its working memory: records and links, marked there until they are pushed.
+The items that an agent publishes from its working memory: records and links, marked there until they are pushed.
 
 An item gets its identity when it is published, and the journal's event has the same one: a second push, after a crash
 or by another process, writes nothing more. The item is a line of the journal's format. The actor is not part of it: it
@@ -134,4 +134,4 @@ def decode_push_result(text: bytes) -> PushResult:
     try:
         return PushResult(**orjson.loads(text))
     except (ValueError, TypeError) as error:
-        raise ConsistencyError("What is recorded of a published item is damaged.") from error
+        raise ConsistencyError("The record of a published item is damaged.") from error

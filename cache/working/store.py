@@ -473,7 +473,7 @@ class WorkingStore:
             TooLarge: they exceed the cap.
             OutcomeUnknown: the end of it was not confirmed; restoring again is safe.
         """
-        _compare(contents, digest, "What should be restored")
+        _compare(contents, digest, "The snapshot to restore")
         if (size := size_of(contents)) > CAP_BYTES:
             raise TooLarge("contents", f"take {size:,} bytes; working memory holds {CAP_BYTES:,}.")
         its, agent_id, mark = keys.working(identity.agent_id), identity.agent_id, secrets.token_hex(16)
@@ -488,7 +488,7 @@ class WorkingStore:
         names = (its.meta, its.index, its.scratch)
         answer = await self._client.run(script("restore"), names, arguments, deadline=deadline)
         if answer[0] == b"differs":
-            raise ConsistencyError(f"What was restored as {agent_id} is not what was given.")
+            raise ConsistencyError(f"The snapshot restored as {agent_id} is not what was given.")
         if answer[0] != b"ok":
             raise refusal(agent_id, answer, epoch=epoch)
         try:

@@ -26,7 +26,7 @@ STALE_AFTER: Final = timedelta(hours=24)
 
 
 class Basis(StrEnum):
-    """Which score decides."""
+    """The score that decides."""
 
     POSTERIOR = "posterior"
     AS_DESIGNED = "as_designed"

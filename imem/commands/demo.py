@@ -84,7 +84,7 @@ STILL_RUNS: Final = (
     "The servers still run, and what is loaded stays: `imem demo` goes on from here, `imem doctor` checks every "
     "server, and `imem down` stops them."
 )
-"""What to do after a demo that could not show everything."""
+"""The next step after a demo that could not show everything."""
 
 NEXT: Final = (
     ("imem brief company:ORCL --as-of 2026-06-04", "another company, as of another day"),

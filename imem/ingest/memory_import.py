@@ -66,7 +66,7 @@ SOURCES: Final[Mapping[str, Source]] = {
 @dataclass(slots=True)
 class ImportReport:
     """
-    What an import did.
+    The result of an import.
 
     Attributes:
         counts: entries by what became of them: new, updated, identical, or read in a dry run.

@@ -236,7 +236,7 @@ _CHANGES: Final = {
     "retire": Variant("memories.retire", ("action", "id", "reason")),
     "delete": Variant("memories.delete", ("action", "id")),
 }
-"""What a change of memories is called, and its method."""
+"""The name of a change of memories, and its method."""
 
 
 def _memories(given: Mapping[str, Any]) -> Variant:

@@ -1,5 +1,5 @@
 """
-What a process does once, before its first answers: it connects to the servers, and loads the encoder.
+The start of a process: it connects to the servers, and loads the encoder, before its first answers.
 
 No caller's deadline pays for that: a read's deadline begins when the process is connected to what the read needs. So a
 first search finds by meaning as every later one does, and a first briefing is whole on a busy machine. All that comes
@@ -32,7 +32,7 @@ AT_ONCE: Final = 4
 
 
 class Part(StrEnum):
-    """What a read may need."""
+    """A server or model that a read may need."""
 
     POSTGRES = "Postgres"
     GRAPH = "Neo4j"

@@ -308,8 +308,8 @@ class Memories(ActorApi):
         """
         Take back a memory that holds no longer; where nobody else says it, it is found as of earlier moments alone.
 
-        It stays in its history, with *reason*. Whose saying ends is as of :meth:`supersede`. Retiring it again is
-        ``identical``.
+        It stays in its history, with *reason*. The rule for whose assertion ends is that of :meth:`supersede`. Retiring
+        it again is ``identical``.
 
         Args:
             reason: why, 1 to 1,000 characters.

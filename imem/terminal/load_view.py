@@ -218,7 +218,7 @@ def _sentences(counts: LoadCounts, *, visible: bool | None, checked: bool) -> It
         )
     if counts.unchecked_reason:
         yield (
-            f"What the lines refer to was not looked at to the end: {counts.unchecked_reason} The same command again"
+            f"The check of the lines' references was cut short: {counts.unchecked_reason} The same command again"
             " loads nothing twice, and looks once more."
         )
     if checked:

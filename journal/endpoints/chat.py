@@ -13,7 +13,7 @@ from imem.journal.errors import StoreUnavailable
 REASONING: Final = re.compile(
     r"^\s*(?:<(?P<tag>think|thinking|reasoning|thought)>.*?(?:</(?P=tag)>\s*|\Z))+", re.DOTALL | re.IGNORECASE
 )
-"""What models that reason aloud put before their answer; without its end there is no answer."""
+"""The block that reasoning models put before their answer; without its end there is no answer."""
 
 
 MOST_STARTS: Final = 1_000

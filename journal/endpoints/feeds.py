@@ -36,7 +36,7 @@ ATTEMPTS: Final = 4
 @dataclass(frozen=True, slots=True)
 class RowShape(Generic[T]):
     """
-    What the rows of a feed are.
+    The kind of rows of a feed.
 
     Attributes:
         what: their plural, for messages.
@@ -87,7 +87,7 @@ class Feed(Protocol[T]):
 
     @property
     def name(self) -> str:
-        """What records name as their source."""
+        """The name that records give as their source."""
 
     async def rows(self, *, deadline: Deadline) -> list[T]:
         """

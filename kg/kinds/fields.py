@@ -514,7 +514,7 @@ ArchiveContents = Annotated[
         fetch=list,
     ),
 ]
-"""What an archive holds."""
+"""The contents of an archive."""
 
 Json = Annotated[
     Mapping[str, Any],

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 
 class Purpose(StrEnum):
-    """What a vector is for: some models encode a question and what answers it in two ways."""
+    """The purpose of a vector: some models encode a question and what answers it in two ways."""
 
     COMPARE = "compare"
     """Texts of one sort are compared with one another."""
@@ -86,7 +86,7 @@ class UniversalEncoder:
 _FIGURES: Final = re.compile(r"\d+(?:[.,]\d+)*")
 
 _PREFIXES: Final = {Purpose.COMPARE: "passage: ", Purpose.PASSAGE: "passage: ", Purpose.QUERY: "query: "}
-"""What the model was trained to find before a text of each purpose."""
+"""The prefix that the model expects before a text of each purpose."""
 
 _TOKENS: Final = 256
 """

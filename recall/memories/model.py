@@ -36,7 +36,7 @@ _REASON_CHARS: Final = 1000
 
 
 class MemoryType(StrEnum):
-    """What a memory is of."""
+    """The subject matter of a memory."""
 
     SEMANTIC = "semantic"
     """Something that holds."""
@@ -47,7 +47,7 @@ class MemoryType(StrEnum):
 
 
 class StoreStatus(StrEnum):
-    """What storing a text did."""
+    """The result of storing a text."""
 
     NEW = "new"
     UPDATED = "updated"
@@ -168,7 +168,7 @@ class RememberedMemory:
 @dataclass(frozen=True, slots=True)
 class MemoryRights:
     """
-    What decides what an actor may do with a memory.
+    The facts that decide an actor's rights on a memory.
 
     Attributes:
         namespace: where it is.
@@ -199,7 +199,7 @@ class DeletedMemories:
 
 class MemoryAssertion(AnswerModel):
     """
-    What one actor says in a memory. It is that actor's own, and nothing of the memory's first author.
+    The assertion of one actor in a memory. It is that actor's own, and nothing of the memory's first author.
 
     Attributes:
         agent_id: the actor.
@@ -321,7 +321,7 @@ class MemoriesSection(BriefingSection):
 @dataclass(frozen=True, slots=True)
 class MemoryList:
     """
-    Which memories are listed, or deleted.
+    The memories that are listed, or deleted.
 
     Attributes:
         scopes: the namespaces and subtrees that are covered.

@@ -32,7 +32,7 @@ _SHARED: Final = ("symbol", "user")
 @dataclass(frozen=True, slots=True)
 class NamespacePattern:
     """
-    What a search covers.
+    The namespaces that a search covers.
 
     Attributes:
         segments: of a namespace or a root.

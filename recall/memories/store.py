@@ -64,7 +64,7 @@ _ENCODING: Final = 0.6
 """Share of a read's time that the query's vector may take."""
 
 _STORING_MS: Final = 1_000.0
-"""What encoding leaves of a write's time for Postgres, in milliseconds; at most half of it."""
+"""The time of a write that encoding leaves for Postgres, in milliseconds; at most half of it."""
 
 
 DELETED: Final = 500

@@ -81,7 +81,7 @@ def with_noun(count: int, nouns: tuple[str, str]) -> str:
 
 class Topic(NamedTuple):
     """
-    What a claim or an outcome is about, beside its subject; numbers are comparable only if it is equal.
+    The topic of a claim or an outcome, beside its subject; numbers are comparable only if it is equal.
 
     Attributes:
         metric: the metric.

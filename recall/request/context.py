@@ -1,4 +1,4 @@
-"""What one request asks, and what all requests of a process share."""
+"""The arguments of one request, and the resources that all requests of a process share."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LastReadHorizon:
 @dataclass(frozen=True, slots=True)
 class RecallDependencies:
     """
-    What requests of one process share.
+    The resources that requests of one process share.
 
     Attributes:
         gateway: authorizes and audits every read.
@@ -84,7 +84,7 @@ class RecallDependencies:
 @dataclass(frozen=True, slots=True)
 class RequestContext:
     """
-    What one request about one subject asks.
+    The arguments of one request about one subject.
 
     Attributes:
         sources: what requests of the process share.

@@ -1,4 +1,4 @@
-"""What a search over everything asks, and what it finds."""
+"""The query of a search over everything, and its hits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from imem.recall.search.texts import TURN
 
 
 class SearchKind(StrEnum):
-    """What can be found."""
+    """The kinds of items that a search finds."""
 
     ANALYSIS = "analysis"
     FINDING = "finding"
@@ -44,7 +44,7 @@ RECORDS: Final = {
     SearchKind.SUBJECT: ("Company", "Market"),
     SearchKind.CONTRADICTION: ("DataContradiction",),
 }
-"""What can be found → kinds of texts of records."""
+"""Kind of hit → kinds of texts of records."""
 
 KIND_OF: Final = {text: kind for kind, texts in RECORDS.items() for text in texts}
 

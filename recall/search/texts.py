@@ -1,5 +1,5 @@
 """
-What records say, as texts that are searched. Pure.
+Makes the searched texts of records. Pure.
 
 :data:`SOURCES` declares for each kind which groups of a record its text is made of, and how. A text is split into parts
 that a sentence encoder reads whole; each has a version from every moment at which something of it, or the name of its

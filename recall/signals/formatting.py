@@ -23,7 +23,7 @@ LEAST_LENGTH: Final = 200
 NO_HISTORY: Final = "No previous analysis available for this market."
 NOT_READ: Final = "Previous analyses could not be read."
 
-CHANGED: Final = "What the newest changed, compared with the one before:"
+CHANGED: Final = "Changes of the newest, compared with the one before:"
 
 HEADING: Final = "## Your Previous Analysis"
 

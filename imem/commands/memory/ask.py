@@ -50,7 +50,10 @@ AsOf = Annotated[
     ),
 ]
 OnClock = Annotated[
-    str, typer.Option("--clock", metavar="known|recorded", help="What could have been known, or was recorded here.")
+    str,
+    typer.Option(
+        "--clock", metavar="known|recorded", help="Read what could have been known, or what was recorded here."
+    ),
 ]
 Budget = Annotated[
     int | None, typer.Option("--deadline-ms", help="When the answer is due, 10 to 30,000 ms; 10,000 by default.")

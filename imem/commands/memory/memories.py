@@ -53,7 +53,7 @@ Type = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="semant
 
 @app.command()
 def ask(
-    query: Annotated[str, typer.Argument(metavar="QUESTION", help="What is looked for, in plain words.")],
+    query: Annotated[str, typer.Argument(metavar="QUESTION", help="The query, in plain words.")],
     *,
     kinds: Annotated[
         list[str] | None,
@@ -105,7 +105,7 @@ def ask(
 
 @app.command()
 def remember(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to remember, at most 10,000 characters.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to remember, at most 10,000 characters.")],
     *,
     namespace: Annotated[
         str | None,
@@ -158,7 +158,7 @@ def _print_done(done: RememberedMemory, *, as_json: bool) -> None:
 
 @group.command("search")
 def memories(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What is looked for, in plain words.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="The query, in plain words.")],
     *,
     namespace: Namespace = None,
     memory_type: Type = None,
@@ -253,7 +253,7 @@ def show(memory_id: Id, *, as_of: AsOf = None, deadline_ms: Budget = None, as_js
 @group.command()
 def correct(
     memory_id: Id,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What holds instead, at most 10,000 characters.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The new text, at most 10,000 characters.")],
     *,
     reason: Reason,
     importance: Annotated[
@@ -318,7 +318,11 @@ def import_(
     ] = None,
     conversation: Annotated[
         str | None,
-        typer.Option("--conversation", metavar="ID", help="Of messages (zep, jsonl) for which the file names none."),
+        typer.Option(
+            "--conversation",
+            metavar="ID",
+            help="The conversation of messages (zep, jsonl) for which the file names none.",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check; no server is needed.")] = False,
     as_json: Json = False,

@@ -43,7 +43,9 @@ Domain = Annotated[str, typer.Argument(help="The domain of its claims.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why.")]
 
 app = typer.Typer()
-group = typer.Typer(help="What people say about scores; the nightly recomputation, at once.", no_args_is_help=True)
+group = typer.Typer(
+    help="Record people's statements about scores; run the nightly recomputation at once.", no_args_is_help=True
+)
 app.add_typer(group, name="credibility")
 
 
@@ -232,7 +234,7 @@ def override(
     finding: Annotated[str | None, typer.Option("--finding", help="The finding that was overridden.")] = None,
     analysis: Annotated[str | None, typer.Option("--analysis", help="Or the analysis.")] = None,
     decision: Annotated[str | None, typer.Option("--decision", help="Or the decision.")] = None,
-    rationale: Annotated[str | None, typer.Option("--rationale", help="What was overlooked.")] = None,
+    rationale: Annotated[str | None, typer.Option("--rationale", help="The facts that were overlooked.")] = None,
     as_json: Json = False,
 ) -> None:
     """Record that a person overrode what an agent recommended; the same again is another override."""

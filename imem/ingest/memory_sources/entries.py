@@ -1,4 +1,4 @@
-"""What an export's entry becomes, and its fields, checked by name."""
+"""Turns an entry of an export into a memory, and checks its fields by name."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
 Memories of mem0: what ``get_all`` returns, a list or an object with ``results``.
 
-``memory`` is the text (``text`` and ``data`` in older versions). Of the optional fields ``user_id`` or ``agent_id`` say
-whose it is; the others, such as ``categories``, ``run_id`` and ``hash``, stay in the metadata under ``mem0``.
+``memory`` is the text (``text`` and ``data`` in older versions). The optional fields ``user_id`` or ``agent_id`` name
+the owner; the others, such as ``categories``, ``run_id`` and ``hash``, stay in the metadata under ``mem0``.
 """
 
 from __future__ import annotations

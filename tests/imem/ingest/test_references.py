@@ -161,7 +161,7 @@ async def test_that_nobody_looked_to_the_end_is_said(
 
     assert codes == [0, 0]
     assert "1 new" in said
-    assert "What the lines refer to was not looked at to the end: " in said
+    assert "The check of the lines' references was cut short: " in said
     assert told["missing_references"] is None
     assert told["references_error"]
 

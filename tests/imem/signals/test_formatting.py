@@ -168,7 +168,7 @@ def test_the_section_of_a_prompt() -> None:
 
 
 def test_the_section_says_what_the_newest_changed() -> None:
-    before, shown = dated(48, fair_probability=0.6), "What the newest changed, compared with the one before: "
+    before, shown = dated(48, fair_probability=0.6), "Changes of the newest, compared with the one before: "
     changed = memory_prompt(memory(dated(1, direction="NO", fair_probability=0.4), before, dated(90)))
     assert f"{shown}The direction changed from YES to NO. The probability changed from 0.60 to 0.40.\n\n1. " in changed
     assert f"{shown}nothing important.\n\n1. " in memory_prompt(memory(dated(1, fair_probability=0.6), before))

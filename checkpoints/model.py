@@ -245,7 +245,7 @@ class Checkpoint(CheckpointHeader):
         """
         found = contents_of(self.working_memory)
         if self.working_memory_hash not in {None, digest(found)}:
-            raise ConsistencyError(f"The checkpoint {self.seq} of {self.agent_id} is not what its digest says.")
+            raise ConsistencyError(f"The checkpoint {self.seq} of {self.agent_id} does not match its digest.")
         return found
 
     def body(self) -> bytes:

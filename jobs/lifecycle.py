@@ -355,7 +355,7 @@ async def finish(conn: Connection, effects: Effects, gateway: Gateway, deadline:
         entries = [entry for _, _, entry in group]
         for receipt in await gateway.append_in(conn, entries, actor=actor, action=action, deadline=deadline):
             if receipt.verdict.refused:
-                raise BadInput("facts", f"what a step records was refused: {receipt.verdict.value}.")
+                raise BadInput("facts", f"the records of a step were refused: {receipt.verdict.value}.")
     for matter in effects.over:
         await close_alerts(conn, matter)
     for alert in effects.alerts:

@@ -424,7 +424,7 @@ async def _guarded(reader: SectionReader, spec: SectionSpec[A]) -> A:
     except PermissionDenied:
         raise
     except TimeoutError:
-        error: ImemError = BudgetExceeded("It was not there before the deadline.")
+        error: ImemError = BudgetExceeded("The result did not come before the deadline.")
     except ImemError as failure:
         error = failure
     return unavailable(spec.model, error)

@@ -141,7 +141,7 @@ async def part(
             section = await recall.sources.assembly.in_time(reader.section(spec), deadline)
         _, mode = await recall.horizon_and_mode(reader, whole=section.quality is Quality.EXACT)
     except TimeoutError as error:
-        raise BudgetExceeded("It was not there before the deadline.") from error
+        raise BudgetExceeded("The result did not come before the deadline.") from error
     finally:
         await reader.lookup.end()
     return section.model_copy(update={"mode": mode})

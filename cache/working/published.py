@@ -75,7 +75,7 @@ def item_of(
     if not isinstance(line, RecordLine | LinkLine):
         raise BadInput("item", "must be a record or a link; a correction is written by whoever may correct.")
     if line.known_at is not None:
-        raise BadInput("known_at", "what is published is known when it is pushed.")
+        raise BadInput("known_at", "leave it out: a published item becomes known when it is pushed.")
     item = PublishedItem(uuid7(), line, tier)
     encoded(item)
     return item
@@ -114,7 +114,7 @@ def decoded(item_id: bytes, text: bytes) -> PublishedItem:
     except (ValueError, KeyError, TypeError, BadInput) as error:
         raise ConsistencyError(f"A published item is damaged: {item_id[:40]!r}.") from error
     if not isinstance(line, RecordLine | LinkLine) or line.known_at is not None:
-        raise ConsistencyError(f"A published item states what none may: {item_id[:40]!r}.")
+        raise ConsistencyError(f"A published item has a field that none may have: {item_id[:40]!r}.")
     return PublishedItem(name, line, tier)
 
 

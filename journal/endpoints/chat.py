@@ -48,7 +48,7 @@ def chat_reply(body: bytes, purpose: str) -> ChatReply:
         choice = found["choices"][0]
         text, finish = choice["message"]["content"], choice.get("finish_reason")
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError):
-        raise StoreUnavailable(f"The endpoint for {purpose} answered what nobody can read.") from None
+        raise StoreUnavailable(f"The endpoint for {purpose} gave an answer that cannot be read.") from None
     if isinstance(text, str):
         text = REASONING.sub("", text)
     if not isinstance(text, str) or not text.strip():

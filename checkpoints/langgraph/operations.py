@@ -24,10 +24,12 @@ from langgraph.checkpoint.base import (
     PendingWrite,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import ERROR
 from langgraph.types import Interrupt
 
 from imem.checkpoints.langgraph.checkpoint_refs import LEASE, CheckpointRef, config_of, metadata_of
 from imem.checkpoints.langgraph.names import packed, read, searchable, version, written
+from imem.checkpoints.langgraph.serializer import Serializer
 from imem.journal.errors import BadInput, ConsistencyError, StaleEpoch, UnsupportedType, shown
 from imem.journal.postgres.connection import Row
 
@@ -181,7 +183,10 @@ def put_writes(
         raise BadInput("configurable.checkpoint_id", "is missing: writes belong to a checkpoint")
     # Two errors of one task have one index, and the last wins; a statement cannot change one row twice.
     rows = {
-        WRITES_IDX_MAP.get(channel, n): (written("channel", channel), *packed(serde, f"writes.{shown(channel)}", value))
+        WRITES_IDX_MAP.get(channel, n): (
+            written("channel", channel),
+            *packed(serde, f"writes.{shown(channel)}", _stored(serde, channel, value)),
+        )
         for n, (channel, value) in enumerate(map(_pair, writes))
     }
     if not rows:
@@ -203,6 +208,15 @@ def put_writes(
         writes=True,
     )
     _refuse_if_fenced(row["outcome"], place)
+
+
+def _stored(serde: SerializerProtocol, channel: str, value: object) -> object:
+    """Return what is stored of a write: of the error of a task its text, as LangGraph's own serializer does."""
+    return (
+        repr(value)
+        if channel == ERROR and isinstance(value, BaseException) and isinstance(serde, Serializer)
+        else value
+    )
 
 
 def _pair(write: object) -> tuple[str, Any]:

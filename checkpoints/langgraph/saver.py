@@ -29,7 +29,8 @@ from imem.checkpoints.langgraph.operations import (
     Rows,
     StatementCall,
 )
-from imem.checkpoints.langgraph.serializer import Allow, Serializer, types_of
+from imem.checkpoints.langgraph.serializer import Serializer
+from imem.checkpoints.langgraph.value_types import Allow, types_of
 from imem.journal.arguments import CHECKED_INSIDE, checks_arguments
 from imem.journal.errors import BadInput
 

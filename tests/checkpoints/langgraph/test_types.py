@@ -21,7 +21,7 @@ from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Command, Interrupt, Send
 
-from imem.checkpoints.langgraph import serializer
+from imem.checkpoints.langgraph import decoding, value_types
 from imem.checkpoints.langgraph.serializer import Serializer
 from imem.journal.errors import BadInput, UnsupportedType
 from imem.langgraph import ImemSaver
@@ -148,10 +148,11 @@ PLAIN: tuple[Any, ...] = (
 
 @pytest.mark.parametrize("value", PLAIN, ids=lambda value: type(value).__name__)
 def test_what_states_are_made_of_is_built(value: Any) -> None:
-    """As LangGraph's own serializer does."""
+    """Of what is stored now, and of rows that LangGraph's own serializer wrote."""
     ours, theirs = Serializer(), JsonPlusSerializer()
 
-    assert ours.loads_typed(ours.dumps_typed([value])) == theirs.loads_typed(theirs.dumps_typed([value]))
+    assert ours.loads_typed(ours.dumps_typed([value])) == [value]
+    assert ours.loads_typed(theirs.dumps_typed([value])) == theirs.loads_typed(theirs.dumps_typed([value]))
 
 
 def test_arrays_are_built() -> None:
@@ -203,5 +204,5 @@ def test_the_list_is_no_shorter_than_langgraphs_own() -> None:
     """Its strict mode and this saver build the same types, so that whoever comes from one finds the other's rows."""
     from langgraph.checkpoint.serde import _msgpack
 
-    assert serializer.ALLOWED == _msgpack.SAFE_MSGPACK_TYPES
-    assert serializer._METHODS == _msgpack.SAFE_MSGPACK_METHODS
+    assert value_types.ALLOWED == _msgpack.SAFE_MSGPACK_TYPES
+    assert decoding._METHODS == _msgpack.SAFE_MSGPACK_METHODS

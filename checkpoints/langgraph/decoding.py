@@ -102,7 +102,8 @@ class _Look:
             self.refused.append(".".join(map(str, names))[:200])
 
     def _is_allowed(self, code: int, header: Any) -> bool:
-        if code == EXACT and isinstance(header, list) and _SIMPLE.intersection(header[:1]):
+        tag = header[0] if isinstance(header, list) and header else None
+        if code == EXACT and isinstance(tag, str) and tag in _SIMPLE:
             return True  # Most of them; quicker than a pattern.
         match header:
             case [str(tag), str(module), str(name), *_] if code == EXACT and tag in _CLASSES:

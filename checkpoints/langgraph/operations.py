@@ -99,7 +99,7 @@ def put(
         [row] = yield StatementCall(
             "langgraph_put", {**parameters, **_values(serde, checkpoint, everything)}, writes=True
         )
-    _refuse_if_fenced(row["outcome"], place)
+    _refuse_unless_stored(row["outcome"], place)
     configurable = config["configurable"]
     return {
         "configurable": {
@@ -207,7 +207,7 @@ def put_writes(
         },
         writes=True,
     )
-    _refuse_if_fenced(row["outcome"], place)
+    _refuse_unless_stored(row["outcome"], place)
 
 
 def _stored(serde: SerializerProtocol, channel: str, value: object) -> object:
@@ -227,11 +227,17 @@ def _pair(write: object) -> tuple[str, Any]:
             raise BadInput("writes", f"must be pairs of a channel and a value, not {type(write).__name__}.")
 
 
-def _refuse_if_fenced(outcome: str, place: CheckpointRef) -> None:
+def _refuse_unless_stored(outcome: str, place: CheckpointRef) -> None:
     if outcome == "stale":
         raise StaleEpoch(
             f"Somebody has taken over this thread since epoch {place.epoch}; nothing was written.",
             mend="Stop this run: whoever holds the lease goes on from the last checkpoint.",
+        )
+    if outcome == "deleted":
+        raise BadInput(
+            "configurable.checkpoint_id",
+            "is of a state that was deleted with its thread, or follows from one; nothing was written.",
+            mend="Stop this run; one that begins anew under the same thread_id names no checkpoint.",
         )
     if outcome == "unknown":
         raise BadInput(f"configurable.{LEASE}", f"no lease of that name has had the epoch {place.epoch}")
@@ -426,7 +432,7 @@ class InterruptListing:
 
 
 def delete_thread(thread_id: str) -> Operation[None]:
-    """Remove everything stored of a thread."""
+    """Remove everything stored of a thread; a write or put that comes too late is refused for 30 days."""
     threads = [written("thread_id", thread_id)]
     yield StatementCall("langgraph_delete_threads", {"thread_ids": threads, "before": None}, writes=True)
 

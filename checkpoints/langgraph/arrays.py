@@ -41,8 +41,7 @@ def description_of(dtype: Any) -> Any:
         back = notation.descr_to_dtype(found)
     except (TypeError, ValueError):
         return None
-    same = back == dtype and back.type is dtype.type and back.isalignedstruct == dtype.isalignedstruct
-    return found if same else None
+    return found if back == dtype and back.type is dtype.type else None
 
 
 def _has_notes(dtype: Any) -> bool:

@@ -13,13 +13,13 @@ import functools
 import typing
 from collections.abc import Callable, Mapping
 from enum import Enum
-from types import MemberDescriptorType
+from types import MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any, Final, TypeVar, cast
 
 T = TypeVar("T")
 
 _HEAP_TYPE: Final = 1 << 9
-"""Flag of classes that a program made, among others all that are written in Python (``Py_TPFLAGS_HEAPTYPE``)."""
+"""Flag of all classes that are written in Python, and of some that are not (``Py_TPFLAGS_HEAPTYPE``)."""
 
 _FRESH: Final = (str, int, float, bytes, tuple, frozenset)
 """Types whose value is given when the object is made."""
@@ -36,9 +36,19 @@ def _remembered(function: Callable[[type[Any]], T]) -> Callable[[type[Any]], T]:
 
 
 @_remembered
+def _is_python(kind: type[Any]) -> bool:
+    """Whether a class is written in Python: one in C has methods of C that are its own."""
+    own = (vars(kind).values()) if kind.__flags__ & _HEAP_TYPE else ()
+    return bool(own) and not any(isinstance(one, _METHODS_OF_C) and one.__objclass__ is kind for one in own)
+
+
+_METHODS_OF_C: Final = (MethodDescriptorType, WrapperDescriptorType)
+
+
+@_remembered
 def is_plain(kind: type[Any]) -> bool:
     """Whether the state of objects of the class is known: it is written in Python, and made from one type of it."""
-    bases = [one for one in kind.__mro__ if not one.__flags__ & _HEAP_TYPE and one not in {object, typing.Generic}]
+    bases = [one for one in kind.__mro__ if not _is_python(one) and one not in {object, typing.Generic}]
     return not issubclass(kind, Enum | type) and (not bases or (len(bases) == 1 and bases[0] in CONTENTS))
 
 
@@ -52,7 +62,7 @@ def content_type(kind: type[Any]) -> type | None:
 def _slots(kind: type[Any]) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for one in kind.__mro__:
-        if one.__flags__ & _HEAP_TYPE:
+        if _is_python(one):
             members = {name: member for name, member in vars(one).items() if isinstance(member, MemberDescriptorType)}
             found = members | found
     return found

@@ -22,7 +22,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from imem.checkpoints.langgraph import arrays
 from imem.checkpoints.langgraph.encoding import ADDRESSES, EXACT, FACTORIES, PATHS
-from imem.checkpoints.langgraph.objects import made
+from imem.checkpoints.langgraph.objects import is_plain, made
 from imem.checkpoints.langgraph.value_types import TypeName, find
 from imem.journal.errors import ImemError, UnsupportedType
 
@@ -69,6 +69,10 @@ def _unpacked(packed: bytes, hook: Hook) -> Any:
     return ormsgpack.unpackb(packed, ext_hook=hook, option=ormsgpack.OPT_NON_STR_KEYS)
 
 
+def _tag_of(header: Any) -> str | None:
+    return header[0] if isinstance(header, list) and header and isinstance(header[0], str) else None
+
+
 class _Look:
     """
     A hook that checks every object, however deep, and builds none.
@@ -98,12 +102,12 @@ class _Look:
             return
         if code != _DELTA and not self._is_allowed(code, header):
             names: list[Any] = header if isinstance(header, list) else [f"an object of the code {code}"]
-            names = names[1:3] if code == EXACT and names[:1] and names[0] in _CLASSES else names[:2]
+            of_class = code == EXACT and _tag_of(header) in _CLASSES
+            names = names[1:3] if of_class else names[:2]
             self.refused.append(".".join(map(str, names))[:200])
 
     def _is_allowed(self, code: int, header: Any) -> bool:
-        tag = header[0] if isinstance(header, list) and header else None
-        if code == EXACT and isinstance(tag, str) and tag in _SIMPLE:
+        if code == EXACT and _tag_of(header) in _SIMPLE:
             return True  # Most of them; quicker than a pattern.
         match header:
             case [str(tag), str(module), str(name), *_] if code == EXACT and tag in _CLASSES:
@@ -160,7 +164,10 @@ def _class(module: str, name: str) -> type:
 
 
 def _object(module: str, name: str, content: Any, state: Mapping[str, Any]) -> Any:
-    return made(_class(module, name), content, state)
+    kind = _class(module, name)
+    if not is_plain(kind):
+        raise TypeError("it is not made of attributes")
+    return made(kind, content, state)
 
 
 def _enum(module: str, name: str, content: Any) -> Any:

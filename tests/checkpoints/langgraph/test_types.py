@@ -95,6 +95,22 @@ HOSTILE: dict[str, tuple[str, bytes]] = {
         ).encode(),
     ),
     "a secret": ("json", json.dumps({"lc": 1, "type": "secret", "id": ["HOME"]}).encode()),
+    "an object": ("msgpack", _ext(16, "object", HERE, "Plan", None, {"steps": 1})),
+    "a class inside a class": ("msgpack", _ext(16, "object", HERE, "Plan.Step", None, {})),
+    "a member": ("msgpack", _ext(16, "member", HERE, "Colour", "RED")),
+    "a member by its value": ("msgpack", _ext(16, "enum", HERE, "Colour", "red")),
+    "an object of a module that is not loaded": ("msgpack", _ext(16, "object", "antigravity", "Fly", None, {})),
+    "an object in a tuple": (
+        "msgpack",
+        _ext(16, "tuple", [ormsgpack.Ext(16, ormsgpack.packb(["object", HERE, "Plan", None, {"steps": 1}]))]),
+    ),
+    "an object of what is called": ("msgpack", _ext(16, "object", "re", "compile", "a", {})),
+    "an object of a type in C": ("msgpack", _ext(16, "object", "datetime", "datetime", None, {})),
+    "an unknown tag": ("msgpack", _ext(16, "call", "os", "system", "true")),
+    "no tag": ("msgpack", _ext(16, ["object"], 1)),
+    "no parts": ("msgpack", _ext(16)),
+    "objects in an array": ("msgpack", _ext(16, "array", "|O", [1], "C", b"12345678")),
+    "a shape without bytes": ("msgpack", _ext(16, "array", "<f8", [10**9], "C", b"")),
     "a pickle": ("pickle", b"cos\nsystem\n(S'true'\ntR."),
 }
 

@@ -162,14 +162,18 @@ class Encoder:
             raise
         return made
 
-    def _fields(self, values: Mapping[str, Any], depth: int, step: str = ".") -> dict[str, Any]:
+    def _fields(self, values: dict[str, Any], depth: int) -> dict[str, Any]:
         made: dict[str, Any] = {}
+        atoms = self._atoms
         # A copy, as another thread may change the state meanwhile.
-        for name, value in values.copy().items() if type(values) is dict else values.items():
+        for name, value in values.copy().items():
+            if type(value) in atoms:  # As in tree; most fields are such, and a call costs more than all the rest.
+                made[name] = value
+                continue
             try:
                 made[name] = self.tree(value, depth + 1)
             except Unencodable as refused:
-                refused.steps.append(f"{step}{shown(name)}")
+                refused.steps.append(f".{shown(name)}")
                 raise
         return made
 
@@ -212,22 +216,21 @@ class Encoder:
         if arrays.is_number(value):
             return self._number(value, depth)
         name = name_of(kind)
-        shown_as = repr(shown(".".join(name)))
         if name not in self._allowed:
-            raise Unencodable(f"{shown_as} is not on the list of types that are stored and built.", _mend(kind))
+            raise Unencodable(f"{_shown(name)} is not on the list of types that are stored and built.", _mend(kind))
         if not _is_found(kind):
-            raise Unencodable(f"{shown_as} is another class there: nothing could be built of it.", _IMPORTABLE)
+            raise Unencodable(f"{_shown(name)} is another class there: nothing could be built of it.", _IMPORTABLE)
         made = self._enum(value, kind, depth) if isinstance(value, Enum) else self._object(value, kind, depth)
         if name not in self._trusted:
             self.uncertain = True
             if self._comes_back is not None and not self._comes_back(ormsgpack.packb(made)):
-                raise Unencodable(f"this {shown_as} would not come back as it is.", PLAIN)
+                raise Unencodable(f"this {_shown(name)} would not come back as it is.", PLAIN)
         return made
 
     def _object(self, value: Any, kind: type, depth: int) -> Any:
         name = name_of(kind)
         if not is_plain(kind):
-            raise Unencodable(f"{shown('.'.join(name))!r} holds what only its own program can read.", PLAIN)
+            raise Unencodable(f"{_shown(name)} holds what only its own program can read.", PLAIN)
         base = content_type(kind)
         content = None if base is None else self.tree(content_of(value, base), depth + 1)
         return self._tagged("object", *name, content, self._fields(state_of(value), depth))
@@ -262,6 +265,10 @@ class Encoder:
                 "Convert it with astype, or store its elements as a list.",
             )
         return self.tree(description, depth + 1)
+
+
+def _shown(name: TypeName) -> str:
+    return repr(shown(".".join(name)))
 
 
 def _has_surrogates(text: str) -> bool:

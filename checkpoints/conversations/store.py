@@ -39,6 +39,7 @@ from imem.checkpoints.statements import thread_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError
 from imem.journal.postgres.database import Database
+from imem.journal.texts.json_text import object_text
 
 log = structlog.get_logger()
 
@@ -156,7 +157,7 @@ class Conversations:
             "content": message.content,
             "agent_id": message.agent_id,
             "tool_call_id": message.tool_call_id,
-            "metadata": orjson.dumps(message.metadata).decode(),
+            "metadata": object_text(message.metadata, "metadata"),
             "pinned": message.pinned,
             "most_pinned": MOST_PINNED,
             "window": WINDOW,

@@ -20,7 +20,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import TooLarge
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
-from imem.journal.texts.json_text import object_text
+from imem.journal.texts.json_text import exact_object_text
 from imem.recall.memories.encoding import NO_VECTORS, PartVectors
 from imem.recall.memories.model import CONTENT_CHARS
 from imem.recall.memories.parts import split
@@ -79,9 +79,9 @@ def value_text(value: Mapping[str, Any]) -> str:
     Return a value as JSON.
 
     Raises:
-        BadInput, TooLarge: it has no form in JSON.
+        BadInput, TooLarge: it has no form in JSON that comes back as it is.
     """
-    return object_text(value, "value")
+    return exact_object_text(value, "value")
 
 
 def leaves(value: Mapping[str, Any]) -> str:

@@ -33,13 +33,12 @@ from imem.credibility.history import (
     fold_statements,
     latest,
 )
+from imem.credibility.observations import ObservationClaim, PeerComparison
 from imem.credibility.scores.cells import CellStep
 from imem.credibility.scores.context import DIMENSIONS, ClaimContext, ContextCell
 from imem.credibility.settlement import QuestionScope
 from imem.credibility.track_steps import (
-    ObservationClaim,
     ObservationStep,
-    PeerComparison,
     ScoredClaim,
     SweepStart,
     TrackRecordStep,
@@ -251,7 +250,9 @@ def _scored(row: Row) -> ScoredClaim:
 
 
 def _context(row: Row) -> ClaimContext:
-    return ClaimContext(*(row[name] for name in DIMENSIONS))
+    return ClaimContext(
+        row["sector"], row["metric_type"], row["time_horizon"], row["company_size"], row["growth_stage"], row["regime"]
+    )
 
 
 MOST_RESUMED = 500

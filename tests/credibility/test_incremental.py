@@ -12,12 +12,12 @@ import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from imem.credibility.observations import ObservationClaim
 from imem.credibility.reconcile import MISMATCH, reconcile
 from imem.credibility.settling import alone, recompute_track_record, settle_tracks
 from imem.credibility.store import TrackRecordKey
 from imem.credibility.track_record import track_records
 from imem.credibility.track_steps import (
-    ObservationClaim,
     RecordSteps,
     ScoredClaim,
     SweepStart,

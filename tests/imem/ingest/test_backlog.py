@@ -6,16 +6,10 @@ import json
 import re
 from typing import Any
 
-import pytest
-
-from imem.jobs import backlog
-from imem.jobs.backlog import APPLIER, MANY, WORK, Waiting, far_behind
-from imem.kg.projection.derived_values import QUEUE as GRAPH
 from imem.services.health import backlog as backlog_of_stores
 from imem.services.stores import Stores
-from imem.workers.pipelines import DUE_RULES, PIPELINES
 from tests.conftest import Stack
-from tests.imem.ingest.conftest import TOP, LoadHarness, analysis, company, finding
+from tests.imem.ingest.conftest import LoadHarness, analysis, company, finding
 from tests.servers import kept
 
 LATER = "2026-06-21T10:00:00Z"
@@ -41,38 +35,6 @@ TEXTS = """
 
 def by_name(document: dict[str, Any]) -> dict[str, int]:
     return {one["work"]: one["waiting"] for one in document["pipelines"]}
-
-
-def test_every_queue_is_counted() -> None:
-    """Rules, statements and modules name queues; what none of them names is no work."""
-    named = {rule.queue for rule in DUE_RULES} | {GRAPH}
-    inserting = re.compile(r"INSERT INTO due_row \([^)]*\)\s*(?:VALUES \(|SELECT (?:DISTINCT )?)'(\w+)'")
-    for path in (*TOP.glob("sql/schema/*.sql"), *TOP.glob("sql/queries/*.sql")):
-        named |= set(inserting.findall(path.read_text(encoding="utf-8")))
-    assert {"memories", "reflection", "credibility"} <= named
-    assert named <= {work.name for work in WORK}
-    assert {work.pipeline for work in WORK} - {APPLIER} <= {one.name for one in PIPELINES}
-    assert len({work.name for work in WORK}) == len(WORK)
-
-
-@pytest.mark.parametrize(
-    ("waiting", "oldest_s", "error", "far"),
-    [(1, 1.0, None, False), (MANY, 1.0, None, True), (1, 301.0, None, True), (1, None, "ImemError: away", True),
-     (MANY - 1, None, None, False)],
-)  # fmt: skip
-def test_far_behind(waiting: int, oldest_s: float | None, error: str | None, *, far: bool) -> None:
-    """Much, for long, or failing."""
-    [work] = [one for one in WORK if one.name == "credibility"]
-    one = Waiting(work=work, waiting=waiting, oldest_s=oldest_s, error=error)
-    assert one.far_behind is far
-    assert far_behind([one], {"credibility.settle"}) is far
-    assert not far_behind([one], {"kg.similar"})
-
-
-def test_rounds_that_are_rare_are_late_later() -> None:
-    """Patterns are tested every ten minutes: after six none is behind."""
-    [work] = [one for one in WORK if one.name == "patterns"]
-    assert not Waiting(work=work, waiting=1, oldest_s=backlog.LATE_S + 60, error=None).far_behind
 
 
 def test_the_end_says_what_is_still_to_come(harness: LoadHarness) -> None:

@@ -490,7 +490,7 @@ def test_work_that_would_not_be_done(migrated: dict[str, str]) -> None:
 
 
 BEHIND = (
-    "Behind: 1 records to make searchable, the oldest for 0 s (recall.project_texts); "
+    "Behind: 1 records to make searchable, the oldest for 2 min (recall.project_texts); "
     "the last run failed: StoreUnavailable: away"
 )
 
@@ -520,7 +520,7 @@ def test_pipelines_that_are_far_behind(migrated: dict[str, str]) -> None:
 
         owner.execute("DELETE FROM due_row")
         owner.execute(due, ("similar", timedelta(minutes=6), 2))
-        owner.execute(due, ("search", timedelta(0), 1))
+        owner.execute(due, ("search", timedelta(minutes=2), 1))
         owner.execute(report)
         assert about_pipelines() == [
             (CheckLevel.WEAK, "Far behind: 2 statements about analyses to compare, the oldest for 6 min (kg.similar)."),

@@ -177,9 +177,10 @@ class Observation:
         """Return the comparisons with others that changed since the last call, by context."""
         for question in self._touched:
             claims = self._questions.get(question, {})
+            more = len(claims) > 1
             for finding, member in claims.items():
                 if member.error is not None and member.peer_loss is not None:
-                    ahead = _first_said(member.ahead, member.error, claims.values())
+                    ahead = _first_said(member.ahead, member.error, claims.values()) if more else member.ahead
                     rows = self._rows.setdefault(member.context, {})
                     rows[finding] = (member.error * member.error, member.peer_loss, member.error, ahead)
                     self._touched_contexts.add(member.context)

@@ -115,7 +115,7 @@ def test_a_healthy_installation(migrated: dict[str, str]) -> None:
 
     assert [one for one in findings if one.level is not CheckLevel.FINE] == []
     looked_at = {"settings", "permissions", "disk", "stack", "postgres", "neo4j", "stubs", "properties", "scores"}
-    looked_at |= {"graph", "similar", "valkey-working", "valkey-durable", "valkey-cache"}
+    looked_at |= {"pipelines", "graph", "similar", "valkey-working", "valkey-durable", "valkey-cache"}
     assert {one.about for one in findings} >= looked_at
     text = "\n".join(one.text for one in findings)
     assert "pgvector 0.8" in text
@@ -487,6 +487,49 @@ def test_work_that_would_not_be_done(migrated: dict[str, str]) -> None:
         "Set aside by credibility, since it fails: Outcome 'o' and perhaps others (LookupError: o).",
     ]
     assert data_troubles(migrated) == []
+
+
+BEHIND = (
+    "Behind: 1 records to make searchable, the oldest for 2 min (recall.project_texts); "
+    "the last run failed: StoreUnavailable: away"
+)
+
+
+def test_pipelines_that_are_far_behind(migrated: dict[str, str]) -> None:
+    """No tick while much waits, or long, or while runs fail; little work of the last minutes is no trouble."""
+
+    def about_pipelines() -> list[tuple[CheckLevel, str]]:
+        return [(one.level, one.text) for one in checks.examine(migrated) if one.about == "pipelines"]
+
+    def of_scores() -> list[CheckLevel]:
+        return [one.level for one in checks.examine(migrated) if one.about == "scores"]
+
+    due = """
+        INSERT INTO due_row (queue, kind, key, created_at)
+        SELECT %s, 'Finding', n::text, now() - %s FROM generate_series(1, %s) AS n"""
+    report = "INSERT INTO pipeline_report VALUES ('recall.project_texts', now(), now(), '{}', 'StoreUnavailable: away')"
+    with psycopg.connect(migrated["IMEM_POSTGRES_ADMIN_URL"], autocommit=True) as owner:
+        assert about_pipelines() == [(CheckLevel.FINE, "they have done everything")]
+        owner.execute(due, ("credibility", timedelta(0), 999))
+        assert about_pipelines() == [(CheckLevel.FINE, "999 rows wait, none for long")]
+        assert of_scores() == [CheckLevel.FINE]
+        owner.execute(due, ("credibility", timedelta(0), 1))
+        [(level, text)] = about_pipelines()
+        assert (level, text[:44]) == (CheckLevel.WEAK, "Far behind: 1,000 records to settle, the old")
+        assert of_scores() == []
+
+        owner.execute("DELETE FROM due_row")
+        owner.execute(due, ("similar", timedelta(minutes=6), 2))
+        owner.execute(due, ("search", timedelta(minutes=2), 1))
+        owner.execute(report)
+        assert about_pipelines() == [
+            (CheckLevel.WEAK, "Far behind: 2 statements about analyses to compare, the oldest for 6 min (kg.similar)."),
+            (CheckLevel.WEAK, BEHIND),
+        ]
+        assert "similar" not in {one.about for one in checks.examine(migrated)}
+        owner.execute("DELETE FROM due_row")
+        owner.execute("DELETE FROM pipeline_report")
+    assert about_pipelines() == [(CheckLevel.FINE, "they have done everything")]
 
 
 def test_errors_of_checkpoints(migrated: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from imem.credibility.panels.choice import PanelWeights, PoolName
 from imem.credibility.panels.pooling import AgentWeight
 from imem.journal.errors import BadInput, PermissionDenied, UnknownSubject
 from imem.journal.settings import Role
@@ -180,7 +181,9 @@ def a_panel(metric: str, answers: dict[str, float | str], weights: list[AgentWei
         agent: {**nothing, "agent": agent, "domain": "d", "key": agent, "metric": metric, field: said, "said_at": at(0)}
         for agent, said in answers.items()
     }
-    return panel_of(Question(metric, None, None, at(TARGET_DAY)), claims, weights)
+    pools: dict[PoolName, list[float]] = {"record": [one.weight for one in weights]}
+    weighed = PanelWeights(weights, pools | {"equal": [1.0 / len(weights)] * len(weights)}, {}, "record", 1.0)
+    return panel_of(Question(metric, None, None, at(TARGET_DAY)), claims, weighed)
 
 
 def test_a_value_beyond_all_measure_is_shown_and_kept() -> None:

@@ -51,7 +51,7 @@ async def weights(world: World, at: AsOf, *, context: ClaimContext | None = None
     found, _ = await weights_as_of(
         world.database, [PANEL], [at], contexts=[context], deadline=Deadline.after_ms(30_000)
     )
-    return found[0][0][0]
+    return found[0][0][0].answer
 
 
 async def test_weights_follow_what_was_known(world: World) -> None:
@@ -137,7 +137,7 @@ async def test_an_answer_counts_from_when_it_was_first_given(world: World) -> No
     found, _ = await weights_as_of(
         world.database, [panel], [AsOf(day(70))], contexts=[None], deadline=Deadline.after_ms(30_000)
     )
-    ann, _, _, dora = found[0][0][0]
+    ann, _, _, dora = found[0][0][0].answer
     assert ann.shared_with == ("dora",)
     assert ann.weight > 1.5 * dora.weight
 
@@ -155,9 +155,9 @@ async def test_many_days_and_panels_in_one_call(world: World) -> None:
     )
     assert waiting is None
     for by_moment, at in zip(found[0], moments, strict=True):
-        assert by_moment == [await weights(world, at, context=context) for context in contexts]
-    assert found[1][1][0][1].weight == pytest.approx(0.5)
-    assert found[1][0][0][1].observations == 0
+        assert [one.answer for one in by_moment] == [await weights(world, at, context=context) for context in contexts]
+    assert found[1][1][0].answer[1].weight == pytest.approx(0.5)
+    assert found[1][0][0].answer[1].observations == 0
     assert await weights_as_of(world.database, [], moments, deadline=Deadline.after_ms(30_000)) == ([], None)
 
 

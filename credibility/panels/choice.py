@@ -183,6 +183,9 @@ class Scored(NamedTuple):
     def compare(self, pool: PoolName, other: PoolName) -> PoolRecord:
         """Return the record of a pool beside another on the questions that both answered."""
         own, against = self.losses[pool], self.losses[other]
+        if other == "record":
+            # Without evidence weights by record are the equal ones.
+            against = np.where(np.isnan(against), self.losses["equal"], against)
         both = ~np.isnan(own) & ~np.isnan(against)
         count = np.bincount(self.observation[both], minlength=len(self.weight))
         there = count > 0

@@ -70,7 +70,11 @@ LEAST_EARLIER: Final = 15
 """Observations in earlier seasons from which an agent can be of the better half."""
 
 LEAST_AGENTS: Final = 3
-"""Agents with as many from which there is a better half."""
+LEAST_PART: Final = 0.25
+"""Agents with as many from which there is a better half, and their least part of the panel; so is the half's."""
+
+THIS_SEASON: Final = 0.3
+"""What an observation of this season counts beside those of earlier ones, of an agent that has any."""
 
 Seasons = Literal["gap", "year"]
 """What ends a season: a gap in an agent's record, or the calendar year (UTC)."""
@@ -301,7 +305,7 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats,
     raw = alone / voices
     shares = raw / raw.sum()
     before = there & earlier
-    best, evidence = _better_half(np.where(before, weight, 0.0), own + of_all, before.sum(axis=1))
+    best, evidence = _better_half(weight, own + of_all, before)
     lost = 1.0 - shares / (alone / alone.sum())
     spread = SHARPNESS * np.sqrt(variance) / typical * (1.0 - bounded**2)
     found = []
@@ -331,24 +335,25 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats,
     return Weights(found, EarlierSeasons(part / part.sum(), evidence))
 
 
-def _better_half(weight: Floats, relative: Floats, observations: Indices) -> tuple[Flags, float]:
+def _better_half(weight: Floats, relative: Floats, before: Flags) -> tuple[Flags, float]:
     """
     Return which agents are of the half that did best, and on how many decayed observations that rests; else none.
 
     Args:
-        weight: by agent and observation; zero where it does not count, as in *observations*.
+        weight: by agent and observation; zero where it does not count.
         relative: loss less that of the others on the same questions.
-        observations: how many count of each agent.
+        before: which observations are of an earlier season.
     """
-    counted = weight.sum(axis=1)
-    mean = (weight * relative).sum(axis=1) / (counted + OWN_PRIOR)
-    known = observations >= LEAST_EARLIER
-    if known.sum() < LEAST_AGENTS:
+    known = before.sum(axis=1) >= LEAST_EARLIER
+    least = math.ceil(LEAST_PART * len(weight))
+    if known.sum() < max(LEAST_AGENTS, least):
         return np.zeros(len(weight), dtype=bool), 0.0
+    counted = weight * np.where(before, 1.0, THIS_SEASON)
+    mean = (counted * relative).sum(axis=1) / (counted.sum(axis=1) + OWN_PRIOR)
     # Who did as well as the last of them is of it as well, so that their order is nothing.
-    last = np.sort(mean[known])[(int(known.sum()) + 1) // 2 - 1]
+    last = np.sort(mean[known])[max((int(known.sum()) + 1) // 2, least) - 1]
     best = known & (mean <= last + 1e-12)
-    return best, float(counted[best].mean())
+    return best, float((weight * before)[best].sum(axis=1).mean())
 
 
 def _similarity(weight: Floats, points: Floats, there: NDArray[np.bool_]) -> Floats:

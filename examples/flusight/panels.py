@@ -420,13 +420,14 @@ def pictures(found: Sequence[Week], attacks: Mapping[str, Sequence[float]]) -> d
     """Return the pictures of docs/explanation/panels.md by file."""
     both = {"equal weights": [week.equal for week in found], "the answer": [week.weighted for week in found]}
     across = (1.0, float(len(found)), "week of the season")
+    drawn = {name: values for name, values in attacks.items() if name != "answers last"}
     return {
         name: drawing(
             {label: list(enumerate(values, start=1)) for label, values in curves.items()}, across=across, up=up
         )
         for name, curves, up in (
             ("panels-weeks.svg", both, (0.0, 0.6, "Brier score of the pool: lower is better")),
-            ("panels-attacks.svg", attacks, (0.0, 2.4, "weight of an attacker, in equal weights")),
+            ("panels-attacks.svg", drawn, (0.0, 4.0, "weight of an attacker, in equal weights")),
         )
     }
 

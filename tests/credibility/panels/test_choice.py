@@ -139,7 +139,32 @@ def test_a_lucky_week_is_no_season() -> None:
         lucky = [row(4, week, 0.001, error=0.01, rows=10_000) for week in list(LAST_YEAR)[:weeks]]
         found = evidence(names(5), [*rows, *lucky]).both(NOW).by_seasons
         assert found is not None
-        assert (found.shares[4] > 0.0) is part
+        assert bool(found.shares[4] > 0.0) is part
+
+
+def test_who_turns_after_a_good_season_falls_out() -> None:
+    """What an agent does in this season counts three tenths: after some weeks the best of the last is no more."""
+    losses = (0.05, 0.1, 0.15, 0.25, 0.3, 0.35)
+    part = {}
+    for weeks in (1, 5, 20, 30):
+        rows = [
+            one._replace(loss=0.9, error=0.9) if one.agent == 0 and one.target_at > NOW.timestamp() - 2e7 else one
+            for one in two_seasons(losses, now=range(weeks))
+        ]
+        found = evidence(names(6), rows).both(NOW).by_seasons
+        assert found is not None
+        part[weeks] = bool(found.shares[0] > 0.0)
+    assert part == {1: True, 5: True, 20: False, 30: False}
+
+
+@pytest.mark.parametrize(("new", "there"), [(0, True), (9, True), (10, False)])
+def test_no_agent_has_more_than_four_times_the_equal_weight(new: int, there: bool) -> None:
+    """Beside many new names those with a season behind them are more than a half, or there is no such pool."""
+    rows = two_seasons((0.05, 0.15, 0.25))
+    found = evidence(names(3 + new), rows).both(NOW).by_seasons
+    assert (found is not None) is there
+    if found is not None:
+        assert found.shares.max() * (3 + new) <= 4.0 + 1e-9
 
 
 # Records of pools
@@ -179,7 +204,7 @@ def test_a_pool_says_what_it_would_have_said_then() -> None:
 
 @pytest.mark.parametrize("weeks", [LEAST_SCORED - 1, LEAST_SCORED])
 def test_another_pool_takes_its_place_where_it_was_better(weeks: int) -> None:
-    """The median, with fifteen observations and by more than chance; then the answer is shrunk towards the equal one."""
+    """The median, with fifteen observations and by more than chance; the answer is shrunk towards equal weights."""
     chance = random.Random(3)
     outliers = [
         Said(agent, week, error + chance.uniform(-0.02, 0.02))

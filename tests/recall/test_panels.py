@@ -183,7 +183,8 @@ def test_all_pools_are_shown_with_their_record() -> None:
         }
         for agent, said in answers.items()
     }  # fmt: skip
-    weights = [AgentWeight(one, share, 20, 0.1, 0.1, 0.0, 0.0, 0.0) for one, share in zip(answers, (0.5, 0.3, 0.2))]
+    shares = zip(answers, (0.5, 0.3, 0.2), strict=True)
+    weights = [AgentWeight(one, share, 20, 0.1, 0.1, 0.0, 0.0, 0.0) for one, share in shares]
     pools: dict[PoolName, list[float]] = {"equal": [1 / 3] * 3, "record": [0.4, 0.4, 0.2], "seasons": [0.5, 0.5, 0.0]}
     records: dict[PoolName, PoolRecord] = {
         "equal": PoolRecord(30, 0.1, 0.1, 0.0, 0.0, 0.0), "median": PoolRecord(30, 0.11, 0.1, -0.1, -0.2, 0.0),

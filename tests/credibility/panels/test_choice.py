@@ -158,7 +158,7 @@ def test_who_turns_after_a_good_season_falls_out() -> None:
 
 
 @pytest.mark.parametrize(("new", "there"), [(0, True), (9, True), (10, False)])
-def test_no_agent_has_more_than_four_times_the_equal_weight(new: int, there: bool) -> None:
+def test_no_agent_has_more_than_four_times_the_equal_weight(new: int, *, there: bool) -> None:
     """Beside many new names those with a season behind them are more than a half, or there is no such pool."""
     rows = two_seasons((0.05, 0.15, 0.25))
     found = evidence(names(3 + new), rows).both(NOW).by_seasons
@@ -239,9 +239,10 @@ def test_the_answer_is_by_earlier_seasons_shrunk_to_equal_weights() -> None:
 # What must hold of any evidence
 
 ERRORS = st.floats(-1.0, 1.0)
-SAID = st.lists(st.builds(Said, st.integers(0, 4), st.integers(0, 70), ERRORS, st.integers(0, 3)), max_size=60).map(
-    lambda said: list({(one.agent, one.week, one.question): one for one in said}.values())
-)
+AT_ONCE = st.just(timedelta(0))
+SAID = st.lists(
+    st.builds(Said, st.integers(0, 4), st.integers(0, 70), ERRORS, st.integers(0, 3), AT_ONCE), max_size=60
+).map(lambda said: list({(one.agent, one.week, one.question): one for one in said}.values()))
 ROWS = st.lists(
     st.builds(row, st.integers(0, 4), st.integers(0, 70), st.floats(0.0, 1.0), st.floats(0.0, 1.0), error=ERRORS),
     max_size=60,

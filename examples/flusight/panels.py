@@ -263,7 +263,7 @@ def pools(season: Season, at: datetime, stated: Floats) -> tuple[dict[str, Float
     names = [one.agent for one in found.answer]
     equal, median = np.nanmean(stated, axis=1), np.nanmedian(stated, axis=1)
     shares = {name: dict(zip(names, by_agent, strict=True)) for name, by_agent in found.by_pool.items()}
-    given = {name: mean(stated, one, season.agents) for name, one in shares.items()}
+    given: dict[str, Floats] = {name: mean(stated, one, season.agents) for name, one in shares.items()}
     answer = mean(stated, {one.agent: one.weight for one in found.answer}, season.agents)
     if found.best == "median":
         answer = found.trust * median + (1.0 - found.trust) * equal

@@ -10,7 +10,6 @@ import pytest
 import pytest_asyncio
 
 from imem.credibility.panels import choice
-from imem.credibility.panels import evidence as evidence_module
 from imem.credibility.panels.choice import PanelWeights
 from imem.credibility.panels.evidence import weights_as_of
 from imem.credibility.panels.pooling import AgentWeight
@@ -122,13 +121,12 @@ async def test_pools_are_scored_on_a_part_of_many_questions(world: World, monkey
     await world.settle()
     monkeypatch.setattr(choice, "MOST_CLAIMS", 16)
     read = []
-    scored = evidence_module.weigh
 
     def noted(*given: Any, **more: Any) -> PanelWeights:
         read.append(given[2])
-        return scored(*given, **more)
+        return choice.weigh(*given, **more)
 
-    monkeypatch.setattr(evidence_module, "weigh", noted)
+    monkeypatch.setattr("imem.credibility.panels.evidence.weigh", noted)
     await weights(world, AsOf(day(30)))
     claims = read[0]
     drawn = {int(agent): set(claims.question[claims.agent == agent].tolist()) for agent in range(3)}

@@ -10,6 +10,7 @@ import numpy as np
 
 from imem.credibility.history import Timeline, fold_statements, latest
 from imem.credibility.panels.choice import (
+    REWEIGHED_S,
     SCORED_S,
     Claims,
     PanelWeights,
@@ -42,6 +43,9 @@ REMEMBERED = timedelta(days=HALFLIFE_YEARS * DAYS_IN_YEAR * 5)
 SCORED = timedelta(seconds=SCORED_S)
 """Age of the oldest question on which pools are scored."""
 
+READ_BACK = SCORED + timedelta(seconds=REWEIGHED_S)
+"""How long before a moment weights are computed as of which its pools are scored."""
+
 Panel = Sequence[TrackRecordKey]
 
 
@@ -57,8 +61,7 @@ async def weights_as_of(
     """
     Return the weights of each panel as of each moment in each context, and the oldest statement not scored yet.
 
-    Observations are read in one statement, and the claims on which pools are scored in another. On the recorded clock
-    moments are clamped to the scored horizon, as for track records.
+    On the recorded clock moments are clamped to the scored horizon, as for track records.
 
     Args:
         panels: of each its agents, each with the domain whose record counts; an agent is in a panel once.
@@ -84,7 +87,7 @@ async def weights_as_of(
             "clock": clock.value,
             "until": max(untils),
         }
-        [found] = await rows(conn, "observations_until", {**given, "since": _before(min(untils))})
+        [found] = await rows(conn, "observations_until", {**given, "since": _before(_before(min(untils), READ_BACK))})
         observed = _columns(found)
         everyone = Evidence([agent for agent, _ in pairs], observed)
         claimed = [everyone.claims(until) for until in untils]
@@ -99,9 +102,8 @@ async def weights_as_of(
             if pooled not in weighers:
                 weighers[pooled] = _Weigher(pooled, pairs, observed, claims, seasons)
             drawn = drawn_of(of_all[[pairs.index(pair) for pair in pooled]])
-            answers[-1].append(
-                [_with_baselines(panel, weighers[pooled].weights(until, one, drawn)) for one in contexts]
-            )
+            found_in = [weighers[pooled].weights(until, context, drawn) for context in contexts]
+            answers[-1].append([_with_baselines(panel, one) for one in found_in])
     return answers, waiting
 
 

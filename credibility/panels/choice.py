@@ -41,7 +41,7 @@ REWEIGHED_S: Final = 28 * 86_400.0
 """Weights of then are computed once in four weeks; a question takes those before its first answer."""
 
 DRAWN: Final = 1_024
-MOST_CLAIMS: Final = 1_000
+MOST_CLAIMS: Final = 500
 """Claims of an agent on which pools are scored, about; of more, the questions are drawn by a hash, of :data:`DRAWN`."""
 
 

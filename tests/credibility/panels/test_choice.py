@@ -280,7 +280,7 @@ def test_the_order_of_agents_is_nothing_to_it(rows: list[Row], said: list[Said],
 
 
 def test_of_many_claims_a_part_of_the_questions_is_drawn() -> None:
-    """As few that an agent has about a thousand, the same ones for all; of few claims all."""
+    """As few that an agent has about 500, the same ones for all; of few claims all."""
     assert drawn_of(np.array([])) == drawn_of(np.array([3.0, MOST_CLAIMS])) == DRAWN
     assert drawn_of(np.array([10.0, 8.0 * MOST_CLAIMS])) == DRAWN // 8
     assert drawn_of(np.array([1e12])) == 1

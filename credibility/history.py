@@ -18,9 +18,10 @@ statements of one clock, in order, into a timeline.
 - The reference is the mean probability of the baseline agents that claimed, each by the mean of its own claims. What an
   agent stated itself before it was a baseline does not count: who states it could know that others will be measured
   against it.
-- The loss of the peers is the mean loss of the other agents' answers in the same stage of the question
-  (:func:`stage_of`): who answers when nearly all is known is not compared with those who answered weeks before. The
-  answer of an agent in a stage is its newest claim in it; its older ones have no peers, so that repetition counts once.
+- The loss of the peers is the mean loss of the other agents' answers, without baselines, in the same stage of the
+  question (:func:`stage_of`): who answers when nearly all is known is not compared with those who answered weeks
+  before. The answer of an agent in a stage is its newest claim in it; its older ones have no peers, so that repetition
+  counts once.
 - The context of a claim is what could be known when it was made: of the subject the effective statement, of the regime
   of the market the latest reading that was not withdrawn. Later records of that change the context from then
   on, on the recorded clock alone.
@@ -359,8 +360,14 @@ def peer_losses(
     made: Mapping[str, Timeline[Claim]],
     settled: Timeline[tuple[OutcomeValue, datetime]],
     scope: QuestionScope,
+    *,
+    baselines: Mapping[str, Timeline[bool]],
 ) -> Timeline[Mapping[str, float]]:
-    """Return at each moment the loss of the peers by finding, of the claims of *scope* that have one."""
+    """
+    Return at each moment the loss of the peers by finding, of the claims of *scope* that have one.
+
+    A baseline is no peer: it is a reference of its own, and may not change how agents compare with one another.
+    """
 
     def found(moment: datetime) -> dict[str, float] | None:
         answer = settled.at(moment)
@@ -379,13 +386,19 @@ def peer_losses(
                 of_stage[claim.agent] = max(one, of_stage.get(claim.agent, one))
         losses = {}
         for of_stage in newest.values():
-            every = [one.loss for one in of_stage.values()]
-            for nth, own in enumerate(of_stage.values() if len(every) > 1 else ()):
+            peers = {agent: one.loss for agent, one in of_stage.items() if peer(agent, moment)}
+            for agent, own in of_stage.items():
                 # The mean is exact, whatever the order.
-                losses[own.finding_id] = fmean(every[:nth] + every[nth + 1 :])
+                others = [loss for name, loss in peers.items() if name != agent]
+                if others:
+                    losses[own.finding_id] = fmean(others)
         return losses
 
-    return _combine([settled.times, *(steps.times for steps in made.values())], found)
+    def peer(agent: str, moment: datetime) -> bool:
+        return agent not in baselines or not baselines[agent].at(moment)
+
+    described = [one.times for one in baselines.values()]
+    return _combine([settled.times, *described, *(steps.times for steps in made.values())], found)
 
 
 def stage_of(predicted_at: datetime, target_at: datetime) -> int:
@@ -487,9 +500,11 @@ def _spans(
     made = {finding: claims(statements, target_at, clock) for finding, statements in question.findings.items()}
     compared = metric.kind == "binary" and question.profiles
     reference = {scope: references(question, made, clock, scope) for scope in settled} if compared else {}
-    peers = {scope: peer_losses(judged, target_at, made, settled[scope], scope) for scope in settled}
-    changing = [one.times for parts in (settled, reference, peers) for one in parts.values()]
     baselines = {agent: fold_statements(statements, clock, latest) for agent, statements in question.profiles.items()}
+    peers = {
+        scope: peer_losses(judged, target_at, made, settled[scope], scope, baselines=baselines) for scope in settled
+    }
+    changing = [one.times for parts in (settled, reference, peers) for one in parts.values()]
     found = {}
     # Many claims are made at one moment, and few moments are of other contexts.
     context = cache(partial(contexts, question, metric, clock=clock))

@@ -94,7 +94,7 @@ async def questions(conn: Connection, keys: Sequence[QuestionKey]) -> list[Quest
             earlier = first[number].get(row["key"])
             if not row["corrects"] and (earlier is None or row["order_key"] < earlier["order_key"]):
                 first[number][row["key"]] = row
-    profiles = await _profiles(conn, set().union(*agents.values()))
+    profiles = await profiles_of(conn, set().union(*agents.values()))
     kinds = {agent: fold_statements(said, AsOfClock.RECORDED, latest) for agent, said in profiles.items()}
     subjects = await _subjects(conn, {question.key.subject_id for question in found.values()})
     regimes = await _regimes(conn, made)
@@ -136,7 +136,8 @@ def _add(question: Question, row: Row) -> None:
         question.outcomes[row["key"]].append(DatedStatement(*clocks, answer))
 
 
-async def _profiles(conn: Connection, agents: Collection[str]) -> dict[str, list[DatedStatement[bool]]]:
+async def profiles_of(conn: Connection, agents: Collection[str]) -> dict[str, list[DatedStatement[bool]]]:
+    """Return the statements whether an agent is a baseline, of those of *agents* that ever were one."""
     found: dict[str, list[DatedStatement[bool]]] = defaultdict(list)
     for row in await rows(conn, "baseline_profiles", {"agents": sorted(agents)}) if agents else []:
         found[row["agent"]].append(

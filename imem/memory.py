@@ -362,7 +362,7 @@ class Memory(
         **asked: Unpack[ReadOptions],
     ) -> PanelsSection:
         """
-        Return what several agents said about the same question on *subject*, pooled with equal weights and by record.
+        Return what several agents said about the same question on *subject*, pooled in every way that panels keep.
 
         ::
 
@@ -370,7 +370,9 @@ class Memory(
             print(panel.equal.value, panel.weighted.value, [(one.agent, one.weight) for one in panel.answers])
 
         Each agent counts with its newest answer. Probabilities and votes are pooled by their mean, values by their
-        median. The weights are those of :meth:`weights`; an agent sees them here, with the answers that they are of.
+        median. Baselines are shown and never pooled: where they alone answered, ``equal`` and ``weighted`` are None.
+        ``pools`` holds every pool with its record, ``best`` the one that ``weighted`` comes from. The weights are those
+        of :meth:`weights`; an agent sees them here, with the answers that they are of.
 
         Args:
             subject: a market is one question; of a company each metric and moment is one, the last one first.
@@ -403,8 +405,8 @@ class Memory(
             found = await memory.weights(["macro", "options", "news"], "rates", as_of=days)
             shares = found.at(days[0])
 
-        They follow from what was known by then: from the loss of each on questions that others answered too, at about
-        the same time. Where an agent did not answer, divide the weights of the others by their sum.
+        They are those of a panel's answer: by earlier seasons, or by record, as of what was known by then. A baseline
+        has none. Where an agent did not answer, divide the weights of the others by their sum.
 
         Args:
             context: values of the questions by dimension, as for :meth:`credibility`; observations that share fewer

@@ -158,6 +158,11 @@ class Settings(BaseSettings):
         "once in five minutes, and nobody waits to see it; nothing is lost.",
     )
     credibility_halflife_years: float = Field(2.0, gt=0, description="Age at which an observation weighs half.")
+    panel_seasons: Literal["gap", "year"] = Field(
+        "gap",
+        description="What ends a season, by whose earlier ones a panel weighs its agents: 60 days without an answer of "
+        "the agent, or the calendar year.",
+    )
     regime_file: Path | None = Field(
         None, description="CSV or JSON file of the indicators from which the regime of the market is detected."
     )

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeVar
 
+from imem.credibility.panels.pooling import Seasons
 from imem.credibility.track_record import scores_until
 from imem.journal.arguments import check_int
 from imem.journal.deadline import Deadline
@@ -82,6 +83,7 @@ class RetrievalRequest:
         limits: most items of each sort.
         halflife_years: age at which an observation weighs half.
         for_agent: the agent that asks, if known.
+        seasons: what ends a season of an agent's record.
     """
 
     subject_id: str
@@ -92,6 +94,7 @@ class RetrievalRequest:
     limits: Limits
     halflife_years: float
     for_agent: str | None = None
+    seasons: Seasons = "gap"
 
     async def dated(self, refs: Iterable[Ref]) -> ValuesAsOf:
         """Return the values of *refs* as of the moment, from Postgres."""

@@ -172,8 +172,9 @@ async def panels_on(
     async def answer() -> PanelsSection:
         subject_id = await recall.subject(subject, at, deadline=deadline)
         ask = RetrievalRequest(
-            subject_id, at, recall.database, recall.sources.graph, deadline, limits, recall.sources.halflife_years
-        )
+            subject_id, at, recall.database, recall.sources.graph, deadline, limits, recall.sources.halflife_years,
+            seasons=recall.sources.seasons,
+        )  # fmt: skip
         return await panels.load(ask, metric=metric, target_at=target_at)
 
     section = await recall.authorized(Resource(ResourceType.GRAPH, subject), Action.READ, answer, deadline=deadline)
@@ -381,12 +382,17 @@ async def weights(
     async def ask() -> WeightsTable:
         panel = [TrackRecordKey(agent, domain) for agent in named]
         found, waiting = await weights_as_of(
-            recall.database, [panel], moments, contexts=[of_questions], deadline=deadline
+            recall.database,
+            [panel],
+            moments,
+            contexts=[of_questions],
+            seasons=recall.sources.seasons,
+            deadline=deadline,
         )
         items = [
             DatedWeight(as_of=moment.at, **weight_item(one).model_dump())
             for moment, by_context in zip(moments, found[0], strict=True)
-            for one in by_context[0]
+            for one in by_context[0].answer
         ]
         table = WeightsTable(items=items, total=len(items), mode=recall.mode(read_horizon))
         if waiting is not None and any(waiting <= moment.recorded_until for moment in moments):

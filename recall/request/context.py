@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from imem.cache.tiers.tiered import TieredCache
+from imem.credibility.panels.pooling import Seasons
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
@@ -63,6 +64,7 @@ class RecallDependencies:
         graph: the Neo4j client.
         tiers: the tiered cache; None loads from L3 each time.
         halflife_years: age at which an observation weighs half.
+        seasons: what ends a season of an agent's record.
         journal: the journal's id, part of every cache key.
         last_horizon: the newest read horizon fetched.
         watch: counts requests and timeouts.
@@ -74,6 +76,7 @@ class RecallDependencies:
     graph: Graph
     tiers: TieredCache | None = None
     halflife_years: float = 2.0
+    seasons: Seasons = "gap"
     journal: str = ""
     last_horizon: LastReadHorizon = field(default_factory=LastReadHorizon)
     watch: LatencyWatch = field(default_factory=LatencyWatch)
@@ -121,5 +124,6 @@ class RequestContext:
         """Return the arguments of a retriever."""
         of = self.sources
         return RetrievalRequest(
-            self.subject_id, at, of.gateway.database, of.graph, due, self.limits, of.halflife_years, self.for_agent
-        )
+            self.subject_id, at, of.gateway.database, of.graph, due, self.limits, of.halflife_years, self.for_agent,
+            of.seasons,
+        )  # fmt: skip

@@ -32,7 +32,7 @@ BEFORE, AFTER = 0.2, 0.1
 NAMED: Final = 0.5
 """Bonus of an author whom the query names, in deviations."""
 
-DATED: Final = 1.0
+DATED: Final = 1.5
 """Bonus of what was said on a date that the query names, in deviations."""
 
 DATE_HALVES_DAYS: Final = 7.0

@@ -96,6 +96,8 @@ def rank(
     ]
     places = {one.place: score for one, score in zip(candidates, fused, strict=True) if one.place is not None}
     dates = named_dates(query, now) if now is not None else []
+    # Messages of a session share a moment.
+    dated = {at: _dated(at, dates) for at in {one.occurred_at for one in candidates}} if dates else {}
     named = {author for author in {one.author for one in candidates} if author and _names(query, author)}
     found = [
         (
@@ -103,7 +105,7 @@ def rank(
             score
             + _beside(places, one.place)
             + (NAMED if one.author in named else 0.0)
-            + _dated(one.occurred_at, dates)
+            + dated.get(one.occurred_at, 0.0)
             + _newness(one.at, now, half_life_days),
         )
         for one, score in zip(candidates, fused, strict=True)
@@ -138,7 +140,7 @@ def _newness(at: datetime | None, now: datetime | None, half_life_days: float | 
 
 
 def _dated(at: datetime | None, dates: Sequence[NamedDate]) -> float:
-    if at is None or not dates:
+    if at is None:
         return 0.0
     days = min(abs(named.days_from(at.astimezone(UTC).date())) for named in dates)
     return DATED * math.exp2(-days / DATE_HALVES_DAYS)

@@ -205,6 +205,9 @@ class MemoryImport(Memories):
         if created_at is not None and not actor.may_import:
             memory = replace(memory, metadata={**memory.metadata, "created_at": created_at.isoformat()})
             created_at = None
+        if memory.occurred_at is not None and not actor.may_import:
+            stated = {"occurred_at": memory.occurred_at.isoformat()}
+            memory = replace(memory, metadata={**memory.metadata, **stated}, occurred_at=None)
         known = id_of(where, source, entry.id)
         done = await self._table.store(actor, where, memory, imported_as=known, created_at=created_at, deadline=due)
         return done.status.value

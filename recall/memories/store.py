@@ -19,6 +19,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from imem.journal.actors import Actor
+from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError, TooLarge
 from imem.journal.events.ids import new_id
@@ -46,7 +47,7 @@ from imem.recall.memories.model import (
     StoredMemory,
     StoreStatus,
 )
-from imem.recall.memories.parts import split
+from imem.recall.memories.parts import searched_text, split
 from imem.recall.memories.ranking import CANDIDATES, Candidate, rank, similarity
 from imem.recall.request.fallbacks import sentence
 from imem.recall.timing.lateness import reports_lateness
@@ -183,7 +184,7 @@ class MemoryTable:
 
     async def _given(self, actor: Actor, namespace: str, memory: NewMemory, deadline: Deadline) -> dict[str, Any]:
         """Return the parameters by which a memory is stored, with its vectors."""
-        encoded = await self._encoded(namespace, memory.content, memory.conversation_id, deadline)
+        encoded = await self._encoded(namespace, memory, deadline)
         return {
             **_write(actor, memory, encoded),
             "namespace": namespace,
@@ -192,6 +193,7 @@ class MemoryTable:
             "user_id": memory.user_id,
             "conversation_id": memory.conversation_id,
             "author": memory.author,
+            "occurred_at": memory.occurred_at,
             "context_vector": encoded.context_vector,
             "before": encoded.before,
             # No text is more similar than 1.
@@ -213,13 +215,13 @@ class MemoryTable:
         deadline: Deadline,
     ) -> RememberedMemory:
         """
-        Make the actor say *memory* instead of *known*, whose versions stay; None keeps its importance.
+        Make the actor say *memory*, by the author of *known*, instead of that; None keeps its importance.
 
         Raises:
             BadInput: there is no such memory, another took its place already, or the actor says that text already.
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: as :meth:`store`.
         """
-        encoded = await self._encoded("", memory.content, None, deadline)
+        encoded = await self._encoded("", memory, deadline)
         given = {"known": known, "reason": reason, "importance": importance}
         return await self._end(known, {**given, **_write(actor, memory, encoded)}, deadline)
 
@@ -309,14 +311,14 @@ class MemoryTable:
             deleted += len(await self.delete(actor, [row["id"] for row in rows], deadline=deadline))
         return deleted
 
-    async def _encoded(self, namespace: str, content: str, conversation: str | None, deadline: Deadline) -> _Encoded:
+    async def _encoded(self, namespace: str, memory: NewMemory, deadline: Deadline) -> _Encoded:
         """Return the vectors of a text; none of them if the encoder is away or late."""
         before: Row | None = None
-        if conversation is not None:
-            place = {"namespace": namespace, "conversation_id": conversation}
+        if memory.conversation_id is not None:
+            place = {"namespace": namespace, "conversation_id": memory.conversation_id}
             before = next(iter(await self._database.named("last_of_conversation", place, deadline=deadline)), None)
-        parts = split(content)
-        contexts = [[with_context(parts[0], before["content"])]] if before is not None else []
+        parts = [searched_text(memory.author, part) for part in split(memory.content)]
+        contexts = [[with_context(parts[0], before["said"])]] if before is not None else []
         model, [vectors, *made] = await self._vectors([parts, *contexts], deadline)
         if model is None or before is None:
             return _Encoded(model, vectors)
@@ -359,7 +361,8 @@ class MemoryTable:
         rows = {row["id"]: row for row in found}
         if vector is not None:
             lacking = unembedded(found, waits=waiting["waits"])
-        ranked = rank([candidate(row) for row in rows.values()], query.text)
+        now = query.until or SystemClock().now()
+        ranked = rank([candidate(row) for row in rows.values()], query.text, now=now)
         shown = [(rows[one.id], score, self.similarity(one)) for one, score in ranked]
         shown = [one for one in shown if one[2] is None or one[2] >= query.threshold]
         last = query.offset + query.limit
@@ -559,7 +562,8 @@ def _write(actor: Actor, memory: NewMemory, encoded: _Encoded) -> dict[str, Any]
 def candidate(row: Row) -> Candidate:
     """Return a row of a search as a value."""
     place = (row["collection"], row["place"], row["ordinal"]) if row["place"] is not None else None
-    return Candidate(row["id"], row["words"], row["similarity"], row["context"], place, row["author"], row["at"])
+    raw = (row["words"], row["similarity"], row["context"])
+    return Candidate(row["id"], *raw, place, row["author"], row["at"], row["occurred_at"])
 
 
 def excerpt(content: str, row: Row) -> str | None:

@@ -110,7 +110,7 @@ class SearchQuery:
         recent_days: age in days at which the bonus of what is new has halved; None: age does not count.
         limit: most results.
         until: as of when; None for now.
-        records: kinds of texts of records, in place of all those of *kinds*.
+        records: kinds of texts of records, in place of all those of *kinds*; headers of debates are hits then, too.
     """
 
     text: str

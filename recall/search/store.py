@@ -107,6 +107,8 @@ class SearchIndex:
             text = texts.get(one.id)
             if one.id not in memories and (text is None or (text["kind"] == "Lesson" and text["shown"] is None)):
                 continue  # Its text was replaced, or the lesson withdrawn, since the candidates were read.
+            if text is not None and text["header"] and query.records is None:
+                continue
             record = ("", str(one.id)) if text is None else (text["kind"], text["key"])
             if record not in seen and len(wanted) < query.limit:
                 seen.add(record)

@@ -60,8 +60,8 @@ CREATE TABLE recall.memory (
     superseded_at   timestamptz CHECK (superseded_at > recorded_at),
     superseded_by   uuid,
     reason          text CHECK (length(reason) BETWEEN 1 AND 1000),
-    words           tsvector NOT NULL GENERATED ALWAYS AS (to_tsvector('english', content)) STORED,
-    lexemes         integer NOT NULL GENERATED ALWAYS AS (length(to_tsvector('english', content))) STORED,
+    words           tsvector NOT NULL GENERATED ALWAYS AS (imem_words_v1(content)) STORED,
+    lexemes         integer NOT NULL GENERATED ALWAYS AS (length(imem_words_v1(content))) STORED,
     model           smallint REFERENCES embedding_model,
     vector          halfvec,
     context_vector  halfvec,
@@ -280,10 +280,7 @@ BEGIN
         -- The index would look at very many to find those few.
         v_by_index := v_by_index AND NOT v_few;
     END IF;
-    -- A backslash would be one of tsquery's own.
-    v_terms := ARRAY(
-        SELECT quote_literal(replace(l.lexeme, '\', ''))::tsquery FROM unnest(to_tsvector('english', p_query)) AS l
-        WHERE replace(l.lexeme, '\', '') <> '' ORDER BY l.positions[1], l.lexeme LIMIT 64);
+    v_terms := imem_terms_v1(p_query);
     IF v_texts > p_exact THEN
         -- How many hold each term, as far as that matters: what more than a tenth of very many hold says little, and to score all of
         -- those would take most of the time. Where few texts are wanted, these alone are scored.

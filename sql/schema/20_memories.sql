@@ -19,7 +19,10 @@ $$;
 
 CREATE TABLE recall.memory_namespace (
     namespace text COLLATE "C" PRIMARY KEY CHECK (
-        length(namespace) <= 1000 AND namespace ~ '^(global|agent/[A-Za-z0-9._-]+|symbol/[A-Za-z0-9._-]+|user/[A-Za-z0-9._-]+)(/[A-Za-z0-9._-]+)*$'
+        length(namespace) <= 1000
+        AND namespace ~ ('^(global|agent/[A-Za-z0-9._-]+|user/[A-Za-z0-9._-]+)(/[A-Za-z0-9._-]+)*$|'
+            '^symbol(/[^/\u0001-\u001f"%()*;<>?\[\\\]`{|}\u007f-\u00a0\u2000-\u206f\u3000-\u3003\ufe50-\ufe52\uff0e\uff0f]+)+$')
+        AND namespace !~ '(/| ) | (/|$)'
         AND namespace !~ '/[.]+(/|$)'),
     scopes    text[] COLLATE "C" NOT NULL GENERATED ALWAYS AS (recall.scopes_v1(namespace)) STORED,
     memories  bigint NOT NULL DEFAULT 0,

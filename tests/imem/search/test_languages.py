@@ -1,4 +1,5 @@
-"""Texts of other languages and alphabets are found by their words, with and without accents, in memories and records."""
+# ruff: noqa: RUF001 - letters of other alphabets
+"""Texts of other languages are found by their words, with and without accents, in memories and records."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ from tests.imem.memories.conftest import Places
 from tests.imem.search.conftest import MemoryHarness, memory_of, project
 
 AT: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+pytestmark = pytest.mark.usefixtures("places")
 
 TEXTS: Final = {
     "Chinese": ("半导体需求正在增长,工厂产能不足。", "中央银行上调了利率。", "半导体需求"),
@@ -56,7 +59,7 @@ async def remember_all(harness: MemoryHarness) -> None:
             await ann.remember(second, namespace="agent/ann")
 
 
-async def test_the_words_of_each_language_find_its_texts(harness: MemoryHarness, places: Places) -> None:
+async def test_the_words_of_each_language_find_its_texts(harness: MemoryHarness) -> None:
     await remember_all(harness)
     for language, (*texts, query) in TEXTS.items():
         assert by_words(harness, query)[:1] == [texts[ASKED.get(language, 0)]], language
@@ -85,16 +88,14 @@ async def test_the_words_of_each_language_find_its_texts(harness: MemoryHarness,
         ("الطلب على الرقائق", "والطلب"),
     ],
 )
-async def test_accents_and_forms_do_not_keep_words_apart(
-    harness: MemoryHarness, places: Places, stored: str, query: str
-) -> None:
+async def test_accents_and_forms_do_not_keep_words_apart(harness: MemoryHarness, stored: str, query: str) -> None:
     async with memory_of(harness) as ann:
         await ann.remember(stored, namespace="agent/ann")
         await ann.remember("Something else was said.", namespace="agent/ann")
     assert by_words(harness, query) == [stored]
 
 
-async def test_other_letters_stay_others(harness: MemoryHarness, places: Places) -> None:
+async def test_other_letters_stay_others(harness: MemoryHarness) -> None:
     """A mark that makes another letter of one counts: those of Cyrillic and Japanese letters."""
     async with memory_of(harness) as ann:
         await ann.remember("カキ", namespace="agent/ann")
@@ -103,7 +104,7 @@ async def test_other_letters_stay_others(harness: MemoryHarness, places: Places)
     assert by_words(harness, "рой мой") == []
 
 
-async def test_english_words_weigh_as_before(harness: MemoryHarness, places: Places) -> None:
+async def test_english_words_weigh_as_before(harness: MemoryHarness) -> None:
     """Of an ASCII text the words are those of Postgres' English configuration."""
     texts = ["Margins are rising quickly.", "U.S. sales: $5.2m, up 4%", "a/b-testing of foo.bar@example.com"]
     for text in texts:
@@ -111,7 +112,7 @@ async def test_english_words_weigh_as_before(harness: MemoryHarness, places: Pla
         assert row["same"], text
 
 
-async def test_nothing_of_a_query_is_syntax(harness: MemoryHarness, places: Places) -> None:
+async def test_nothing_of_a_query_is_syntax(harness: MemoryHarness) -> None:
     await remember_all(harness)
     async with memory_of(harness) as ann:
         for query in ("é' | ! & (株:*", "\\é\\", "株':*", "é" * 3000, "株" * 3000, "日本 " * 2000):

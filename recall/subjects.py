@@ -26,7 +26,6 @@ from imem.journal.errors import (
     NameSearch,
     PermissionDenied,
     UnknownSubject,
-    shown,
 )
 from imem.journal.gateway import Gateway
 from imem.journal.texts.spelling import displayed, says_nothing, spelled, without_accents
@@ -38,6 +37,9 @@ from imem.recall import retrievers
 
 PRESENT: Final = AsOf(END_OF_TIME)
 """The as-of that hides nothing recorded."""
+
+UNACCENTED: Final = "found without regard to accents"
+"""How answers say that a subject is spelled otherwise than it was asked for."""
 
 ALIKE: Final = 50
 """Most subjects that are compared because they differ from a name in case, blanks or accents alone."""
@@ -73,17 +75,12 @@ class SubjectName:
     Attributes:
         subject_id: its id.
         by_name: whether it was found by its name, which may change, not by an id or ticker, which does not.
-        matched: its name or key, where that differs from what was asked in more than case, blanks and forms.
+        label: how answers say that it was found without regard to accents; None if it was not.
     """
 
     subject_id: str
     by_name: bool = False
-    matched: str | None = None
-
-    @property
-    def label(self) -> str | None:
-        """How an answer says that the name was another one; None if it was not."""
-        return None if self.matched is None else f"found without regard to accents, as {shown(self.matched)}"
+    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +190,7 @@ def _compared(is_company: bool, key: str, name: str | None) -> set[str]:  # noqa
 
 
 def by_likeness(subject: str, found: Iterable[tuple[str, str | None]]) -> list[str]:
-    """Return at most :data:`NAMES` ids of subjects (id and name), those first whose id or name is most like *subject*."""
+    """Return at most :data:`NAMES` ids of the subjects *found* (id and name), those most like *subject* first."""
     asked = next((subject.removeprefix(one) for one in PREFIXES if subject.startswith(one)), subject)
     wanted = without_accents(asked[:LONGEST_NAME])
     scores = {subject_id: _likeness(wanted, subject_id, name) for subject_id, name in found}
@@ -238,8 +235,16 @@ def _best(subject: str, rows: Iterable[Mapping[str, Any]]) -> list[SubjectName]:
         elif spelled(subject) in set(map(spelled, forms)):
             tiers[1][subject_id] = SubjectName(subject_id, by_name=True)
         elif without_accents(subject) and any(map(str.isalnum, subject)):
-            tiers[2][subject_id] = SubjectName(subject_id, by_name=True, matched=row["name"] or subject_id)
+            tiers[2][subject_id] = SubjectName(subject_id, by_name=True, label=UNACCENTED)
     return next((list(tier.values()) for tier in tiers.values() if tier), [])
+
+
+def label_of(asked: str, subject_id: str, name: str | None) -> str | None:
+    """Return :data:`UNACCENTED` if a subject differs from what was asked in accents; None if it does not."""
+    forms = [subject_id, subject_id.partition(":")[2], *([name] if name else ())]
+    if spelled(asked) in set(map(spelled, forms)):
+        return None
+    return UNACCENTED if without_accents(asked) in set(map(without_accents, forms)) else None
 
 
 def checked_candidates(subject: str) -> list[str]:

@@ -94,13 +94,13 @@ def ask(
         ),
         warm_up=True,
     )
-    print_section(
-        answer,
-        lambda: (
-            [line for item in answer.items for line in found_text_lines(item, SHOWN_CHARS)] or ["Nothing was found."]
-        ),
-        as_json=as_json,
-    )
+
+    def lines() -> list[str]:
+        label = [f"The subject was {answer.subject_label}."] if answer.subject_label is not None else []
+        found = [line for item in answer.items for line in found_text_lines(item, SHOWN_CHARS)]
+        return label + (found or ["Nothing was found."])
+
+    print_section(answer, lines, as_json=as_json)
 
 
 @app.command()

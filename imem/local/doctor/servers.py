@@ -152,6 +152,7 @@ def _ask_postgres(
         yield from data.work(connection)
         yield from data.scores(connection)
         yield from data.similar(connection, settings)
+        yield from data.languages(connection, settings)
         yield from data.errors(connection)
 
 

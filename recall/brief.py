@@ -115,7 +115,7 @@ class Recall:
         Return what was known about *subject*.
 
         Args:
-            subject: a subject id, a ticker, a market id, the exact name of a company, or the text of a market.
+            subject: a subject id, a ticker, a market id, the name of a company, or the text of a market.
             for_agent: the agent that asks; its own track record is included.
             as_of: the moment; none means now.
             clock: ``known`` or ``recorded``.

@@ -154,6 +154,7 @@ class SubjectFinder:
 
         # The graph's index holds the newest names alone, and its order changes with every subject added: not as of T.
         of_now = at.asked is None and at.clock is AsOfClock.KNOWN
+        searched = NameSearch.NOTHING
         for operation in (ask, ask_journal) if of_now else (ask_journal,):
             try:
                 names = await self.gateway.authorize_and_execute(
@@ -163,8 +164,11 @@ class SubjectFinder:
                 raise
             except ImemError:
                 continue
-            return names, NameSearch.NAMES
-        return [], NameSearch.NOTHING
+            searched = NameSearch.NAMES
+            # The graph's index knows nothing of accents.
+            if names:
+                return names, searched
+        return [], searched
 
     async def _nearest_in_journal(self, subject: str, at: AsOf, deadline: Deadline) -> list[str]:
         """Return subjects whose key or name at the moment is like *subject*, among those whose record was known."""

@@ -134,7 +134,7 @@ def own_namespace(actor: Actor) -> tuple[str, ...]:
     """
     if not _SEGMENT.fullmatch(actor.id):
         raise BadInput(
-            "namespace", f"is needed: {actor.id!r} has none of its own.", mend="symbol/NAME and user/NAME are open."
+            "namespace", f"is needed: {actor.id!r} has none of its own.", mend="symbol/TICKER and user/NAME are open."
         )
     return ("agent", actor.id)
 

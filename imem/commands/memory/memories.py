@@ -64,7 +64,7 @@ def ask(
         ),
     ] = None,
     subject: Annotated[
-        str | None, typer.Option("--subject", help="About this subject alone: its id, ticker or exact name.")
+        str | None, typer.Option("--subject", help="About this subject alone: its id, ticker or name.")
     ] = None,
     recent_days: Annotated[
         float | None, typer.Option("--recent", metavar="DAYS", help="Prefer what is new, half as much each DAYS.")
@@ -111,7 +111,7 @@ def remember(
         str | None,
         typer.Option(
             "--namespace",
-            help="global, agent/NAME, symbol/NAME, user/NAME or below; agent/ and the actor's name by default.",
+            help="global, agent/NAME, symbol/TICKER, user/NAME or below; agent/ and the actor's name by default.",
         ),
     ] = None,
     memory_type: Type = None,

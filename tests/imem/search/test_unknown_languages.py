@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
+from imem.journal.deadline import Deadline
 from imem.journal.settings import Settings
 from imem.kg.similarity.embedders import Embedder
 from imem.local.doctor import data
@@ -20,7 +21,9 @@ ENCODERS = {name: embedder_of(Settings.read({"IMEM_EMBEDDING_LOCAL": name})) for
 JAPANESE, ENGLISH = "半導体の需要が増えている。", "The margins of the memory makers are rising."
 
 
-def use(monkeypatch: pytest.MonkeyPatch, name: str) -> Embedder:
+async def use(monkeypatch: pytest.MonkeyPatch, name: str) -> Embedder:
+    """Let every memory use an encoder, which is loaded."""
+    await ENCODERS[name].embed(["Margins rise."], deadline=Deadline.never())
     monkeypatch.setattr("imem.services.embedders.embedder_of", lambda _: ENCODERS[name])
     return ENCODERS[name]
 
@@ -28,11 +31,11 @@ def use(monkeypatch: pytest.MonkeyPatch, name: str) -> Embedder:
 async def test_an_answer_says_what_the_encoder_does_not_know(
     harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(monkeypatch, "e5-small-v2")
+    await use(monkeypatch, "e5-small-v2")
     async with memory_of(harness) as ann:
         await ann.remember(ENGLISH)
         for found in (await ann.memories.search("Why are the margins rising?"), await ann.search("margins")):
-            assert (found.quality, found.reason) == (Quality.EXACT, None)
+            assert (found.reason, found.quality) == (None, Quality.EXACT)
         await ann.remember(JAPANESE)
         for found in (await ann.memories.search("半導体の需要"), await ann.search("半導体の需要")):
             assert found.quality is Quality.PARTIAL
@@ -44,18 +47,18 @@ async def test_an_answer_says_what_the_encoder_does_not_know(
 
 
 async def test_the_multilingual_encoder_knows_it(harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, "universal-3")
+    await use(monkeypatch, "universal-3")
     async with memory_of(harness) as ann:
         await ann.remember(JAPANESE)
         found = await ann.memories.search("半導体の需要")
-        assert (found.quality, found.reason) == (Quality.EXACT, None)
+        assert (found.reason, found.quality) == (None, Quality.EXACT)
         assert "Greek" in ((await ann.memories.search("Τι κάνουν τα επιτόκια;")).reason or "")
 
 
 async def test_doctor_recommends_the_multilingual_encoder(
     harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(monkeypatch, "e5-small-v2")
+    await use(monkeypatch, "e5-small-v2")
     settings = harness.settings.model_copy(update={"embedding_local": "e5-small-v2"})
 
     def looked() -> list[tuple[CheckLevel, str, str]]:
@@ -73,7 +76,7 @@ async def test_doctor_recommends_the_multilingual_encoder(
         assert level is CheckLevel.WEAK
         assert "2 of 3 texts that are searched are in another language (Greek and Japanese)" in text
         assert "IMEM_EMBEDDING_LOCAL=universal-3, which knows Japanese" in mend
-        use(monkeypatch, "universal-3")
+        await use(monkeypatch, "universal-3")
         settings = settings.model_copy(update={"embedding_local": "universal-3"})
         [(level, text, mend)] = looked()
         assert "1 of 3" in text

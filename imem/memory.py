@@ -237,7 +237,7 @@ class Memory(
         self, subject: str, *, for_agent: str | None = None, limits: Limits | None = None, **asked: Unpack[ReadOptions]
     ) -> Briefing:
         """
-        Return what the institution knew about *subject*: a subject id, a ticker, or an exact name.
+        Return what the institution knew about *subject*: a subject id, a ticker, or a name.
 
         Each section is labelled with its quality; one that fails or is late does not affect the others.
 
@@ -469,7 +469,7 @@ class Memory(
             query: 1 to 10,000 characters of plain text; nothing in it is syntax.
             kinds: of ``analysis``, ``finding``, ``decision``, ``debate``, ``lesson``, ``pattern``, ``subject``,
                 ``contradiction`` and ``memory``; by default all that the actor may read.
-            subject: what is about this subject alone: its id, ticker or exact name; of memories those below
+            subject: what is about this subject alone: its id, ticker or name; of memories those below
                 ``symbol/`` and its ticker.
             recent_days: prefer what is new, with a bonus that halves each so many days; None: age does not count.
             limit: most results, 1 to 200.

@@ -125,10 +125,12 @@ class Subject(AnswerModel):
     Attributes:
         subject_id: ``company:<ticker>`` or ``market:<market_id>``.
         record: its record as of the moment; None if only other records mention it.
+        label: says so where the name that was asked differs from its own in accents.
     """
 
     subject_id: str
     record: DatedRecord | None = None
+    label: str | None = None
 
 
 @checks_arguments

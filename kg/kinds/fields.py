@@ -52,6 +52,8 @@ RFC3339: Final = r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,6}0*)?(?:[Zz]
 _MOMENT = re.compile(RFC3339, re.ASCII)
 NO_NUL: Final = r"^[^\x00]*$"
 NAME: Final = r"^[^/\x00]*$"
+TICKER: Final = r'^[^\u0000-\u001f"%()*;<>?\[\\\]`{|}\u007f-\u00a0\u2000-\u206f\u3000-\u3003]*$'
+"""What a JSON Schema says of :func:`is_ticker`, which decides."""
 SUBJECT: Final = r"^(?:company|market):[^\x00]{1,180}$"
 
 Schema = dict[str, Any]
@@ -364,6 +366,42 @@ SubjectKey = Annotated[
     PropertyType("key", _string(SUBJECT_KEY_CHARS, least=1)),
 ]
 """A ticker or market id: 1 to 180 characters."""
+
+
+TICKER_SIGNS: Final = "._-^=&+$#@:!',~"
+"""Signs in tickers, as in ``^GSPC``, ``EURUSD=X``, ``BRK.B``, ``M&M.NS`` and ``C:EURUSD``."""
+
+
+def is_ticker(text: str) -> bool:
+    """
+    Return whether *text* may be a ticker: the one rule for companies and for the namespaces of their memories.
+
+    It has 1 to 180 characters: letters and figures of any script, :data:`TICKER_SIGNS`, single blanks inside, and
+    slashes. Between slashes there is a part, which does not consist of dots alone.
+    """
+    return 1 <= len(text) <= SUBJECT_KEY_CHARS and all(map(is_ticker_part, text.split("/")))
+
+
+def is_ticker_part(text: str) -> bool:
+    """Return whether *text* may stand between two slashes of a ticker."""
+    taken = all(one.isalnum() or one in TICKER_SIGNS or one == " " for one in text)
+    return taken and bool(text.strip(".")) and text.split(" ") == text.split()
+
+
+def _checked_ticker(text: str) -> str:
+    if not is_ticker(text):
+        signs = " ".join(TICKER_SIGNS)
+        raise refuse("", f"must be a ticker: letters, figures, {signs} and slashes between them, single blanks inside.")
+    return text
+
+
+Ticker = Annotated[
+    str,
+    StringConstraints(strict=True, min_length=1, max_length=SUBJECT_KEY_CHARS, pattern=NO_NUL),
+    AfterValidator(_checked_ticker),
+    PropertyType("key", _string(SUBJECT_KEY_CHARS, least=1, pattern=TICKER)),
+]
+"""What :func:`is_ticker` takes."""
 
 SubjectId = Annotated[
     str,

@@ -19,6 +19,7 @@ from imem.kg.kinds.fields import (
     SubjectId,
     SubjectKey,
     Text,
+    Ticker,
     refuse,
 )
 
@@ -50,7 +51,7 @@ class Company(Kind, key="ticker", labels=("Subject",), tags=(Tag("subject", "sub
         analyzed_count: Integer | None = None
         last_analysis: Moment | None = None
 
-    ticker: SubjectKey
+    ticker: Ticker
     subject_id: SubjectId = Field(
         default_factory=_subject_id("company", "ticker"), description="company:<ticker>; follows from it."
     )

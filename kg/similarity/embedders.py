@@ -102,6 +102,11 @@ class LocalEmbedder:
         return self._model.unrelated
 
     @property
+    def languages(self) -> frozenset[str]:
+        """Codes of the languages that the model was trained for."""
+        return self._model.languages
+
+    @property
     def loaded(self) -> bool:
         """Whether the model is loaded now."""
         return self._encode is not None

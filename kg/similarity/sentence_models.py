@@ -51,12 +51,14 @@ class SentenceModel(Protocol):
         dimension: numbers in a vector.
         unrelated: cosine of texts that have nothing to do with one another.
         threads: how many may encode a text at once, each by itself.
+        languages: codes of those that it was trained for (:data:`imem.kg.similarity.languages.LANGUAGES`).
     """
 
     model_id: str
     dimension: int
     unrelated: float
     threads: int
+    languages: frozenset[str]
 
     def load(self) -> Encode:
         """
@@ -74,6 +76,7 @@ class UniversalEncoder:
     dimension = 512
     unrelated = 0.0
     threads = 1
+    languages = frozenset({"ar", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "ru", "th", "tr", "zh"})
 
     def load(self) -> Encode:
         """Return the loaded model; it reads 30 MB."""
@@ -109,6 +112,7 @@ class E5Encoder:
     # spread. From there on, its cosines mean what those of other models do.
     unrelated = 0.7
     threads = min(4, os.cpu_count() or 1)
+    languages = frozenset({"en"})
 
     def __init__(self, jar: Callable[[], Path]) -> None:
         self._jar = jar

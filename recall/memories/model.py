@@ -15,6 +15,7 @@ from imem.checkpoints.model import checked_text
 from imem.journal.clock import SystemClock
 from imem.journal.errors import BadInput, TooLarge
 from imem.journal.texts.json_text import object_text
+from imem.journal.texts.spelling import says_nothing
 from imem.recall.answers import AnswerModel, BriefingSection
 
 CONTENT_CHARS: Final = 10_000
@@ -122,7 +123,7 @@ def check_content(name: str, text: str) -> None:
     Raises:
         BadInput: it is blank or too long; names *name*.
     """
-    if not text.strip():
+    if says_nothing(text):
         raise BadInput(name, "says nothing.")
     checked_text(name, text, CONTENT_CHARS)
 
@@ -145,9 +146,10 @@ def check_reason(text: str) -> None:
     Check why a memory is superseded or retired.
 
     Raises:
-        BadInput: it is no text of 1 to 1,000 characters.
+        BadInput: it is blank, or no text of 1 to 1,000 characters.
     """
-    checked_text("reason", text, _REASON_CHARS)
+    if says_nothing(checked_text("reason", text, _REASON_CHARS)):
+        raise BadInput("reason", "says nothing.")
 
 
 def memory_type_of(value: str) -> MemoryType:

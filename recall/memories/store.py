@@ -34,6 +34,7 @@ from imem.recall.answers import Quality
 from imem.recall.memories.accesses import AccessCounter
 from imem.recall.memories.encoding import NO_VECTORS, BackgroundEncoder, PartVectors
 from imem.recall.memories.items import ItemTable
+from imem.recall.memories.languages import joined, unknown_languages
 from imem.recall.memories.model import (
     FoundMemory,
     MemoriesPage,
@@ -387,6 +388,10 @@ class MemoryTable:
         items = items[query.offset : last]
         if query.until is None:
             self._accesses.count(item.id for item in items)
+        if vector is not None:
+            lacking = joined(
+                lacking, unknown_languages(self.encoder.embedder, query.text, [one.content for one in items])
+            )
         return MemoriesSection(
             quality=Quality.EXACT if lacking is None else Quality.PARTIAL,
             reason=lacking,

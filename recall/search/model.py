@@ -91,8 +91,10 @@ class SearchSection(BriefingSection):
 
     Attributes:
         as_of: the moment for which the answer holds; None for now.
+        subject_label: says so where the name that was asked for differs from the subject's own in accents.
     """
 
+    subject_label: str | None = None
     items: list[FoundText] = Field(default_factory=list)
     as_of: datetime | None = None
 

@@ -17,6 +17,7 @@ from imem.journal.postgres.database import Database
 from imem.kg.kinds.learning import LessonVisibility
 from imem.kg.similarity.vectors import Vector
 from imem.recall.answers import Quality
+from imem.recall.memories.languages import joined, unknown_languages
 from imem.recall.memories.model import MemoryQuery, StoredMemory
 from imem.recall.memories.ranking import CANDIDATES, Candidate, rank
 from imem.recall.memories.store import MemoryTable, candidate, excerpt, found_by, unembedded
@@ -67,7 +68,10 @@ class SearchIndex:
             if since
             else None
         )
-        reason = "; ".join(filter(None, (lacking, late))) or None
+        if vector is not None:
+            embedder = self._memories.encoder.embedder
+            lacking = joined(lacking, unknown_languages(embedder, query.text, [item.text for item in items]))
+        reason = joined(lacking, late)
         return SearchSection(
             quality=Quality.EXACT if reason is None else Quality.PARTIAL,
             reason=reason,

@@ -19,7 +19,10 @@ $$;
 
 CREATE TABLE recall.memory_namespace (
     namespace text COLLATE "C" PRIMARY KEY CHECK (
-        length(namespace) <= 1000 AND namespace ~ '^(global|agent/[A-Za-z0-9._-]+|symbol/[A-Za-z0-9._-]+|user/[A-Za-z0-9._-]+)(/[A-Za-z0-9._-]+)*$'
+        length(namespace) <= 1000
+        AND namespace ~ ('^(global|agent/[A-Za-z0-9._-]+|user/[A-Za-z0-9._-]+)(/[A-Za-z0-9._-]+)*$|'
+            '^symbol(/[^/\u0001-\u001f"%()*;<>?\[\\\]`{|}\u007f-\u00a0\u2000-\u206f\u3000-\u3003\ufe50-\ufe52\uff0e\uff0f]+)+$')
+        AND namespace !~ '(/| ) | (/|$)'
         AND namespace !~ '/[.]+(/|$)'),
     scopes    text[] COLLATE "C" NOT NULL GENERATED ALWAYS AS (recall.scopes_v1(namespace)) STORED,
     memories  bigint NOT NULL DEFAULT 0,
@@ -69,8 +72,8 @@ CREATE TABLE recall.memory (
     superseded_at   timestamptz CHECK (superseded_at > recorded_at),
     superseded_by   uuid,
     reason          text CHECK (length(reason) BETWEEN 1 AND 1000),
-    words           tsvector NOT NULL GENERATED ALWAYS AS (to_tsvector('english', recall.searched_text_v1(author, content))) STORED,
-    lexemes         integer NOT NULL GENERATED ALWAYS AS (length(to_tsvector('english', recall.searched_text_v1(author, content)))) STORED,
+    words           tsvector NOT NULL GENERATED ALWAYS AS (imem_words_v1(recall.searched_text_v1(author, content))) STORED,
+    lexemes         integer NOT NULL GENERATED ALWAYS AS (length(imem_words_v1(recall.searched_text_v1(author, content)))) STORED,
     model           smallint REFERENCES embedding_model,
     vector          halfvec,
     context_vector  halfvec,
@@ -291,10 +294,7 @@ BEGIN
         -- The index would look at very many to find those few.
         v_by_index := v_by_index AND NOT v_few;
     END IF;
-    -- A backslash would be one of tsquery's own.
-    v_terms := ARRAY(
-        SELECT quote_literal(replace(l.lexeme, '\', ''))::tsquery FROM unnest(to_tsvector('english', p_query)) AS l
-        WHERE replace(l.lexeme, '\', '') <> '' ORDER BY l.positions[1], l.lexeme LIMIT 64);
+    v_terms := imem_terms_v1(p_query);
     IF v_texts > p_exact THEN
         -- How many hold each term, as far as that matters: what more than a tenth of very many hold says little, and to score all of
         -- those would take most of the time. Where few texts are wanted, these alone are scored.

@@ -98,7 +98,7 @@ BEGIN
             CASE WHEN v_same THEN v_known.vector ELSE v_item.vector::halfvec END, v_item.key, v_item.lasts, v_now + v_item.lasts);
         PERFORM add_parts_v1(
             v_item.id, coalesce(v_known.version, 0) + 1, CASE WHEN v_same THEN v_item.id END, v_known.version, v_item.parts::json);
-        UPDATE memory_namespace AS s SET memories = s.memories + 1, lexemes = s.lexemes + length(to_tsvector('english', v_item.content))
+        UPDATE memory_namespace AS s SET memories = s.memories + 1, lexemes = s.lexemes + length(imem_words_v1(v_item.content))
         WHERE s.namespace = v_item.namespace;
         IF v_item.content <> '' AND NOT v_same AND v_item.vector IS NULL THEN
             INSERT INTO due_row (queue, kind, key) VALUES ('memories', 'Memory', v_item.id::text);

@@ -132,7 +132,7 @@ BEGIN
         CASE WHEN v_before.id IS NOT NULL THEN v_before.vector ELSE p_vector END, v_before.context_vector);
     PERFORM add_parts_v1(p_id, v_version, v_before.id, v_before.version, p_parts);
     UPDATE memory_namespace AS s
-    SET lexemes = s.lexemes - CASE WHEN p_stays THEN 0 ELSE p_known.lexemes END + length(to_tsvector('english', searched_text_v1(p_shown.author, p_shown.content))),
+    SET lexemes = s.lexemes - CASE WHEN p_stays THEN 0 ELSE p_known.lexemes END + length(imem_words_v1(searched_text_v1(p_shown.author, p_shown.content))),
         memories = s.memories + p_stays::integer
     WHERE s.namespace = p_known.namespace;
     waits := v_before.id IS NULL AND (p_vector IS NULL OR p_known.conversation_id IS NOT NULL);
@@ -297,7 +297,7 @@ BEGIN
         p_vector IS NULL OR v_before IS NOT NULL AND (p_context_vector IS NULL OR p_before IS DISTINCT FROM v_before);
     PERFORM assert_memory_v1(p_id, p_actor, v_by_person, p_content, p_author, p_metadata, p_importance, v_now, NULL);
     PERFORM add_parts_v1(p_id, 1, NULL, NULL, p_parts);
-    UPDATE memory_namespace AS s SET memories = s.memories + 1, lexemes = s.lexemes + length(to_tsvector('english', searched_text_v1(p_author, p_content)))
+    UPDATE memory_namespace AS s SET memories = s.memories + 1, lexemes = s.lexemes + length(imem_words_v1(searched_text_v1(p_author, p_content)))
     WHERE s.namespace = p_namespace;
     IF p_vector IS NULL OR v_before IS NOT NULL AND (p_context_vector IS NULL OR p_before IS DISTINCT FROM v_before) THEN
         INSERT INTO due_row (queue, kind, key) VALUES ('memories', 'Memory', p_id::text);

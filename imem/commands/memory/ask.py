@@ -38,9 +38,7 @@ T = TypeVar("T")
 
 app = typer.Typer()
 
-Subject = Annotated[
-    str, typer.Argument(help="A ticker, a market id, a subject id such as company:MU, or an exact name.")
-]
+Subject = Annotated[str, typer.Argument(help="A ticker, a market id, a subject id such as company:MU, or a name.")]
 AsOf = Annotated[
     str | None,
     typer.Option(

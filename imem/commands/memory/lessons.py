@@ -9,6 +9,7 @@ import typer
 
 from imem.commands.memory.ask import run_question
 from imem.journal.errors import BadInput, shown
+from imem.journal.texts.spelling import says_nothing
 from imem.kg.kinds.enums import LessonPriority, LessonSource
 from imem.terminal.command import Json, moment, print_answer, wrong_usage
 
@@ -83,7 +84,7 @@ def add(
 
     with wrong_usage():
         for option, text in (("--insight", insight), ("--do", do), ("--category", category)):
-            if not text.strip():
+            if says_nothing(text):
                 raise BadInput(option, "must not be empty.")
         made = Lesson(
             id="lesson", source=LessonSource.HUMAN_INSIGHT, category=category, insight=insight, recommended_action=do,

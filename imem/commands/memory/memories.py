@@ -64,7 +64,7 @@ def ask(
         ),
     ] = None,
     subject: Annotated[
-        str | None, typer.Option("--subject", help="About this subject alone: its id, ticker or exact name.")
+        str | None, typer.Option("--subject", help="About this subject alone: its id, ticker or name.")
     ] = None,
     recent_days: Annotated[
         float | None, typer.Option("--recent", metavar="DAYS", help="Prefer what is new, half as much each DAYS.")
@@ -94,13 +94,13 @@ def ask(
         ),
         warm_up=True,
     )
-    print_section(
-        answer,
-        lambda: (
-            [line for item in answer.items for line in found_text_lines(item, SHOWN_CHARS)] or ["Nothing was found."]
-        ),
-        as_json=as_json,
-    )
+
+    def lines() -> list[str]:
+        label = [f"The subject was {answer.subject_label}."] if answer.subject_label is not None else []
+        found = [line for item in answer.items for line in found_text_lines(item, SHOWN_CHARS)]
+        return label + (found or ["Nothing was found."])
+
+    print_section(answer, lines, as_json=as_json)
 
 
 @app.command()
@@ -111,7 +111,7 @@ def remember(
         str | None,
         typer.Option(
             "--namespace",
-            help="global, agent/NAME, symbol/NAME, user/NAME or below; agent/ and the actor's name by default.",
+            help="global, agent/NAME, symbol/TICKER, user/NAME or below; agent/ and the actor's name by default.",
         ),
     ] = None,
     memory_type: Type = None,

@@ -28,6 +28,12 @@ STUB_AGE: Final = timedelta(days=1)
 REPORT_AGE: Final = timedelta(days=1, hours=12)
 """Age from which the newest reconciliation report is too old: a night was left out."""
 
+SAMPLE: Final = 500
+"""Memories, and texts of records, whose language is looked at."""
+
+LEAST_FOREIGN: Final = 0.01
+"""Share of texts in languages that the encoder does not know from which on another encoder is recommended."""
+
 TIMEOUT_S: Final = 30.0
 """Budget of all queries on the graph's nodes together, in seconds; a large graph is checked only as far as it lasts."""
 
@@ -215,6 +221,36 @@ def similar(
         )
     elif not far_behind(left, COMPARING):
         yield fine(about, f"analyses are compared by {found.built_with or found.wanted}")
+
+
+def languages(connection: psycopg.Connection[dict[str, Any]], settings: Settings) -> Iterator[CheckResult]:
+    """Look whether the encoder that *settings* name knows the languages of what is searched, in a sample of it."""
+    from imem.kg.similarity.embedders import LocalEmbedder  # noqa: PLC0415 - as below
+    from imem.kg.similarity.languages import language_of, named  # noqa: PLC0415 - as below
+    from imem.kg.similarity.sentence_models import UniversalEncoder  # noqa: PLC0415 - as below
+    from imem.services.embedders import embedder_of  # noqa: PLC0415 - numpy takes long to import
+
+    about = "languages"
+    try:
+        embedder = embedder_of(settings)
+        found = connection.execute(sql("doctor_texts"), {"limit": SAMPLE}).fetchall()
+    except (psycopg.errors.UndefinedTable, SettingsError):  # Other findings say so.
+        return
+    if not isinstance(embedder, LocalEmbedder) or not found:
+        return  # Nobody knows the languages of a model behind an endpoint.
+    codes = [language_of(row["text"]) for row in found]
+    foreign = [code for code in codes if code is not None and code not in embedder.languages]
+    if len(foreign) < LEAST_FOREIGN * len(found):
+        yield fine(about, f"the sentence encoder {settings.embedding_local} knows the languages of the texts")
+        return
+    known = set(foreign) & UniversalEncoder.languages - embedder.languages
+    own = f"Set IMEM_EMBEDDING_LOCAL=universal-3, which knows {named(known)}, or name " if known else "Name "
+    yield weak(
+        about,
+        f"{len(foreign):,} of {len(found):,} texts that are searched are in another language ({named(foreign)}) than "
+        f"the sentence encoder {settings.embedding_local} knows: words alone find them.",
+        f"{own}a multilingual model in IMEM_EMBEDDING_URL. Workers then make all vectors anew, in the background.",
+    )
 
 
 def errors(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResult]:

@@ -154,6 +154,7 @@ def _ask_postgres(
         yield from data.backlog(left)
         yield from data.scores(connection, left)
         yield from data.similar(connection, settings, left)
+        yield from data.languages(connection, settings)
         yield from data.errors(connection)
 
 

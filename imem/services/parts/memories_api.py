@@ -61,7 +61,7 @@ class MemoriesApi(ActorApi):
 
         Args:
             text: 1 to 10,000 characters.
-            namespace: ``global``, ``agent/NAME``, ``symbol/NAME``, ``user/NAME`` or a path below; ``agent/`` and the
+            namespace: ``global``, ``agent/NAME``, ``symbol/TICKER``, ``user/NAME`` or a path below; ``agent/`` and the
                 actor's name by default. Agents write below their own name, ``symbol`` and ``user``.
             memory_type: ``semantic`` (what holds), ``episodic`` (what happened) or ``procedural`` (how to).
             metadata: an object of JSON values, at most 64 KiB.

@@ -1,0 +1,37 @@
+"""What answers say of languages that the sentence encoder does not know. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from imem.kg.similarity.embedders import Embedder, LocalEmbedder
+from imem.kg.similarity.languages import language_of, named
+
+
+def unknown_languages(embedder: Embedder, query: str, found: Iterable[str]) -> str | None:
+    """
+    Return what a search by meaning lacks of languages; None for nothing.
+
+    Args:
+        embedder: made the vectors. Of one behind an endpoint nobody knows the languages.
+        query: what was asked.
+        found: the texts that are shown.
+    """
+    if not isinstance(embedder, LocalEmbedder):
+        return None
+    asked = language_of(query)
+    foreign = [code for code in map(language_of, found) if code is not None and code not in embedder.languages]
+    who = []
+    if asked is not None and asked not in embedder.languages:
+        who.append(f"the query ({named([asked])})")
+    if foreign:
+        who.append(f"{len(foreign)} of the texts found ({named(foreign)})")
+    if not who:
+        return None
+    which = " and ".join(who)
+    return f"the sentence encoder does not know the language of {which}: words alone find what is said in it"
+
+
+def joined(*reasons: str | None) -> str | None:
+    """Return *reasons* as one; None where there is none."""
+    return "; ".join(filter(None, reasons)) or None

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from typer.core import TyperGroup
-
-if TYPE_CHECKING:
-    import click
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Everyday": ("up", "load", "brief", "ask", "remember"),
@@ -40,7 +37,7 @@ class GroupedCommands(TyperGroup):
                     # Typer reads the panel of a command from this attribute.
                     vars(self.commands[name])["rich_help_panel"] = panel
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands, group by group."""
         known = super().list_commands(ctx)
         grouped = [name for names in GROUPS.values() for name in names if name in known]

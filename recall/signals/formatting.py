@@ -106,8 +106,9 @@ def memory_prompt(memory: AgentMemory, max_length: int = MAX_LENGTH) -> str:
     """
     Return the section of a prompt that shows an agent its earlier signals, what changed last, and how to use them.
 
-    It begins with the warning that quotations are data. Without earlier ones it says so; it is empty where signals are switched off for the subject. *max_length* bounds the
-    signals; heading, changes and instructions come on top.
+    It begins with the warning that quotations are data. Without earlier ones it says so; it is empty where signals are
+    switched off for the subject. *max_length* bounds the signals; heading, warning, changes and instructions come on
+    top.
 
     Raises:
         BadInput: *max_length* is less than 200.

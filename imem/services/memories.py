@@ -19,6 +19,7 @@ from uuid import UUID
 from imem.checkpoints.model import checked_uuid
 from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
+from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.kg.asof import AsOfClock, parse_as_of
@@ -369,11 +370,13 @@ class Memories(ActorApi):
         user_id: str | None = None,
         conversation_id: str | None = None,
         author: str | None = None,
+        occurred_at: datetime | None = None,
         extract: bool = False,
         deadline_ms: float | None = None,
     ) -> RememberedMemory:
         """Store a text; see :meth:`imem.memory.Memory.remember`."""
         actor = self._actor
+        _check_occurred(occurred_at, actor, extract=extract)
         segments = parse_namespace(namespace) if namespace is not None else own_namespace(actor)
         memory = NewMemory(
             text,
@@ -387,7 +390,10 @@ class Memories(ActorApi):
         due = self._write_due(deadline_ms, EXTRACT_MS if extract else REMEMBER_MS)
         await self._authorize(resource_of(segments, actor, Action.WRITE), Action.WRITE, due)
         if not extract:
-            return await self._table.store(actor, "/".join(segments), memory, deadline=due)
+            where = "/".join(segments)
+            return await self._table.store(
+                actor, where, memory, created_at=occurred_at, known_at=occurred_at, deadline=due
+            )
         message = {"content": text, "author": author}
         facts = [fact for fact, _ in await FactExtractor.of(self._stores.settings).facts([message], deadline=due)]
         source, *stored = await self._table.store_facts(actor, "/".join(segments), memory, facts, deadline=due)
@@ -497,3 +503,22 @@ def _list_of(covered: Sequence[str], *, user: str | None = None, **more: Any) ->
 def _other(rights: MemoryRights, actor: Actor) -> str | None:
     """Return whose a memory is that is not *actor*'s: who said it first, if that is not an actor of the same name."""
     return rights.owner if rights.owner != actor.id else None
+
+
+def _check_occurred(occurred_at: datetime | None, actor: Actor, *, extract: bool) -> None:
+    """
+    Refuse a time of a memory that the actor may not state, that lies ahead, or that has no zone.
+
+    Raises:
+        BadInput: it is one of these.
+    """
+    if occurred_at is None:
+        return
+    if not actor.may_import:
+        raise BadInput("occurred_at", "takes the import right, which this actor has not.", mend="Leave it out.")
+    if occurred_at.tzinfo is None:
+        raise BadInput("occurred_at", "must name its zone, such as 2026-06-01T10:27:49Z.")
+    if occurred_at > SystemClock().now():
+        raise BadInput("occurred_at", "lies in the future.")
+    if extract:
+        raise BadInput("occurred_at", "is no time of facts that a model extracts.", mend="Leave out one of both.")

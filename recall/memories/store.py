@@ -121,6 +121,7 @@ class MemoryTable:
         *,
         imported_as: UUID | None = None,
         created_at: datetime | None = None,
+        known_at: datetime | None = None,
         deadline: Deadline,
     ) -> RememberedMemory:
         """
@@ -129,6 +130,8 @@ class MemoryTable:
         Args:
             imported_as: the id of an imported memory; once it is known, nothing is written.
             created_at: when it was stored where it comes from.
+            known_at: since when it was known to say this; searches as of a moment from then on find it. When it is
+                recorded, for None.
 
         Raises:
             TooLarge: the namespace is full, or the metadata of both are too large; nothing was written.
@@ -137,6 +140,7 @@ class MemoryTable:
         """
         given = await self._given(actor, namespace, memory, deadline)
         given |= {"imported": imported_as is not None, "created_at": created_at, "id": imported_as or given["id"]}
+        given |= {"known_at": known_at}
         [row] = await self._database.commit("store_memory", given, deadline=deadline)
         return self._remembered(row)
 
@@ -200,6 +204,7 @@ class MemoryTable:
             "most": self._namespace_limit,
             "imported": False,
             "created_at": None,
+            "known_at": None,
         }
 
     async def supersede(

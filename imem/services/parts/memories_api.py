@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from imem.journal.arguments import checks_arguments
@@ -40,6 +41,7 @@ class MemoriesApi(ActorApi):
         user_id: str | None = None,
         conversation_id: str | None = None,
         author: str | None = None,
+        occurred_at: datetime | None = None,
         extract: bool = False,
         deadline_ms: float | None = None,
     ) -> RememberedMemory:
@@ -68,6 +70,8 @@ class MemoriesApi(ActorApi):
             conversation_id: the conversation that it is the next message of; with it, what stands beside a message
                 helps to find it.
             author: who said it; a question that names them prefers it.
+            occurred_at: when it was said, aware and not ahead: answers as of a moment from then on find it. It takes
+                the import right (``may_import``); without it a memory is known from now on.
             extract: whether a model is to find the facts in it, which become memories too, with the ``source_id`` of
                 this one in their metadata; the settings name the endpoint (``extraction_url``).
             deadline_ms: until it is durable, in milliseconds, encoding included; 10,000 by default, 30,000 to extract.
@@ -90,6 +94,7 @@ class MemoriesApi(ActorApi):
             user_id=user_id,
             conversation_id=conversation_id,
             author=author,
+            occurred_at=occurred_at,
             extract=extract,
             deadline_ms=deadline_ms,
         )

@@ -147,7 +147,7 @@ def remembering(
             return update
         signals = value_of(inner, SIGNALS)
         if (given := signals.get(agent_name) if isinstance(signals, Mapping) else signals) is not None:
-            audited += yield from _record(memory, state, given, known, at, deadline_ms)
+            audited += yield from _record(memory, state, given, known, deadline_ms, at=at)
         inner = _with(inner, AUDIT, [*(value_of(inner, AUDIT) or ()), *audited])
         return dataclasses.replace(update, update=inner) if _is_command(update) else inner
 
@@ -182,8 +182,9 @@ def _record(
     state: State,
     given: Any,
     known: AgentMemory,
-    at: datetime | None,
     deadline_ms: float | None,
+    *,
+    at: datetime | None,
 ) -> Steps:
     """Record a new signal of the agent of *known*, and return what the audit log gets of it."""
     agent = known.agent_name

@@ -29,6 +29,7 @@ from imem.mcp.tools import TOOLS
 from imem.patterns.states import PATTERN_STATES
 from imem.postmortem.cases.states import CASE_STATES
 from imem.review.states import TASK_STATES
+from imem.terminal.groups import GROUPS
 
 GENERATED: Final = Path(__file__).resolve().parent / "reference" / "generated"
 
@@ -81,8 +82,9 @@ def _parameter_row(parameter: Any) -> list[str]:
 
 
 def commands() -> str:
-    """Return one section for each command: its usage, its help, its arguments and options."""
-    parts = []
+    """Return the groups of commands, and one section for each: its usage, its help, its arguments and options."""
+    named = [[group, ", ".join(f"`{name}`" for name in names)] for group, names in GROUPS.items()]
+    parts = [_table(["group", "commands"], named)]
     for name, command in all_commands().items():
         usage = command.get_usage(command.context_class(command, info_name=f"imem {name}"))
         parts.append(f"## imem {name}\n\n{_text((command.help or '').strip())}\n")

@@ -49,6 +49,7 @@ from imem.commands.memory import (
 )
 from imem.journal.errors import ImemError, SettingsError
 from imem.terminal import output
+from imem.terminal.groups import GroupedCommands
 from imem.terminal.version import version_of_this
 
 USAGE = 2
@@ -57,6 +58,7 @@ _debug = False
 
 app = typer.Typer(
     name="imem",
+    cls=GroupedCommands,
     help="Institutional memory for teams of analysis agents.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

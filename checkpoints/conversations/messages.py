@@ -32,8 +32,8 @@ OLDEST: Final = 15
 MOST_PINNED: Final = 20
 """Pinned messages of a thread at most."""
 
-MOST_CALLS: Final = WINDOW - 1
-"""Tool calls of one message at most: with its results it fits into a window."""
+MOST_CALLS: Final = WINDOW - 2
+"""Tool calls of one message at most: with its results and the last user message it fits into a window."""
 
 CONTENT_BYTES: Final = 256 * 1024
 """Longest content, in bytes of UTF-8."""
@@ -229,14 +229,6 @@ def _ends(turns: Sequence[ConversationTurn], found: Sequence[int | None], *, wai
     return ends
 
 
-def without_orphans(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
-    """Return *messages* without tools' results whose call is missing: models refuse those."""
-    calls = answered(messages)
-    return [
-        message for message, call in zip(messages, calls, strict=True) if message.role != "tool" or call is not None
-    ]
-
-
 # Validation
 
 
@@ -271,6 +263,6 @@ def _check_calls(role: str, metadata: Mapping[str, Any]) -> None:
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise BadInput(name, "is a list of objects.")
     if len(calls) > MOST_CALLS:
-        raise BadInput(name, f"are at most {MOST_CALLS}: with their results they must fit into a window.")
+        raise BadInput(name, f"are at most {MOST_CALLS}: with results and a question they must fit into a window.")
     for call in calls:
         checked_text(f"{name}.id", call.get("id"), LONGEST_THREAD)

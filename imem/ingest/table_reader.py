@@ -6,14 +6,16 @@ The batches are those of :mod:`imem.ingest.line_reader`, so a table is loaded li
 
 from __future__ import annotations
 
-import csv
 import json
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from datetime import datetime
+from decimal import Decimal
 from itertools import chain
 from typing import Any, Final
 
+from imem.ingest.csv_rows import CsvRows
 from imem.ingest.line_reader import BATCH_BYTES, BATCH_LINES, Batch, LineReader, LoadSource, RefusedLine, UnreadableFile
 from imem.ingest.recorder import prepare
 from imem.ingest.table_map import Row, Rule, TableMap
@@ -21,77 +23,16 @@ from imem.journal.errors import BadInput
 from imem.journal.events.canonical import content_hash
 from imem.kg.kinds.fields import shown
 from imem.kg.load_format.entries import object_of
-from imem.kg.load_format.lines import LINE_BYTES, Line, RecordLine, parse_line
+from imem.kg.load_format.lines import Line, RecordLine, parse_line
 
-COLUMNS: Final = 1000
-"""Most columns of a table."""
+SCANNED_ROWS: Final = 10_000
+"""Rows of Parquet that are read at once to see whether floats are whole numbers."""
+
+_EXACT: Final = 2.0**53
+"""Up to this, a float holds every whole number."""
 
 REMEMBERED: Final = 20_000
 """Recent statements that are remembered, so that content repeated in every row is emitted once."""
-
-
-class CsvRows:
-    """
-    The rows of a CSV file, each with the number of the line that it begins at.
-
-    Args:
-        reader: its lines.
-        delimiter: what separates the cells.
-    """
-
-    def __init__(self, reader: LineReader, delimiter: str) -> None:
-        self._reader = reader
-        self._label = reader.source.label
-        self._cells = csv.reader(self._texts(), delimiter=delimiter)
-        self.columns = self._header()
-
-    def _texts(self) -> Iterator[str]:
-        while (raw := self._reader.read_line()) is not None:
-            if len(raw) > LINE_BYTES:
-                raise UnreadableFile(
-                    f"{self._label}, line {self._reader.number:,} is longer than {LINE_BYTES:,} bytes."
-                )
-            try:
-                yield raw.removeprefix(b"\xef\xbb\xbf").decode() if self._reader.number == 1 else raw.decode()
-            except UnicodeDecodeError as error:
-                raise UnreadableFile(
-                    f"{self._label}, line {self._reader.number:,} is not UTF-8: byte {error.start} cannot be read."
-                ) from None
-
-    def _header(self) -> tuple[str, ...]:
-        _, cells = next(self._numbered(), (0, []))
-        columns = tuple(cell.strip() for cell in cells)
-        twice = next((name for place, name in enumerate(columns) if name in columns[:place]), None)
-        if not columns or len(columns) > COLUMNS or twice is not None:
-            said = f"names {shown(twice)} twice" if twice is not None else f"must name 1 to {COLUMNS} columns"
-            raise UnreadableFile(f"{self._label}: the first line {said}.")
-        return columns
-
-    def _numbered(self) -> Iterator[tuple[int, list[str]]]:
-        while True:
-            begins = self._reader.number + 1
-            try:
-                cells = next(self._cells)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                # After an unclosed quote, rows cannot be separated any more.
-                raise UnreadableFile(f"{self._label}, line {begins:,} cannot be read: {error}.") from None
-            if any(cell.strip() for cell in cells):
-                yield begins, cells
-
-    def __iter__(self) -> Iterator[tuple[int, Row | BadInput]]:
-        """
-        Yield number and row; for one whose cells do not fit the header, the refusal.
-
-        Raises:
-            UnreadableFile: the rest cannot be read.
-        """
-        for number, cells in self._numbered():
-            if len(cells) == len(self.columns):
-                yield number, dict(zip(self.columns, cells, strict=True))
-            else:
-                yield number, BadInput("row", f"has {len(cells)} cells, and the header {len(self.columns)} columns.")
 
 
 class ParquetRows:
@@ -125,33 +66,86 @@ class ParquetRows:
         except self._errors as error:
             raise UnreadableFile(f"{source.label} is no Parquet file: {str(error).rstrip('.')}.") from error
         self.columns = tuple(self._file.schema_arrow.names)
+        twice = next((name for place, name in enumerate(self.columns) if name in self.columns[:place]), None)
+        if twice is not None:
+            raise UnreadableFile(f"{source.label} has two columns {shown(twice)}.")
 
     def __iter__(self) -> Iterator[tuple[int, Row | BadInput]]:
-        """Yield number, from 1, and row."""
+        """
+        Yield number, from 1, and row, or the refusal of a row.
+
+        Raises:
+            UnreadableFile: the file is damaged.
+        """
         try:
-            batches = self._file.iter_batches(BATCH_LINES)
-            rows = chain.from_iterable(self._rows_of(batch) for batch in batches)
+            whole = self._whole_numbers()
+            rows = chain.from_iterable(map(self._rows_of, self._file.iter_batches(BATCH_LINES)))
             for number, row in enumerate(rows, 1):
+                if isinstance(row, BadInput):
+                    yield number, row
+                    continue
                 try:
-                    yield number, {name: _cell(value) for name, value in row.items()}
+                    yield number, {name: (_whole if name in whole else _cell)(row[name]) for name in row}
                 except UnicodeDecodeError:
                     yield number, BadInput("row", "holds bytes that are not UTF-8.")
         except self._errors as error:
             raise UnreadableFile(f"{self._label} is damaged: {str(error).rstrip('.')}.") from error
 
-    def _rows_of(self, batch: Any) -> list[dict[str, Any]]:
-        """Return the rows of a batch; timestamps in nanoseconds are truncated to Python's microseconds."""
-        import pyarrow as pa  # noqa: PLC0415 - as above
+    def _whole_numbers(self) -> frozenset[str]:
+        """
+        Return the columns of floats that hold integers with gaps.
 
-        fields = [
-            field.with_type(pa.timestamp("us", field.type.tz)) if _nanoseconds(field.type) else field
-            for field in batch.schema
-        ]
-        return list(batch.cast(pa.schema(fields), safe=False).to_pylist())
+        Some writers have no gap in a column of integers, and make floats of it. The whole column is read before the
+        first row, so that all its rows are written alike.
+        """
+        import pyarrow as pa  # noqa: PLC0415 - an extra, and heavy
+
+        floats = [field.name for field in self._file.schema_arrow if str(field.type) in {"float", "double"}]
+        gaps, others = set[str](), set[str]()
+        for batch in self._file.iter_batches(SCANNED_ROWS, columns=floats) if floats else ():
+            for name in set(floats) - others:
+                numbers = batch.column(name).cast(pa.float64()).to_pylist()
+                found = [number for number in numbers if number is not None and not math.isnan(number)]
+                if len(found) < len(numbers):
+                    gaps.add(name)
+                if any(abs(number) > _EXACT or not number.is_integer() for number in found):
+                    others.add(name)
+        return frozenset(gaps - others)
+
+    def _rows_of(self, batch: Any) -> list[dict[str, Any] | BadInput]:
+        """Return the rows of a batch; times in nanoseconds are truncated to Python's microseconds."""
+        import pyarrow as pa  # noqa: PLC0415 - an extra, and heavy
+
+        fields = [field.with_type(_in_microseconds(field.type, pa)) for field in batch.schema]
+        cast = batch.cast(pa.schema(fields), safe=False)
+        try:
+            return list(cast.to_pylist())
+        except (ValueError, OverflowError):
+            return [self._row_of(cast.slice(place, 1)) for place in range(cast.num_rows)]
+
+    def _row_of(self, batch: Any) -> dict[str, Any] | BadInput:
+        """Return the only row of *batch*, or its refusal."""
+        try:
+            return dict(batch.to_pylist()[0])
+        except UnicodeDecodeError:
+            return BadInput("row", "holds bytes that are not UTF-8.")
+        except (ValueError, OverflowError):
+            return BadInput("row", "holds a day or a time outside the years 1 to 9999.")
 
 
-def _nanoseconds(kind: Any) -> bool:
-    return str(kind).startswith("timestamp[ns")
+def _in_microseconds(kind: Any, pa: Any) -> Any:
+    """Return the type *kind* of pyarrow's with microseconds in the place of nanoseconds."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_in_microseconds(kind.value_type, pa))
+    if getattr(kind, "unit", None) != "ns":
+        return kind
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    return pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")
+
+
+def _whole(value: float | None) -> str:
+    return "" if value is None or math.isnan(value) else str(int(value))
 
 
 def _cell(value: Any) -> str | tuple[str, ...]:
@@ -160,7 +154,7 @@ def _cell(value: Any) -> str | tuple[str, ...]:
 
 def _text(value: Any) -> str:
     """
-    Return *value* as the text of a CSV cell.
+    Return *value* as the text of a CSV cell; an object as JSON.
 
     Raises:
         UnicodeDecodeError: it is bytes that are not UTF-8; some writers store text as bytes.
@@ -171,6 +165,10 @@ def _text(value: Any) -> str:
         return value.decode()
     if isinstance(value, list):
         return ";".join(map(_text, value))
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, dict | tuple):
+        return json.dumps(value, ensure_ascii=False, default=_text)
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 

@@ -391,12 +391,15 @@ class Memories(ActorApi):
         await self._authorize(resource_of(segments, actor, Action.WRITE), Action.WRITE, due)
         if occurred_at is not None:
             await self._authorize(Resource(ResourceType.JOURNAL, owner=actor.id), Action.IMPORT, due)
+        where = "/".join(segments)
         if not extract:
-            return await self._table.store(actor, "/".join(segments), memory, deadline=due)
+            return await self._table.store(
+                actor, where, memory, created_at=occurred_at, known_at=occurred_at, deadline=due
+            )
         message = {"content": text, "author": author}
         found = await FactExtractor.of(self._stores.settings).facts([message], deadline=due)
         facts = [replace(fact, occurred_at=occurred_at) for fact, _ in found]
-        source, *stored = await self._table.store_facts(actor, "/".join(segments), memory, facts, deadline=due)
+        source, *stored = await self._table.store_facts(actor, where, memory, facts, known_at=occurred_at, deadline=due)
         return replace(source, facts=tuple(stored))
 
     async def extract(

@@ -43,6 +43,7 @@ class NewItem:
         value: JSON of an object; None to delete.
         content: what is indexed of it; empty for nothing.
         created_at: of an import, when it was put where it comes from.
+        known_at: of an import, since when it was known to have this value.
         ttl_minutes: when it expires after it was put or read last; None for never.
 
     Raises:
@@ -55,6 +56,7 @@ class NewItem:
     content: str = ""
     ttl_minutes: float | None = None
     created_at: datetime | None = None
+    known_at: datetime | None = None
 
     def __post_init__(self) -> None:
         check_key(self.key)
@@ -136,6 +138,7 @@ class ItemTable:
             "parts": [made.others for made in vectors],
             "ttls": [item.ttl_minutes for item in items],
             "created": [item.created_at for item in items],
+            "known": [item.known_at for item in items],
             "model": model,
         }
         await self._database.commit("put_items", given, deadline=deadline)

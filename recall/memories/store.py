@@ -123,6 +123,7 @@ class MemoryTable:
         *,
         imported_as: UUID | None = None,
         created_at: datetime | None = None,
+        known_at: datetime | None = None,
         deadline: Deadline,
     ) -> RememberedMemory:
         """
@@ -131,6 +132,8 @@ class MemoryTable:
         Args:
             imported_as: the id of an imported memory; once it is known, nothing is written.
             created_at: when it was stored where it comes from.
+            known_at: since when it was known to say this; searches as of a moment from then on find it. When it is
+                recorded, for None.
 
         Raises:
             TooLarge: the namespace is full, or the metadata of both are too large; nothing was written.
@@ -139,6 +142,7 @@ class MemoryTable:
         """
         given = await self._given(actor, namespace, memory, deadline)
         given |= {"imported": imported_as is not None, "created_at": created_at, "id": imported_as or given["id"]}
+        given |= {"known_at": known_at}
         [row] = await self._database.commit("store_memory", given, deadline=deadline)
         return self._remembered(row)
 
@@ -162,12 +166,13 @@ class MemoryTable:
         source: NewMemory | None,
         facts: Sequence[NewMemory],
         *,
+        known_at: datetime | None = None,
         deadline: Deadline,
     ) -> list[RememberedMemory]:
         """
         Store *facts*, and before them *source*, what they were extracted from, if given: all of it or nothing.
 
-        Each fact has the id of *source* in its metadata.
+        Each fact has the id of *source* in its metadata. *known_at* is as of :meth:`store`.
 
         Raises:
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: as :meth:`store`.
@@ -177,6 +182,7 @@ class MemoryTable:
         stored: list[RememberedMemory] = []
         async with self._database.transaction(deadline) as conn:
             for nth, one in enumerate(given):
+                one |= {"created_at": known_at, "known_at": known_at}
                 if source is not None and nth:
                     one["metadata"] = object_text({"source_id": str(stored[0].id)}, "metadata")
                 [row] = await run_rows(conn, "store_memory", one)
@@ -203,6 +209,7 @@ class MemoryTable:
             "most": self._namespace_limit,
             "imported": False,
             "created_at": None,
+            "known_at": None,
         }
 
     async def supersede(

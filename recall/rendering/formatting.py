@@ -229,7 +229,8 @@ def memory_text(item: StoredMemory, limit: int) -> str:
     also = f", also said by {', '.join(names)}" if names else ""
     ended = f", ended {when(item.superseded_at)}" if item.superseded_at is not None else ""
     said = quoted(excerpt or item.content, limit)
-    return f"- {when(item.recorded_at)} {item.namespace}{by}: {said} ({item.id}{also}{ended})"
+    # A namespace is a name that others chose, too.
+    return f"- {when(item.recorded_at)} {name(item.namespace)}{by}: {said} ({item.id}{also}{ended})"
 
 
 def found_text_lines(item: FoundText, limit: int) -> list[str]:

@@ -36,7 +36,8 @@ CROSS JOIN LATERAL (
     FROM recall.memory_assertion AS a
     WHERE a.id = m.id AND CASE
         WHEN %(past)s THEN a.recorded_at < coalesce(m.superseded_at, 'infinity') AND coalesce(a.ended_at, 'infinity') > m.recorded_at
-        WHEN %(until)s::timestamptz IS NOT NULL THEN a.recorded_at <= %(until)s::timestamptz AND coalesce(a.ended_at, 'infinity') > %(until)s::timestamptz
+        WHEN %(until)s::timestamptz IS NOT NULL THEN
+            CASE WHEN a.recorded_at = m.recorded_at THEN m.known_at ELSE a.recorded_at END <= %(until)s::timestamptz AND coalesce(a.ended_at, 'infinity') > %(until)s::timestamptz
         ELSE a.recorded_at < coalesce(m.superseded_at, 'infinity') AND coalesce(a.ended_at, 'infinity') >= coalesce(m.superseded_at, 'infinity') END
 ) AS s
 ORDER BY w.nth
@@ -45,7 +46,7 @@ ORDER BY w.nth
 -- The version of a memory that was the last one at a moment, as far as it is of the given scopes. Parameters: id, scopes, until (NULL: now).
 SELECT m.id, m.version FROM recall.memory AS m
 JOIN recall.memory_namespace AS s ON s.namespace = m.namespace AND s.scopes && %(scopes)s::text[]
-WHERE m.id = %(id)s::uuid AND m.recorded_at <= coalesce(%(until)s::timestamptz, 'infinity') ORDER BY m.version DESC LIMIT 1
+WHERE m.id = %(id)s::uuid AND m.known_at <= coalesce(%(until)s::timestamptz, 'infinity') ORDER BY m.version DESC LIMIT 1
 
 -- listed_memories --
 -- The current memories of the given scopes, or those of a moment, the last recorded first. Parameters: scopes, until (NULL: now), user_id
@@ -54,14 +55,15 @@ WHERE m.id = %(id)s::uuid AND m.recorded_at <= coalesce(%(until)s::timestamptz, 
 SELECT l.id, l.version FROM recall.memory_namespace AS s
 CROSS JOIN LATERAL (
     SELECT m.id, m.version, m.recorded_at FROM recall.memory AS m
-    WHERE m.namespace = s.namespace AND m.recorded_at <= coalesce(%(until)s::timestamptz, 'infinity')
+    WHERE m.namespace = s.namespace AND m.known_at <= coalesce(%(until)s::timestamptz, 'infinity')
       AND (m.superseded_at IS NULL OR m.superseded_at > %(until)s::timestamptz)
       AND (m.expires_at IS NULL OR m.expires_at > coalesce(%(until)s::timestamptz, imem_now()))
       AND (%(user_id)s::text IS NULL OR m.user_id = %(user_id)s OR s.scopes && %(user_scopes)s::text[])
       AND m.memory_type = coalesce(%(memory_type)s, m.memory_type)
       AND (%(agent_id)s::text IS NULL OR m.item_key IS NOT NULL AND m.agent_id = %(agent_id)s OR EXISTS (
           SELECT FROM recall.memory_assertion AS a
-          WHERE a.id = m.id AND a.actor = %(agent_id)s AND a.recorded_at <= coalesce(%(until)s::timestamptz, 'infinity')
+          WHERE a.id = m.id AND a.actor = %(agent_id)s
+            AND CASE WHEN a.recorded_at = m.recorded_at THEN m.known_at ELSE a.recorded_at END <= coalesce(%(until)s::timestamptz, 'infinity')
             AND (a.ended_at IS NULL OR a.ended_at > %(until)s::timestamptz)))
     ORDER BY m.recorded_at DESC, m.id LIMIT %(limit)s::bigint + %(offset)s::bigint
 ) AS l
@@ -117,7 +119,8 @@ SELECT status, id, version, recorded_at, waits
 FROM recall.store_memory_v1(
     %(actor)s, %(role)s, %(id)s::uuid, %(namespace)s, %(memory_type)s, %(content)s, %(metadata)s::jsonb, %(importance)s::float8,
     %(user_id)s, %(conversation_id)s, %(author)s, %(occurred_at)s::timestamptz, %(model)s::smallint, %(vector)s::halfvec, %(parts)s::json, %(context_vector)s::halfvec,
-    %(before)s::uuid, %(similar)s::float8, %(exact)s, %(imported)s, %(created_at)s::timestamptz, %(most)s::bigint)
+    %(before)s::uuid, %(similar)s::float8, %(exact)s, %(imported)s, %(created_at)s::timestamptz,
+    %(known_at)s::timestamptz, %(most)s::bigint)
 
 -- supersede_memory --
 -- Puts a memory in the place of another, or, with content NULL, none; see recall.supersede_memory_v1. Columns: status, id, version,
@@ -145,7 +148,7 @@ ORDER BY m.id LIMIT %(limit)s
 -- Puts items, or deletes those without a value; see recall.put_items_v1.
 SELECT recall.put_items_v1(
     %(actor)s, %(role)s, %(namespaces)s::text[], %(keys)s::text[], %(values)s::text[], %(contents)s::text[], %(vectors)s::text[], %(parts)s::text[],
-    %(ttls)s::float8[], %(created)s::timestamptz[], %(model)s::smallint)
+    %(ttls)s::float8[], %(created)s::timestamptz[], %(known)s::timestamptz[], %(model)s::smallint)
 
 -- items_by_key --
 -- The current items of the given namespaces and keys. Parameters: namespaces, keys.

@@ -47,7 +47,7 @@ WHERE EXISTS (
     SELECT FROM recall.memory_namespace AS n JOIN recall.memory AS m ON m.namespace = n.namespace
     -- What lies below it sorts between its slash and the character after the slash, which is the digit 0.
     WHERE (n.namespace = c.namespace OR n.namespace > c.namespace || '/' AND n.namespace < c.namespace || '0')
-      AND m.recorded_at <= least(%(known_until)s, %(recorded_until)s)
+      AND m.known_at <= %(known_until)s AND m.recorded_at <= %(recorded_until)s
       AND (m.superseded_at IS NULL OR m.superseded_at > least(%(known_until)s, %(recorded_until)s)))
 ORDER BY c.nth LIMIT 1
 

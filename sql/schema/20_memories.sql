@@ -1,6 +1,6 @@
 -- Memories: sentences that agents and people keep, each in a namespace, with every version that it had. Schema recall.
 --
--- A version is valid from recorded_at until superseded_at; nothing of it changes but that end. It shows what one of those says who hold the
+-- A version is valid from known_at until superseded_at; nothing of it changes but that end. It shows what one of those says who hold the
 -- memory; what each of them says is in 30_memory_assertions.sql. Writers of a namespace queue at its row, so that no two of them miss
 -- that they say the same. What is read is not counted here, or else every read would write.
 --
@@ -69,6 +69,8 @@ CREATE TABLE recall.memory (
     occurred_at     timestamptz,
     created_at      timestamptz NOT NULL,
     recorded_at     timestamptz NOT NULL,
+    imported_known_at timestamptz,
+    known_at        timestamptz NOT NULL GENERATED ALWAYS AS (least(recorded_at, imported_known_at)) STORED,
     superseded_at   timestamptz CHECK (superseded_at > recorded_at),
     superseded_by   uuid,
     reason          text CHECK (length(reason) BETWEEN 1 AND 1000),
@@ -102,6 +104,8 @@ CREATE INDEX memory_model ON recall.memory (model) WHERE superseded_at IS NULL;
 CREATE INDEX memory_superseded_by ON recall.memory (superseded_by) WHERE superseded_by IS NOT NULL;
 COMMENT ON TABLE recall.memory IS 'Every version of every memory. A version ends; nothing else of it changes but its vectors. What is left of its importance is in memory_decay.';
 COMMENT ON COLUMN recall.memory.agent_id IS 'The actor whose assertion the version shows.';
+COMMENT ON COLUMN recall.memory.imported_known_at IS 'When it was known where it comes from, as an import states it; NULL for when it was recorded.';
+COMMENT ON COLUMN recall.memory.known_at IS 'Since when a search as of a moment finds it.';
 COMMENT ON COLUMN recall.memory.ordinal IS 'Place in its conversation, from 1: what stands before and after it says what it is about.';
 COMMENT ON COLUMN recall.memory.author IS 'Who said it, if that is not the one who stored it; the name counts among the words, and in the vectors.';
 COMMENT ON COLUMN recall.memory.occurred_at IS 'When it was said, where that was stated; NULL: when it was stored. No bound of what was known: readers see it from recorded_at on.';
@@ -209,8 +213,7 @@ AS $$
 -- that agents see then; as of a moment, by the journal.
 SELECT format('m.%I = ANY ($1)', CASE p_table WHEN 'record_text' THEN 'kind' ELSE 'namespace' END)
     || CASE WHEN p_until IS NULL THEN ' AND m.superseded_at IS NULL'
-        ELSE format(' AND m.%I <= $3 AND (m.superseded_at IS NULL OR m.superseded_at > $3)',
-            CASE p_table WHEN 'record_text' THEN 'known_at' ELSE 'recorded_at' END) END
+        ELSE ' AND m.known_at <= $3 AND (m.superseded_at IS NULL OR m.superseded_at > $3)' END
     || coalesce((SELECT string_agg(
                     format(CASE e.value WHEN 'null' THEN ' AND m.%1$I IS NULL' ELSE ' AND m.%1$I = $2 ->> %1$L' END, e.name), '' ORDER BY e.name)
                  FROM jsonb_each(p_equal) AS e (name, value) WHERE e.name NOT IN ('is_item', 'is_message', 'exact', 'value')), '')

@@ -181,7 +181,8 @@ $$;
 CREATE FUNCTION recall.store_memory_v1(
     p_actor text, p_role text, p_id uuid, p_namespace text, p_type text, p_content text, p_metadata jsonb, p_importance double precision,
     p_user_id text, p_conversation_id text, p_author text, p_occurred_at timestamptz, p_model smallint, p_vector halfvec, p_parts json, p_context_vector halfvec,
-    p_before uuid, p_similar double precision, p_exact integer, p_imported boolean, p_created_at timestamptz, p_most bigint
+    p_before uuid, p_similar double precision, p_exact integer, p_imported boolean, p_created_at timestamptz, p_known_at timestamptz,
+    p_most bigint
 ) RETURNS TABLE (status text, id uuid, version integer, recorded_at timestamptz, waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
 AS $$
@@ -190,8 +191,8 @@ AS $$
 -- does, whose memory the actor now holds as well); full (the actor's metadata together are too large); crowded (it would be
 -- a new one, and the namespace has p_most). The last two write nothing. A message of a conversation is the same as one of that text and author there, and never similar to another;
 -- an imported one is a message of its own. p_before: the message that the context vector was made with. waits: a vector is missing, and is due. p_imported: p_id says where it comes from; what the actor
--- imported once is identical, whatever became of it, and what the actor said before comes first. p_created_at: when it was stored there. p_occurred_at:
--- when it was said; of what was said before, the date of the first time stays.
+-- imported once is identical, whatever became of it, and what the actor said before comes first. p_created_at: when it was stored there;
+-- p_known_at: since when it was known to say this. p_occurred_at: when it was said; of what was said before, the date of the first time stays.
 #variable_conflict use_column
 DECLARE
     v_known memory;
@@ -287,11 +288,11 @@ BEGIN
     RETURN QUERY
     INSERT INTO memory AS m (
         id, version, namespace, memory_type, content, metadata, importance, agent_id, user_id, conversation_id, ordinal, author,
-        occurred_at, created_at, recorded_at, model, vector, context_vector)
+        occurred_at, created_at, recorded_at, imported_known_at, model, vector, context_vector)
     VALUES (
         p_id, 1, p_namespace, p_type, p_content, p_metadata, p_importance, p_actor, p_user_id, p_conversation_id,
         CASE WHEN p_conversation_id IS NOT NULL THEN coalesce(v_known.ordinal, 0) + 1 END, p_author, p_occurred_at,
-        least(p_created_at, v_now), v_now,
+        least(p_created_at, v_now), v_now, p_known_at,
         CASE WHEN p_vector IS NOT NULL THEN p_model END, p_vector, CASE WHEN p_before = v_before THEN p_context_vector END)
     RETURNING 'new', m.id, m.version, m.recorded_at,
         p_vector IS NULL OR v_before IS NOT NULL AND (p_context_vector IS NULL OR p_before IS DISTINCT FROM v_before);

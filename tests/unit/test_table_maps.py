@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -392,9 +392,9 @@ def test_a_row_that_does_not_fit_the_header(table: str, line: int, reason: str, 
     [
         (b"", "the first line must name"),
         (b"id,id,published\n", "names 'id' twice"),
-        (b"id,published,ticker\n\xe9,2026-06-01,NWT\n", "line 2 is not UTF-8"),
-        (b'id,published,ticker\n"1,2026-06-01,NWT\n' + b"x\n" * 100_000, "line 2 cannot be read"),
-        (b"id,published,ticker\n" + b"x" * (LINE_BYTES + 10) + b"\n", "is longer than"),
+        (b"id,publi\xe9,ticker\n1,2026-06-01,NWT\n", "the first line holds bytes that are not UTF-8"),
+        (b'id,"published,ticker\n1,2026-06-01,NWT\n', "the first line begins a quoted cell that is not closed"),
+        (b"x" * (LINE_BYTES + 10) + b"\n1\n", "the first line is longer than"),
         (b"id,published,ticker\n" + b"\n" * (2 << 20), "bytes of blank lines"),
         (gzip.compress(b"id,published,ticker\n" * 100)[:-9], "is damaged"),
         (b"PAR1 and no more", "Parquet"),
@@ -405,6 +405,47 @@ def test_a_table_that_cannot_be_read(table: bytes, reason: str, tmp_path: Path) 
     """The load ends with a sentence that says where."""
     with pytest.raises(UnreadableFile, match=reason):
         rows_of(tmp_path, ANALYSIS, table)
+
+
+MANY = range(3, 603)
+"""Rows of more than a mebibyte in all, with the spaces behind."""
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (b'2,2026-06-01,"NWT', "not closed"),
+        (b'2,"2026-06-01,NWT', "not closed"),
+        (b'"2,2026-06-01,NWT', "not closed"),
+        (b'2,"""2026-06-01"",NWT', "not closed"),
+        (b"2,2026-06-01,\xe9", "not UTF-8 in the column 'ticker'"),
+        (b'2,2026-06-01,"N\n\xe9T"', "not UTF-8 in the column 'ticker'"),
+        (b"2,2026-06-01\rT,NWT", "a carriage return in the middle"),
+        (b"2,2026-06-01," + b"N" * 140_000, "characters"),
+        (b"2,2026-06-01," + b"N" * LINE_BYTES, "is longer than 1,048,576 bytes"),
+    ],
+    ids=["last", "middle", "first", "doubled", "byte", "byte in a cell of two lines", "return", "cell", "line"],
+)
+@pytest.mark.parametrize(
+    ("after", "more"),
+    [
+        (b"3,2026-06-01,NWT\n4,2026-06-01,NWT\n", ["t:3", "t:4"]),
+        (b'3,2026-06-01,"NWT"\n"4",2026-06-01,NWT\n', ["t:3", "t:4"]),
+        (b'"3\nx",2026-06-01,NWT\n4,"2026-06-01",NWT\n', ["t:3\nx", "t:4"]),
+        (b"".join(b"%d,2026-06-01,NWT%s\n" % (number, b" " * 2000) for number in MANY), [f"t:{one}" for one in MANY]),
+    ],
+    ids=["no quotes", "quotes", "a cell of two lines", "many"],
+)
+def test_a_bad_row_is_refused_and_no_other_one(
+    bad: bytes, reason: str, after: bytes, more: list[str], tmp_path: Path
+) -> None:
+    """Whatever is wrong with a row, it is refused by its line, and all rows after it are loaded in their order."""
+    table = b"id,published,ticker\n1,2026-06-01,NWT\n" + bad + b"\n" + after
+    made, refused = rows_of(tmp_path, ANALYSIS, table)
+
+    assert [one.line for one in refused] == [3]
+    assert reason in refused[0].reason
+    assert [one["core"]["id"] for one in made] == ["t:1", *more]
 
 
 def test_other_tables(tmp_path: Path) -> None:
@@ -444,6 +485,84 @@ def test_a_parquet_file_holds_what_csv_would(tmp_path: Path) -> None:
     assert (found[1][1]["said"], found[1][1]["tags"], found[1][1]["day"]) == ("Größer.", (), "")
     assert isinstance(found[2][1], BadInput)
     assert "not UTF-8" in str(found[2][1])
+
+
+def test_cells_of_several_lines_are_kept(tmp_path: Path) -> None:
+    """Also where their lines look like rows, or a quote stands inside, and at the end of the file."""
+    texts = ["a\nb", "x,y,z\n1,2,3\n", 'he said "no"\nand "yes"', "\n\n", "end\n"]
+    table = "id,published,ticker,text\n" + "".join(
+        '{},2026-06-01,NWT,"{}"\n'.format(number, text.replace('"', '""')) for number, text in enumerate(texts)
+    )
+    text = ANALYSIS.replace('kind = "call"', 'kind = "call"\nsummary = "{text}"')
+    made, refused = rows_of(tmp_path, text, table.removesuffix("\n"))
+
+    assert refused == []
+    assert [one["core"].get("summary") for one in made] == [text.strip() or None for text in texts]
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+def test_a_column_of_integers_with_gaps_is_one_of_integers(kind: pa.DataType, tmp_path: Path) -> None:
+    """In the file's own integers and in floats, as writers without gaps make them; floats stay floats."""
+    big, numbers = 2**53 + 1, [*range(12_000)]
+    rows = {
+        "own": pa.array([big, None, *numbers], pa.int64()),
+        "gap": pa.array([123.0, None, *numbers], kind),
+        "nan": pa.array([float("nan"), 7.0, *numbers], kind),
+        "no gap": pa.array([123.0, 5.0, *numbers], kind),
+        "late half": pa.array([123.0, None, *numbers[1:], 0.5], kind),
+        "too large": pa.array([2.0**60, None, *numbers], kind),
+        "infinite": pa.array([float("inf"), None, *numbers], kind),
+    }
+    path = tmp_path / "calls.parquet"
+    parquet.write_table(pa.table(rows), path)
+
+    found = [row for _, row in ParquetRows(LoadSource(path, "test"))]
+
+    assert found[0] == {
+        "own": str(big), "gap": "123", "nan": "", "no gap": "123.0", "late half": "123.0",
+        "too large": str(2.0**60), "infinite": "inf",
+    }  # fmt: skip
+    assert isinstance(found[1], dict)
+    assert (found[1]["own"], found[1]["gap"], found[1]["nan"], found[1]["no gap"]) == ("", "", "7", "5.0")
+    assert isinstance(found[-1], dict)
+    assert (found[-1]["gap"], found[-1]["late half"]) == ("11999", "0.5")
+
+
+def test_the_types_of_parquet(tmp_path: Path) -> None:
+    """What a file says of its columns is what a row holds, whatever the unit; objects are JSON."""
+    rows = {
+        "bool": pa.array([True, None]),
+        "day": pa.array([date(2026, 6, 1), None]),
+        "decimal": pa.array([Decimal("1E-8"), None], pa.decimal128(20, 8)),
+        "seconds": pa.array([1_780_000_000, None], pa.timestamp("s", "UTC")),
+        "times": pa.array([[1_780_000_000_123_456_789], None], pa.list_(pa.timestamp("ns"))),
+        "time": pa.array([1_001, None], pa.time64("ns")),
+        "uint": pa.array([2**64 - 1, None], pa.uint64()),
+        "object": pa.array([{"a": 1, "b": [True]}, None]),
+    }
+    path = tmp_path / "calls.parquet"
+    parquet.write_table(pa.table(rows), path)
+
+    (_, first), (_, second) = ParquetRows(LoadSource(path, "test"))
+
+    assert first == {
+        "bool": "True", "day": "2026-06-01", "decimal": "0.00000001", "seconds": "2026-05-28T20:26:40+00:00",
+        "times": ("2026-05-28T20:26:40.123456",), "time": "00:00:00.000001", "uint": str(2**64 - 1),
+        "object": '{"a": 1, "b": [true]}',
+    }  # fmt: skip
+    assert isinstance(second, dict)
+    assert set(second.values()) == {""}
+
+
+def test_a_row_of_parquet_that_cannot_be_read_is_refused_alone(tmp_path: Path) -> None:
+    """Text that is not UTF-8, and days that no calendar has; the rows around them are loaded."""
+    broken = pa.StringArray.from_buffers(3, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0\3\0\0\0"), pa.py_buffer(b"1\xff3"))
+    path = tmp_path / "calls.parquet"
+    for column, reason in ((broken, "not UTF-8"), (pa.array([1, 10**7, 3], pa.date32()), "outside the years")):
+        parquet.write_table(pa.table({"id": column}), path)
+        found = [row for _, row in ParquetRows(LoadSource(path, "test"))]
+        assert [isinstance(row, BadInput) for row in found] == [False, True, False]
+        assert reason in str(found[1])
 
 
 @pytest.mark.parametrize(

@@ -52,5 +52,6 @@ def entry(record: Record) -> ImportedMemory:
         memory,
         namespace,
         created_at=created_at,
+        known_at=created_at,
         numbered=not known and memory.conversation_id is not None,
     )

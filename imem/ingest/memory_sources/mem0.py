@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from imem.ingest.memory_sources.entries import ImportedMemory, Record, mapping, moment, required, rest, text
+from imem.ingest.memory_sources.entries import (
+    ImportedMemory,
+    Record,
+    known_since,
+    mapping,
+    moment,
+    required,
+    rest,
+    text,
+)
 from imem.recall.memories.model import NewMemory
 
 LISTS: Final = ("results", "memories")
@@ -35,5 +44,6 @@ def entry(record: Record) -> ImportedMemory:
         distinct=True,
     )
     return ImportedMemory(
-        known, memory, user=user, agent=text(record, "agent_id"), created_at=moment(record, "created_at")
-    )
+        known, memory, user=user, agent=text(record, "agent_id"), created_at=moment(record, "created_at"),
+        known_at=known_since(record),
+    )  # fmt: skip

@@ -70,9 +70,9 @@ class MemoriesApi(ActorApi):
             conversation_id: the conversation that it is the next message of; with it, what stands beside a message
                 helps to find it.
             author: who said it: the name is searched like the text, and a question that names them prefers it.
-            occurred_at: when it was said, aware and not in the future, with the import right alone; by default when it
-                is stored. A question that names a date, a month or a year prefers what was said then. It changes
-                nothing of since when the memory is known, as ``as_of`` counts, and stays that of the first time.
+            occurred_at: when it was said, aware and not in the future; by default when it is stored. It takes the
+                import right. Answers as of a moment from then on find the memory, and a question that names a date, a
+                month or a year prefers what was said then. A repeat of the text leaves the time of the first.
             extract: whether a model is to find the facts in it, which become memories too, with the ``source_id`` of
                 this one in their metadata; the settings name the endpoint (``extraction_url``).
             deadline_ms: until it is durable, in milliseconds, encoding included; 10,000 by default, 30,000 to extract.

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imem.journal.errors import BadInput
+from imem.journal.texts.prompt_text import WARNING
 from imem.recall.signals import (
     AgentMemory,
     AgentSignal,
@@ -159,7 +160,8 @@ def test_the_text() -> None:
 
 def test_the_section_of_a_prompt() -> None:
     section = memory_prompt(memory(dated(1)))
-    assert section.startswith("## Your Previous Analysis\n\n2025-01-15 13:30 UTC\n")
+    assert section.startswith(f"## Your Previous Analysis\n\n{WARNING}\n\n2025-01-15 13:30 UTC\n")
+    assert section.index(WARNING) < section.index('"Rates"')
     assert all(f"\n{nth}. {line}" in section for nth, line in enumerate(INSTRUCTIONS, 1))
     assert len(INSTRUCTIONS) == 5
     assert memory_prompt(memory()).endswith("No previous analysis available for this market.")

@@ -59,9 +59,15 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 def _walk(command: Any, path: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], Any]]:
     if path:
         yield path, command
-    for name, child in sorted(getattr(command, "commands", {}).items()):
+    for name, child in inner_commands(command):
         if not child.hidden:
             yield from _walk(child, (*path, name))
+
+
+def inner_commands(command: Any) -> Iterable[tuple[str, Any]]:
+    """Yield the commands of a group by name, imported; none of what is no group."""
+    for name in sorted(getattr(command, "commands", ())):
+        yield name, command.resolve_command(command.context_class(command), [name])[1]
 
 
 def all_commands() -> dict[str, Any]:

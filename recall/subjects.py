@@ -12,17 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.deadline import Deadline
 from imem.journal.errors import AmbiguousSubject, BadInput, ImemError, NameSearch, PermissionDenied, UnknownSubject
 from imem.journal.gateway import Gateway
 from imem.kg.asof import END_OF_TIME, AsOf, AsOfClock
-from imem.kg.engine import Graph
 from imem.kg.kinds.catalog import subject_ref
 from imem.kg.queries import names_search
 from imem.recall import retrievers
+
+if TYPE_CHECKING:
+    from imem.kg.engine import Graph
 
 PRESENT: Final = AsOf(END_OF_TIME)
 """The as-of that hides nothing recorded."""

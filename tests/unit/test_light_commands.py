@@ -14,6 +14,7 @@ import typer.main
 from docs import from_code
 from imem.cli import app
 from imem.commands.table import COMMANDS
+from tests.unit.test_bad_questions import NOWHERE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,10 +68,18 @@ def test_no_commands_help_imports_anything_heavy() -> None:
     )
 
 
-def test_the_memory_is_imported_without_what_a_search_does_not_need() -> None:
+def test_a_memory_is_opened_without_what_a_search_does_not_need(tmp_path: Path) -> None:
     """Neo4j's driver imports pandas and pyarrow where they are installed; intervals of scores take SciPy."""
     unneeded = {"celery", "fsspec", "httpx", "langgraph", "neo4j", "onnxruntime", "pandas", "pyarrow", "scipy"}
-    assert loaded_by("import imem.memory") & unneeded == set()
+    opened = loaded_by(
+        "import asyncio; from imem import Memory\n"
+        "async def opened():\n"
+        "    async with Memory.open(): pass\n"
+        "asyncio.run(opened())",
+        **NOWHERE,
+        IMEM_HOME=str(tmp_path),
+    )
+    assert opened & unneeded == set()
 
 
 def test_the_table_says_what_the_commands_say() -> None:

@@ -80,7 +80,7 @@ LONGEST_ACTOR: Final = 200
 """Most characters of an agent's name."""
 
 
-_OF_THE_GRAPH: Final = (Part.GRAPH, Part.CACHE)
+_OF_THE_GRAPH: Final = (Part.GRAPH, Part.CACHE, Part.SCORES)
 """The parts that a read of the graph needs beside Postgres."""
 
 
@@ -349,7 +349,7 @@ class Memory(
             as_of=as_of,
             unscored=unscored,
             clock=clock,
-            deadline=await self._due(deadline_ms),
+            deadline=await self._due(deadline_ms, Part.SCORES),
         )
 
     async def panel(
@@ -420,7 +420,13 @@ class Memory(
         """
         moments = [as_of] if isinstance(as_of, datetime) else as_of
         return await single_reads.weights(
-            self._recall, agents, domain, context, as_of=moments, clock=clock, deadline=await self._due(deadline_ms)
+            self._recall,
+            agents,
+            domain,
+            context,
+            as_of=moments,
+            clock=clock,
+            deadline=await self._due(deadline_ms, Part.SCORES),
         )
 
     async def debate(self, debate_id: str, **asked: Unpack[ReadOptions]) -> RecordedDebate:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from imem.credibility.panels.pooling import Seasons
 from imem.credibility.track_record import scores_until
@@ -18,9 +18,11 @@ from imem.journal.arguments import check_int
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
 from imem.kg.asof import AsOf, RecordAsOf, Ref, ValuesAsOf, dated
-from imem.kg.engine import Graph
 from imem.kg.kinds.metrics import unit_of
 from imem.recall.answers import BriefingSection, ClaimSummary, Completeness, DatedRecord, Quality
+
+if TYPE_CHECKING:
+    from imem.kg.engine import Graph
 
 A = TypeVar("A", bound=BriefingSection)
 

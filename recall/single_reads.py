@@ -8,8 +8,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-import neo4j.time
-
 from imem.credibility.panels.evidence import weights_as_of
 from imem.credibility.scores.people import pinned_scores
 from imem.credibility.store import TrackRecordKey
@@ -557,7 +555,9 @@ async def named(
 
 def _plain(value: Any) -> Any:
     """Return a value of the graph as JSON types."""
-    if isinstance(value, neo4j.time.DateTime):
+    from neo4j.time import DateTime  # noqa: PLC0415 - a search shall not wait for the driver
+
+    if isinstance(value, DateTime):
         return value.iso_format()
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}

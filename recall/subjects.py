@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.deadline import Deadline
@@ -30,10 +30,12 @@ from imem.journal.errors import (
 from imem.journal.gateway import Gateway
 from imem.journal.texts.spelling import displayed, says_nothing, spelled, without_accents
 from imem.kg.asof import END_OF_TIME, AsOf, AsOfClock
-from imem.kg.engine import Graph
 from imem.kg.kinds.catalog import subject_ref
 from imem.kg.queries import names_search
 from imem.recall import retrievers
+
+if TYPE_CHECKING:
+    from imem.kg.engine import Graph
 
 PRESENT: Final = AsOf(END_OF_TIME)
 """The as-of that hides nothing recorded."""

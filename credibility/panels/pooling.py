@@ -29,7 +29,6 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from imem.credibility.posterior import INTERVAL, SECONDS_IN_YEAR
 from imem.credibility.scores.context import ClaimContext, matches
@@ -448,6 +447,8 @@ def _interval(value: float, values: Floats, shares: Floats, spread: Floats) -> t
     effective = 1.0 / float((shares**2).sum())
     if count < 2 or effective <= 1.0 + 1e-9:
         return None, None
+    from scipy.special import stdtrit  # noqa: PLC0415 - a command that needs no score shall not wait for it
+
     # In units of the largest: the square of a value that one agent made up may be no number any more.
     unit = max(float(np.abs(values).max()), sys.float_info.min)
     apart = values / unit - value / unit

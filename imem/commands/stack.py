@@ -25,7 +25,6 @@ from imem.local import state, status_view, trial
 from imem.local.folders import Folders, open_log
 from imem.local.process import ProcessIdentity
 from imem.local.workers import TOP
-from imem.logs import configure
 from imem.terminal import output
 from imem.terminal.command import DEGRADED, FAILURE, Json, moment, print_answer, print_json, wrong_usage
 
@@ -67,6 +66,7 @@ def up(
             now = start_detached(settings, report)
         else:
             from imem.local.daemon import supervise  # noqa: PLC0415 - a command imports only what it needs
+            from imem.logs import configure  # noqa: PLC0415
 
             folders = Folders(settings.home)
             folders.prepare()
@@ -377,7 +377,7 @@ def doctor(
 
 def _print_settings(*, as_json: bool) -> None:
     """List the settings; a variable that names none is no reason to hide those that are known."""
-    from imem.local.doctor.checks import settings_table  # noqa: PLC0415 - a command imports only what it needs
+    from imem.local.doctor.settings_view import settings_table  # noqa: PLC0415 - a command imports only what it needs
 
     known = {name: text for name, text in os.environ.items() if name.upper() in Settings.variables()}
     found = Settings.read(known)

@@ -37,7 +37,7 @@ def recall_over(stores: Stores, actor: Actor | None = None, *, use_cache: bool =
     return Recall(
         RecallDependencies(
             stores.gateway,
-            stores.graph,
+            lambda: stores.graph,
             stores.tiers if use_cache else None,
             halflife_years=stores.settings.credibility_halflife_years,
             seasons=stores.settings.panel_seasons,

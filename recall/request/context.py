@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from imem.cache.tiers.tiered import TieredCache
 from imem.credibility.panels.pooling import Seasons
@@ -14,11 +14,13 @@ from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 from imem.kg.asof import AsOf, AsOfClock
-from imem.kg.engine import Graph
 from imem.recall.read_horizon import ReadHorizon
 from imem.recall.retrievers import Limits, RetrievalRequest
 from imem.recall.timing.assembly import AssemblyTime
 from imem.recall.timing.latency_watch import LatencyWatch
+
+if TYPE_CHECKING:
+    from imem.kg.engine import Graph
 
 L3_SHARE: Final = 0.8
 """Share of the whole budget that a load from L3 may take."""
@@ -61,7 +63,7 @@ class RecallDependencies:
 
     Attributes:
         gateway: authorizes and audits every read.
-        graph: the Neo4j client.
+        graph_of: returns the Neo4j client; a search that needs no graph does not wait until its driver is imported.
         tiers: the tiered cache; None loads from L3 each time.
         halflife_years: age at which an observation weighs half.
         seasons: what ends a season of an agent's record.
@@ -73,7 +75,7 @@ class RecallDependencies:
     """
 
     gateway: Gateway
-    graph: Graph
+    graph_of: Callable[[], Graph]
     tiers: TieredCache | None = None
     halflife_years: float = 2.0
     seasons: Seasons = "gap"
@@ -82,6 +84,11 @@ class RecallDependencies:
     watch: LatencyWatch = field(default_factory=LatencyWatch)
     assembly: AssemblyTime = field(default_factory=AssemblyTime)
     shows_signals: Callable[[str], bool] = lambda _: True
+
+    @property
+    def graph(self) -> Graph:
+        """The Neo4j client."""
+        return self.graph_of()
 
 
 @dataclass(frozen=True, slots=True)

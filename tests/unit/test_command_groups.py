@@ -8,7 +8,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from imem.cli import app
-from imem.terminal.groups import GROUPS
+from imem.commands.table import GROUPS
 
 
 def test_each_command_is_in_one_group() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from imem.commands.memory import patterns
 from imem.commands.memory.ask import run_question
 from imem.journal.errors import BadInput, shown
 from imem.journal.texts.spelling import says_nothing
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 learning_app = typer.Typer(help="List lessons in every state, for people.", no_args_is_help=True)
 app.add_typer(learning_app, name="learning")
+learning_app.add_typer(patterns.app)
 
 State = Annotated[str | None, typer.Option(help="Only lessons in this state, such as pending_gate6.")]
 Since = Annotated[

@@ -92,7 +92,6 @@ def ask(
             as_of=moment,
             deadline_ms=deadline_ms,
         ),
-        warm_up=True,
     )
 
     def lines() -> list[str]:
@@ -178,8 +177,7 @@ def memories(
     answer = run_question(
         lambda memory: memory.memories.search(
             query, namespace=namespace, memory_type=memory_type, limit=limit, as_of=moment, deadline_ms=deadline_ms
-        ),
-        warm_up=True,
+        )
     )
     print_section(
         answer,

@@ -237,7 +237,7 @@ CASES: dict[str, Any] = {
     "an address": ipaddress.ip_interface("fe80::1%eth0/64"),
     "an id": uuid.UUID(int=7),
     "a message": AIMessage("a", tool_calls=[{"name": "f", "args": {"a": 1}, "id": "c"}], additional_kwargs={"a": (1,)}),
-    "a chunk": AIMessageChunk("a"),
+    "a chunk": AIMessageChunk(content="a"),
     "a tool's": ToolMessage("a", tool_call_id="c", artifact={"raw": (1, 2)}),
     "the text of a message": HumanMessage("a").text,
     "a document": Document("a", metadata={"a": (1,)}),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import decimal
+import enum
 import ipaddress
 import math
 import re
@@ -42,7 +44,7 @@ ZONES = ("America/New_York", "Europe/London", "Asia/Kolkata", "UTC")
 
 
 FORMS: list[tuple[Any, Callable[[Any], Any]]] = [
-    (shapes.enum.Enum, lambda value: value),
+    (enum.Enum, lambda value: value),
     (np.ndarray, lambda value: (value.dtype, value.shape, form(value.tolist()))),
     (decimal.Decimal | re.Pattern | np.generic, repr),
     (float, lambda value: struct.pack("d", value)),
@@ -66,7 +68,7 @@ def form(value: Any) -> Any:
     return kind, next((what(value) for base, what in FORMS if isinstance(value, base)), value)
 
 
-CONTENTS = (BaseModel, shapes.enum.Enum, str, int, list, tuple, dict)
+CONTENTS = (BaseModel, enum.Enum, str, int, list, tuple, dict)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -235,7 +237,7 @@ CASES: dict[str, Any] = {
     "an address": ipaddress.ip_interface("fe80::1%eth0/64"),
     "an id": uuid.UUID(int=7),
     "a message": AIMessage("a", tool_calls=[{"name": "f", "args": {"a": 1}, "id": "c"}], additional_kwargs={"a": (1,)}),
-    "a chunk": AIMessageChunk("a"),
+    "a chunk": AIMessageChunk(content="a"),
     "a tool's": ToolMessage("a", tool_call_id="c", artifact={"raw": (1, 2)}),
     "the text of a message": HumanMessage("a").text,
     "a document": Document("a", metadata={"a": (1,)}),
@@ -311,7 +313,7 @@ def _with(held: Any) -> shapes.Model:
     return model
 
 
-@shapes.dataclasses.dataclass
+@dataclasses.dataclass
 class Unknown:
     """A class that no saver of these tests was given."""
 
@@ -397,7 +399,7 @@ def test_an_object_that_cannot_be_made_again_is_refused() -> None:
 
 def test_a_class_that_has_changed_since_takes_its_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fields that it got since; and what it lost stays with it, or is refused where it has no place for it."""
-    Old = shapes.dataclasses.make_dataclass("Slotted", ["x"])  # noqa: N806 - a class
+    Old = dataclasses.make_dataclass("Slotted", ["x"])  # noqa: N806 - a class
     Old.__module__ = shapes.__name__
     NewModel = shapes.Model  # noqa: N806 - a class
     stored = OURS.dumps_typed([shapes.Point((1,)), NewModel(name="m")])
@@ -428,7 +430,7 @@ def test_rows_of_langgraphs_own_serializer_are_read() -> None:
 
 
 def test_a_plain_state_is_encoded_as_langgraph_does() -> None:
-    value = {"a": [1, 2.5, None, True, "é", b"x", {"b": [[]]}]}
+    value: dict[str, Any] = {"a": [1, 2.5, None, True, "é", b"x", {"b": [[]]}]}
     assert OURS.dumps_typed(value) == JsonPlusSerializer().dumps_typed(value)
 
 

@@ -344,6 +344,19 @@ def test_without_the_import_right(harness: MemoryHarness, run: Run) -> None:
     assert harness.rows("SELECT count(*) FROM recall.memory WHERE recorded_at - created_at < '1 s'") == [{"count": 1}]
 
 
+def test_when_it_was_said(harness: MemoryHarness, run: Run) -> None:
+    """The date that the source states is the memory's with the import right, and in the metadata without."""
+    line = {"content": "Gas is not.", "occurred_at": "2024-01-01"}
+    run(line, "jsonl")
+    run(line, "jsonl", who=harness.of("ann").model_copy(update={"may_import": False}))
+    rows = harness.rows("SELECT occurred_at::date::text AS day, metadata FROM recall.memory ORDER BY 1")
+    assert rows == [
+        {"day": "2024-01-01", "metadata": {}},
+        {"day": None, "metadata": {"occurred_at": "2024-01-01T00:00:00+00:00"}},
+    ]
+    assert "in the future" in run({**line, "occurred_at": "2999-01-01"}, "jsonl", code=1)
+
+
 WRONG = """[
   {"id": "1", "memory": "good"},
   {"id": "2"},

@@ -452,9 +452,9 @@ def _record_text(item: PanelItem, one: PoolItem) -> str:
     """Return a pool with its answer and record; nothing for equal weights, and without either."""
     if one.pool == "equal" or one.answer is None or one.gain is None:
         return ""
-    text = f"{_NAMES[one.pool]} ({_pool_value(item, one.answer.value)}) {-one.gain:+.1%}"
+    text = f"{_NAMES[one.pool]} ({_pool_value(item, one.answer.value)}) {0.0 - one.gain:+.1%}"
     if one.lower is not None and one.upper is not None:
-        text += f" [{-one.upper:+.1%}, {-one.lower:+.1%}]"
+        text += f" [{0.0 - one.upper:+.1%}, {0.0 - one.lower:+.1%}]"
     return f"{text} in {with_noun(one.observations, ('observation', 'observations'))}"
 
 

@@ -160,7 +160,7 @@ async def test_a_baseline_is_shown_and_never_pooled(harness: RecallHarness) -> N
         ("agent0", 1.0, False), ("naive", 0.0, True),
     ]  # fmt: skip
     assert "without 1 baseline" in panel_text(panel)
-    assert "naive: 0.90, weight 0.000; a baseline, which is never pooled." in "\n".join(panel_lines(panel))
+    assert '"naive": 0.90, weight 0.000; a baseline, which is never pooled.' in "\n".join(panel_lines(panel))
     table = await harness.memory.weights(["agent0", "agent1", "naive"], "up_or_down", as_of=[at(1.5), at(3)])
     assert table.at(at(1.5)) == pytest.approx(dict.fromkeys(("agent0", "agent1", "naive"), 1 / 3))
     assert table.at(at(3)) == {"agent0": 0.5, "agent1": 0.5, "naive": 0.0}

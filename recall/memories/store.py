@@ -33,8 +33,8 @@ from imem.kg.similarity.vectors import Vector, as_text, model_number
 from imem.recall.answers import Quality
 from imem.recall.memories.accesses import AccessCounter
 from imem.recall.memories.encoding import NO_VECTORS, BackgroundEncoder, PartVectors
+from imem.recall.memories.gaps import joined, unembedded, unknown_languages
 from imem.recall.memories.items import ItemTable
-from imem.recall.memories.languages import joined, unknown_languages
 from imem.recall.memories.model import (
     FoundMemory,
     MemoriesPage,
@@ -582,20 +582,6 @@ def excerpt(content: str, row: Row) -> str | None:
     """Return the part of a text by which a row of a search was found; None for a text of one part."""
     parts = split(content)
     return parts[row["part"]] if len(parts) > 1 else None
-
-
-def unembedded(rows: Iterable[Row], *, waits: bool) -> str | None:
-    """
-    Return what a search by meaning lacks; None for nothing.
-
-    Args:
-        rows: what was found: they say how many of them have no vector.
-        waits: whether vectors of what is searched are still to be made: without one and without a word of the query a
-            text is not among the rows.
-    """
-    if without := next((row["unembedded"] for row in rows), 0):
-        return f"{without} of the texts looked at have no vector yet and were found by words alone"
-    return "some of the texts have no vector yet and are found by words alone" if waits else None
 
 
 def found_by(row: Row) -> list[MemoryMatch]:

@@ -17,10 +17,10 @@ from imem.journal.postgres.database import Database
 from imem.kg.kinds.learning import LessonVisibility
 from imem.kg.similarity.vectors import Vector
 from imem.recall.answers import Quality
-from imem.recall.memories.languages import joined, unknown_languages
+from imem.recall.memories.gaps import joined, unembedded, unknown_languages
 from imem.recall.memories.model import MemoryQuery, StoredMemory
 from imem.recall.memories.ranking import CANDIDATES, Candidate, rank
-from imem.recall.memories.store import MemoryTable, candidate, excerpt, found_by, unembedded
+from imem.recall.memories.store import MemoryTable, candidate, excerpt, found_by
 from imem.recall.search.model import KIND_OF, FoundText, SearchKind, SearchQuery, SearchSection
 from imem.recall.search.projection import QUEUE
 from imem.recall.timing.lateness import reports_lateness

@@ -18,6 +18,9 @@ from imem.journal.postgres.database import Database
 LATE_S: Final = 300.0
 """Age of the oldest row from which a pipeline is far behind, in seconds; a minute is normal."""
 
+FAILING_S: Final = 60.0
+"""Age of the oldest row from which a pipeline whose last run failed is far behind: the next run may mend it."""
+
 MANY: Final = 1_000
 """Rows from which a pipeline is far behind, however new they are: a load has just been."""
 
@@ -92,7 +95,8 @@ class Waiting:
     def far_behind(self) -> bool:
         """Whether it is too much, or has waited for too long, or fails: answers lack it meanwhile."""
         late = self.oldest_s is not None and self.oldest_s > self.work.late_s
-        return late or self.waiting >= MANY or self.error is not None
+        fails = self.error is not None and (self.oldest_s is None or self.oldest_s > FAILING_S)
+        return late or fails or self.waiting >= MANY
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""

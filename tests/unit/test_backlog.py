@@ -11,6 +11,7 @@ from imem.jobs.backlog import MANY, WORK, Waiting, far_behind
 @pytest.mark.parametrize(
     ("waiting", "oldest_s", "error", "far"),
     [(1, 1.0, None, False), (MANY, 1.0, None, True), (1, 301.0, None, True), (1, None, "ImemError: away", True),
+     (1, 61.0, "ImemError: away", True), (1, 59.0, "ImemError: away", False),
      (MANY - 1, None, None, False)],
 )  # fmt: skip
 def test_far_behind(waiting: int, oldest_s: float | None, error: str | None, *, far: bool) -> None:

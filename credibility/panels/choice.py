@@ -125,8 +125,10 @@ def weigh(now: Weights, shares: Shares, claims: Claims, at: datetime, *, drawn: 
         claims: of the same agents, on which pools are scored.
         drawn: which of the questions are; see :func:`drawn_of`.
     """
+    if not now.by_record:
+        return PanelWeights([], {}, {}, "equal", 1.0)
     scored = _scored(shares, claims, at, len(now.by_record), drawn)
-    equal = np.full(len(now.by_record), 1.0 / max(len(now.by_record), 1))
+    equal = np.full(len(now.by_record), 1.0 / len(now.by_record))
     by_pool: dict[PoolName, Floats] = {"equal": equal, "record": np.array([one.weight for one in now.by_record])}
     usual: PoolName = "record"
     if now.by_seasons is not None:

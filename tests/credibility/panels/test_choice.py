@@ -236,6 +236,11 @@ def test_the_answer_is_by_earlier_seasons_shrunk_to_equal_weights() -> None:
     assert weighed(evidence(names(6), [*rows, *older]), no_claims()).trust > found.trust
 
 
+def test_a_panel_of_nobody_has_no_weights() -> None:
+    """Where baselines alone answered, nobody is left."""
+    assert weighed(evidence([], []), no_claims()).answer == []
+
+
 # What must hold of any evidence
 
 ERRORS = st.floats(-1.0, 1.0)

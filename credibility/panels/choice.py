@@ -19,7 +19,6 @@ from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 
 from imem.credibility.panels.pooling import HALFLIFE_YEARS, AgentWeight, Floats, Indices, Weights
 from imem.credibility.posterior import INTERVAL, SECONDS_IN_YEAR
@@ -206,6 +205,8 @@ class Scored(NamedTuple):
             return PoolRecord(1, loss, other_loss, gain)
         apart = second - first - (other_loss - loss)
         error = math.sqrt(float((weight**2 * apart**2).sum()) * observations / (observations - 1.0)) / total / scale
+        from scipy.special import stdtrit  # noqa: PLC0415 - a command that needs no score shall not wait for it
+
         reach = float(stdtrit(observations - 1.0, INTERVAL[1])) * error
         return PoolRecord(observations, loss, other_loss, gain, gain - reach, gain + reach)
 

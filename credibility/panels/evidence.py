@@ -161,9 +161,7 @@ class _Weigher:
     def _shares(self, moment: float) -> tuple[Floats, Floats | None]:
         if moment not in self._earlier:
             at = datetime.fromtimestamp(moment, UTC)
-            found = self._evidence.both(at, since=_before(at), seasons=self._seasons)
-            chosen = None if found.by_seasons is None else found.by_seasons.shares
-            self._earlier[moment] = np.array([one.weight for one in found.by_record]), chosen
+            self._earlier[moment] = self._evidence.shares(at, since=_before(at), seasons=self._seasons)
         return self._earlier[moment]
 
 

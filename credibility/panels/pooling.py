@@ -214,6 +214,20 @@ class Evidence:
             since: the earliest ``target_at`` that counts; None for all.
             seasons: what ends a season.
         """
+        return _listed(self.agents, self._weighed(at, context, since, seasons)) if self.agents else Weights([], None)
+
+    def shares(
+        self, at: datetime, *, since: datetime | None = None, seasons: Seasons = "gap"
+    ) -> tuple[Floats, Floats | None]:
+        """Return the shares by record and by earlier seasons, as columns; the arguments are those of :meth:`both`."""
+        if not self.agents:
+            return np.zeros(0), None
+        found = self._weighed(at, None, since, seasons)
+        return found.shares, None if found.seasons is None else found.seasons.shares
+
+    def _weighed(
+        self, at: datetime, context: ClaimContext | None, since: datetime | None, seasons: Seasons
+    ) -> _Weighing:
         moment = at.timestamp()
         newest = self._newest(at)
         place, values = self._place[newest], self._values[newest]
@@ -237,7 +251,7 @@ class Evidence:
         means /= np.maximum(part, 1e-12)
         age = np.maximum(moment - targets, 0.0) / SECONDS_IN_YEAR
         weight = 0.5 ** (age / HALFLIFE_YEARS) * part / np.maximum(total, 1.0)
-        return _weights(self.agents, weight, total, means, _earlier(targets, total > 0, at, seasons))
+        return _weighing(weight, total, means, _earlier(targets, total > 0, at, seasons))
 
 
 def _earlier(targets: Floats, there: Flags, at: datetime, seasons: Seasons) -> Flags:
@@ -259,19 +273,33 @@ def _earlier(targets: Floats, there: Flags, at: datetime, seasons: Seasons) -> F
     return np.logical_or.accumulate(ends[:, ::-1], axis=1)[:, ::-1]
 
 
-def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats, earlier: Flags) -> Weights:
+class _Weighing(NamedTuple):
+    """What weights follow from and are, by agent; see :class:`AgentWeight`."""
+
+    weight: Floats
+    there: Flags
+    before: Flags
+    means: Floats
+    shares: Floats
+    advantage: Floats
+    spread: Floats
+    alike: Floats
+    resemblance: Floats
+    best: Flags
+    seasons: EarlierSeasons | None
+
+
+def _weighing(weight: Floats, rows: Floats, means: Floats, earlier: Flags) -> _Weighing:
     """
-    Return the weights.
+    Return the weights, as columns.
 
     Args:
         weight: by agent and observation; zero where it has none, as in *rows* and *means*.
         means: loss, peer loss, error and seconds ahead, each by agent and observation.
         earlier: whether the observation is of an earlier season of the agent.
     """
-    if not agents:
-        return Weights([], None)
-    there = rows > 0
-    if len(agents) > 1:
+    there, agents = rows > 0, len(rows)
+    if agents > 1:
         # What no other of the panel has is beside agents outside of it, whose skill is no merit of one in it.
         there &= there.sum(axis=0) > 1
         weight = np.where(there, weight, 0.0)
@@ -283,11 +311,9 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats,
     of_all = np.where(there, shared - peer_loss * share, 0.0)
     own = np.where(there, loss - peer_loss, 0.0) - of_all
     weights = weight.sum(axis=1)
-    typical = ((weight * peer_loss).sum() + OWN_PRIOR * PRIOR_LOSS * len(agents)) / (
-        weights.sum() + OWN_PRIOR * len(agents)
-    )
-    saved = np.zeros(len(agents))
-    variance = np.zeros(len(agents))
+    typical = ((weight * peer_loss).sum() + OWN_PRIOR * PRIOR_LOSS * agents) / (weights.sum() + OWN_PRIOR * agents)
+    saved = np.zeros(agents)
+    variance = np.zeros(agents)
     for part, prior in ((own, OWN_PRIOR), (of_all, SHARED_PRIOR)):
         mean = (weight * part).sum(axis=1) / (weights + prior)
         saved -= mean
@@ -295,7 +321,7 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats,
     advantage = saved / typical
     alike = _similarity(weight, np.stack([loss, error]), there)
     wanted = SHARPNESS * advantage
-    wanted -= np.logaddexp.reduce(wanted) - math.log(len(agents))
+    wanted -= np.logaddexp.reduce(wanted) - math.log(agents)
     # Half of the range lies above the equal weight, half below; the curve has slope 1 there and no corner.
     reach = np.log1p(weights / RANGE_PRIOR) / 2.0
     bounded = np.tanh(wanted / np.maximum(reach, 1e-12))
@@ -307,31 +333,35 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats,
     best, evidence = _better_half(weight, own + of_all, before)
     lost = 1.0 - shares / (alone / alone.sum())
     spread = SHARPNESS * np.sqrt(variance) / typical * (1.0 - bounded**2)
+    part = best / voices
+    seasons = EarlierSeasons(part / part.sum(), evidence) if best.any() else None
+    return _Weighing(weight, there, before, means, shares, advantage, spread, alike, lost, best, seasons)
+
+
+def _listed(agents: Sequence[str], of: _Weighing) -> Weights:
+    """Return the weights agent by agent."""
     found = []
     for place, agent in enumerate(agents):
-        seen = weights[place] > 0
-        means_of = (means[:, place] @ weight[place] / weights[place]).tolist() if seen else (None, None, None)
-        same = tuple(agents[int(other)] for other in np.flatnonzero(alike[place] >= MATCH) if other != place)
+        weight, alike = of.weight[place], of.alike[place]
+        total = weight.sum()
+        means = (of.means[:, place] @ weight / total).tolist() if total > 0 else (None, None, None)
         found.append(
             AgentWeight(
                 agent,
-                float(shares[place]),
-                int(there[place].sum()),
-                means_of[0],
-                means_of[1],
-                means_of[2],
-                advantage=float(advantage[place]),
-                spread=float(spread[place]),
-                shared_with=same,
-                resemblance=float(lost[place]),
-                earlier=int(before[place].sum()),
-                better_half=bool(best[place]) if best.any() else None,
+                float(of.shares[place]),
+                int(of.there[place].sum()),
+                means[0],
+                means[1],
+                means[2],
+                advantage=float(of.advantage[place]),
+                spread=float(of.spread[place]),
+                shared_with=tuple(agents[int(one)] for one in np.flatnonzero(alike >= MATCH) if one != place),
+                resemblance=float(of.resemblance[place]),
+                earlier=int(of.before[place].sum()),
+                better_half=bool(of.best[place]) if of.seasons is not None else None,
             )
         )
-    if not best.any():
-        return Weights(found, None)
-    part = best / voices
-    return Weights(found, EarlierSeasons(part / part.sum(), evidence))
+    return Weights(found, of.seasons)
 
 
 def _better_half(weight: Floats, relative: Floats, before: Flags) -> tuple[Flags, float]:

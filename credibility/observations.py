@@ -80,7 +80,7 @@ class Briers(NamedTuple):
 NONE: Final = Briers()
 
 _Compared = tuple[float, float, float, float]
-"""Of one claim: the columns of :class:`PeerComparison` behind the number of rows."""
+"""The columns of one claim of :class:`PeerComparison` behind the number of rows."""
 
 
 class Observation:

@@ -160,7 +160,7 @@ class Settings(BaseSettings):
     credibility_halflife_years: float = Field(2.0, gt=0, description="Age at which an observation weighs half.")
     panel_seasons: Literal["gap", "year"] = Field(
         "gap",
-        description="What ends a season, by whose earlier ones a panel weighs its agents: 60 days without an answer of "
+        description="The end of a season; a panel weighs its agents by earlier seasons: 60 days without an answer of "
         "the agent, or the calendar year.",
     )
     regime_file: Path | None = Field(

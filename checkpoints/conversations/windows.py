@@ -1,5 +1,5 @@
 """
-What a model is shown of a thread: pinned messages, the summary, the newest units, and the last question. Pure.
+The part of a thread that a model is shown: pinned messages, the summary, the newest units, and the last question. Pure.
 
 A unit is a message, or a call with all its results: chat models refuse a call whose results do not follow at once, and
 a result without its call. So a result that came late stands behind its call, and a call without a result gets a marker.

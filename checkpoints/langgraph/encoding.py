@@ -53,7 +53,7 @@ FACTORIES: Final[Mapping[str, Any]] = {
         collections.deque, collections.Counter, collections.OrderedDict,
     )
 }  # fmt: skip
-"""What a ``defaultdict`` may call, by name."""
+"""The factories that a ``defaultdict`` may call, by name."""
 
 
 class Unencodable(Exception):

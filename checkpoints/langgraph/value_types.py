@@ -54,13 +54,13 @@ ALLOWED: Final[frozenset[TypeName]] = frozenset(
     }.items()
     for name in names
 )  # fmt: skip
-"""What every saver builds: values of the standard library, and what LangGraph's own states are made of."""
+"""The types that every saver builds: values of the standard library, and what LangGraph's own states are made of."""
 
 OURS: Final[frozenset[TypeName]] = frozenset(
     ("imem.recall.signals.model", name)
     for name in ("AgentMemory", "AgentSignal", "ErrorKind", "SignalDirection", "SubjectKind")
 ) | {("langchain_core.messages.base", "TextAccessor")}
-"""What the state of our own nodes holds (:func:`imem.langgraph.memory_node`), and the text of a message."""
+"""The types in the state of our own nodes (:func:`imem.langgraph.memory_node`), and the text of a message."""
 
 
 def name_of(kind: type | TypeName) -> TypeName:

@@ -103,7 +103,7 @@ class SeenItem(_Seen):
 
 
 class DocumentPair(_Seen):
-    """What the reviewer of a contradiction sees."""
+    """The view of a contradiction's reviewer."""
 
     subject_id: str
     documents: tuple[SeenDocument, SeenDocument]

@@ -204,7 +204,7 @@ CONTRADICTION: Final[TaskKind[Any, DocumentPair]] = TaskKind(
         ),
         TaskAction(
             name="confirm",
-            does="What counts provisionally counts for good.",
+            does="The provisional value counts for good.",
             reviews=TaskState.CONFIRMED,
             only_default=True,
         ),

@@ -73,10 +73,10 @@ LEAST_PART: Final = 0.25
 """Agents with as many from which there is a better half, and their least part of the panel; so is the half's."""
 
 THIS_SEASON: Final = 0.3
-"""What an observation of this season counts beside those of earlier ones, of an agent that has any."""
+"""The weight of an observation of this season beside those of earlier ones, for an agent that has any."""
 
 Seasons = Literal["gap", "year"]
-"""What ends a season: a gap in an agent's record, or the calendar year (UTC)."""
+"""The end of a season: a gap in an agent's record, or the calendar year (UTC)."""
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -64,7 +64,7 @@ def dry_run(settings: Settings, sources: list[LoadSource], *, report: Path | Non
 @dataclass(frozen=True, slots=True)
 class Waits:
     """
-    What a load waits for.
+    The events that a load waits for.
 
     Attributes:
         graph: until the graph holds it.

@@ -20,7 +20,7 @@ from imem.terminal.command import moment
 PAST: Final = timedelta(days=1)
 """A date this long ago is one of the past: an analysis may be dated with the day on which it is recorded."""
 
-_NOW: Final = "What was recorded is known from now on, and answers as of an earlier moment do not show it"
+_NOW: Final = "It is known from now on, and answers as of an earlier moment do not show it"
 
 
 def stated_time(given: dict[str, Any], actor: Actor) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What ``imem status`` shows: the mode, by a check of all stores, and what the pipelines still have to do."""
+"""The content of ``imem status``: the mode, by a check of all stores, and the work that pipelines still have to do."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ not at all, and a non-text key under another name. So floats are written without
 and whatever has no form is refused, by name, before anything is written.
 
 :func:`json_text` changes two things, on purpose: a tuple becomes a list, as a text or number of a class of its own
-becomes a plain one, and negative zero becomes zero. What must come back in its types is checked by :func:`check_exact`
-as well, or made by :func:`exact_text`; negative zero is equal to zero there.
+becomes a plain one, and negative zero becomes zero. Values that must come back in their types are checked by
+:func:`check_exact` as well, or made by :func:`exact_text`; negative zero is equal to zero there.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What is seen of a text, and what spellings of a name have in common. Pure.
+The visible part of a text, and the common form of the spellings of a name. Pure.
 
 By ``imem_plain_v1`` of Postgres an index finds names that are equal in these ways.
 """

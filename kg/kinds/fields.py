@@ -53,7 +53,7 @@ _MOMENT = re.compile(RFC3339, re.ASCII)
 NO_NUL: Final = r"^[^\x00]*$"
 NAME: Final = r"^[^/\x00]*$"
 TICKER: Final = r'^[^\u0000-\u001f"%()*;<>?\[\\\]`{|}\u007f-\u00a0\u2000-\u206f\u3000-\u3003]*$'
-"""What a JSON Schema says of :func:`is_ticker`, which decides."""
+"""The pattern in a JSON Schema for :func:`is_ticker`, which decides."""
 SUBJECT: Final = r"^(?:company|market):[^\x00]{1,180}$"
 
 Schema = dict[str, Any]
@@ -401,7 +401,7 @@ Ticker = Annotated[
     AfterValidator(_checked_ticker),
     PropertyType("key", _string(SUBJECT_KEY_CHARS, least=1, pattern=TICKER)),
 ]
-"""What :func:`is_ticker` takes."""
+"""A ticker that :func:`is_ticker` takes."""
 
 SubjectId = Annotated[
     str,

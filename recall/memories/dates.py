@@ -3,7 +3,7 @@ Dates that a question names. Pure.
 
 Plain forms are read: ``2024-05-07``, ``2024-05``, ``7 May 2024``, ``May 7th, 2024``, ``May 2024``, ``in May`` and
 ``2024``, and counted from the moment of the question ``last May``, ``last month``, ``this year``, ``yesterday`` and
-``today``. Without a year every year's is meant. Whatever is no date of the calendar is none.
+``today``. Without a year every year's is meant. A date that the calendar does not have is ignored.
 """
 
 from __future__ import annotations

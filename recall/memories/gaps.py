@@ -1,4 +1,4 @@
-"""What a search by meaning lacks: vectors that are not made yet, and languages that the encoder does not know. Pure."""
+"""Gaps of a search by meaning: vectors that are not made yet, and languages that the encoder does not know. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def unknown_languages(embedder: Embedder, query: str, found: Iterable[str]) -> s
     Return what a search by meaning lacks of languages; None for nothing.
 
     Args:
-        embedder: made the vectors. Of one behind an endpoint nobody knows the languages.
+        embedder: made the vectors. The languages of one behind an endpoint are unknown.
         query: what was asked.
         found: the texts that are shown.
     """

@@ -183,7 +183,7 @@ class PanelsSection(BriefingSection):
 
 
 class Question(NamedTuple):
-    """What is asked about a subject: the metric with its unit and period, and when it is true."""
+    """A question about a subject: the metric with its unit and period, and when it is true."""
 
     metric: str
     unit: str | None

@@ -126,8 +126,8 @@ def remembering(
         node: takes the state, and whatever else LangGraph gives it.
         agent_name: whose signals; the actor of *memory* records them.
         memory: where they are recorded, and read unless the state has them already.
-        as_of: as of :func:`memory_node`. What the state has of a later moment, or of none, is read again. A new signal
-            is recorded with the present time.
+        as_of: as of :func:`memory_node`. A memory in the state of a later moment, or of none, is read again. A new
+            signal is recorded with the present time.
         deadline_ms: of reading; as of :func:`memory_node`.
     """
 

@@ -74,7 +74,9 @@ async def test_times_of_the_past(harness: RecallHarness) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["soon", 5, (datetime.now(UTC) + timedelta(days=3)).isoformat(), "2026-01-05T09:00:00"]
+    "wrong",
+    ["soon", 5, (datetime.now(UTC) + timedelta(days=3)).isoformat(), "2026-01-05T09:00:00"],
+    ids=["no time", "number", "future", "no zone"],
 )
 async def test_a_time_that_is_none(harness: RecallHarness, wrong: Any) -> None:
     """It is refused by name, for whoever states it."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
@@ -101,6 +101,7 @@ class PanelWeights:
         records: by pool.
         best: the pool that is the answer.
         trust: how much of it is, 0 to 1; the rest is equal weights.
+        usual: the weights before another pool took the place of the usual one; None where none did.
     """
 
     answer: list[AgentWeight]
@@ -108,6 +109,11 @@ class PanelWeights:
     records: Mapping[PoolName, PoolRecord]
     best: PoolName
     trust: float
+    usual: PanelWeights | None = None
+
+    def of_values(self) -> PanelWeights:
+        """Return the weights for a question on a value, of which pools have no record."""
+        return replace(self.usual or self, records={})
 
 
 Shares = Callable[[float], tuple[Floats, Floats | None]]
@@ -138,23 +144,28 @@ def weigh(now: Weights, shares: Shares, claims: Claims, at: datetime, *, drawn: 
             beside = scored.compare(name, usual)
             if name != usual and beside.observations >= LEAST_SCORED and (beside.lower or 0.0) > gained:
                 best, gained = name, beside.lower or 0.0
-    trust = 1.0
-    if best == "seasons" and now.by_seasons is not None:
-        trust = now.by_seasons.evidence / (now.by_seasons.evidence + SEASON_PRIOR)
-    elif best != usual:
+    usual_trust = 1.0
+    if now.by_seasons is not None:
+        usual_trust = now.by_seasons.evidence / (now.by_seasons.evidence + SEASON_PRIOR)
+    trust = usual_trust
+    if best != usual:
         trust = scored.compare(best, usual).observations / (scored.compare(best, usual).observations + SEASON_PRIOR)
-    answer = trust * by_pool.get(best, equal) + (1.0 - trust) * equal
-    sure = best in ("equal", "median")
-    return PanelWeights(
-        answer=[
-            one._replace(weight=share, spread=0.0 if sure else trust * one.spread)
-            for one, share in zip(now.by_record, answer.tolist(), strict=True)
-        ],
-        by_pool={name: shares_of.tolist() for name, shares_of in by_pool.items()},
-        records={name: scored.compare(name, "equal") for name in POOLS},
-        best=best,
-        trust=trust,
-    )
+
+    def weights(pool: PoolName, trust: float) -> PanelWeights:
+        shares_of = trust * by_pool.get(pool, equal) + (1.0 - trust) * equal
+        sure = pool in ("equal", "median")
+        return PanelWeights(
+            answer=[
+                one._replace(weight=share, spread=0.0 if sure else trust * one.spread)
+                for one, share in zip(now.by_record, shares_of.tolist(), strict=True)
+            ],
+            by_pool={name: own.tolist() for name, own in by_pool.items()},
+            records={name: scored.compare(name, "equal") for name in POOLS},
+            best=pool,
+            trust=trust,
+        )
+
+    return replace(weights(best, trust), usual=None if best == usual else weights(usual, usual_trust))
 
 
 def drawn_of(claims: Floats) -> int:

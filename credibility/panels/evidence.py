@@ -139,7 +139,8 @@ def _with_baselines(panel: Panel, weights: PanelWeights) -> PanelWeights:
     by_pool = {
         name: [0.0 if place is None else shares[place] for place in order] for name, shares in weights.by_pool.items()
     }
-    return replace(weights, answer=answer, by_pool=by_pool)
+    usual = None if weights.usual is None else _with_baselines(panel, weights.usual)
+    return replace(weights, answer=answer, by_pool=by_pool, usual=usual)
 
 
 class _Weigher:

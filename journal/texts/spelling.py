@@ -21,7 +21,16 @@ _OTHER_LETTERS: Final = str.maketrans(
 
 def says_nothing(text: str) -> bool:
     """Return whether nothing of *text* is seen: it is empty, or holds blanks, controls, marks and unseen ones alone."""
-    return not any(plain(one) and unicodedata.category(one)[0] != "M" for one in text)
+    return not any(_seen(one) and unicodedata.category(one)[0] != "M" for one in text)
+
+
+def _seen(char: str) -> bool:
+    """Return whether *char* is seen; so is one of a newer Unicode than Python's, unless it is no character for good."""
+    if unicodedata.category(char) != "Cn":
+        return bool(plain(char))
+    code = ord(char)
+    # The other ranges hold noncharacters, and places that are reserved for characters without a shape.
+    return code & 0xFFFE != 0xFFFE and not 0xFDD0 <= code <= 0xFDEF and code < 0xE0000 and code != 0x2065
 
 
 def displayed(name: str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -372,20 +373,27 @@ TICKER_SIGNS: Final = "._-^=&+$#@:!',~"
 """Signs in tickers, as in ``^GSPC``, ``EURUSD=X``, ``BRK.B``, ``M&M.NS`` and ``C:EURUSD``."""
 
 
+_MARKS: Final = frozenset({"Mn", "Mc"})
+"""Categories of vowels and other marks of a letter."""
+
+
 def is_ticker(text: str) -> bool:
     """
     Return whether *text* may be a ticker: the one rule for companies and for the namespaces of their memories.
 
-    It has 1 to 180 characters: letters and figures of any script, :data:`TICKER_SIGNS`, single blanks inside, and
-    slashes. Between slashes there is a part, which does not consist of dots alone.
+    It has 1 to 180 characters: letters of any script with their marks, figures, :data:`TICKER_SIGNS`, single blanks
+    inside, and slashes. Between slashes there is a part, which does not consist of dots alone.
     """
     return 1 <= len(text) <= SUBJECT_KEY_CHARS and all(map(is_ticker_part, text.split("/")))
 
 
 def is_ticker_part(text: str) -> bool:
     """Return whether *text* may stand between two slashes of a ticker."""
-    taken = all(one.isalnum() or one in TICKER_SIGNS or one == " " for one in text)
-    return taken and bool(text.strip(".")) and text.split(" ") == text.split()
+    marks = [unicodedata.category(one) in _MARKS for one in text]
+    taken = all(
+        mark or one.isalnum() or one in TICKER_SIGNS or one == " " for one, mark in zip(text, marks, strict=True)
+    )
+    return taken and marks[:1] != [True] and bool(text.strip(".")) and text.split(" ") == text.split()
 
 
 def _checked_ticker(text: str) -> str:

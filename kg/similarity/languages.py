@@ -1,8 +1,8 @@
 """
 The language of a text, as far as its letters and commonest words say it. Pure.
 
-It decides whether an encoder knows the language of a text, nothing else: what is unsure has none, so that names,
-figures and single words make no text foreign.
+It decides whether an encoder knows the language of a text, nothing else. A text that is unsure has none, so that names,
+figures and single words of Latin letters make no text foreign.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SCRIPTS: Final[Mapping[str, str]] = {
 _LETTERS: Final = {code: re.compile(f"[{letters}]") for code, letters in _SCRIPTS.items()}
 _OTHER_LETTERS: Final = re.compile(r"[^\W\d_\u0000-\u036f\u1e00-\u1eff\uff00-\uffef]")
 _SYLLABLES: Final = frozenset({"ja", "ko", "zh"})
-"""Scripts of which a letter counts for three: a name of Latin letters beside them is longer than what it means."""
+"""Scripts in which a word has few letters, so that each counts for three."""
 
 _FOREIGN: Final = 0.4
 """Share of letters from which on they decide; below, they are a quotation or a name."""
@@ -51,25 +51,25 @@ _OWN_LETTERS: Final = {
 _WORDS: Final = {
     "en": "the of and to in is that for it with as was on are be this by at from or have not which what how why did"
     " does were will would has had their they its than when where who can should there",
-    "de": "der die das und ist nicht von zu den mit sich des auf für dem ein eine im auch als wird werden sind wie"
-    " warum welche haben hat bei nach zur zum über wurde kann",
-    "fr": "le la les des et est une dans que qui pour pas sur au aux avec ce cette sont plus par comment pourquoi quels"
-    " quelle ont été du il elle leur mais",
-    "es": "el los las una que por con para del como más pero sus está son qué cómo cuándo fue han entre sobre según ya",
-    "it": "il lo gli di che per una con non sono della dei delle nel come perché anche più ha stato quali quando alla",
-    "pt": "o os uma que não para com do da dos das em mais por como são foi ao pelo quais porque está também no na",
-    "nl": "de het een van en is dat niet voor met op zijn aan er ook als bij wordt door hoe waarom welke werd naar",
-    "pl": "jest nie się na do że jak dlaczego oraz dla od po przez został są ich który czy",
-    "sv": "och är att det som inte för med på av ett den har varför hur till från vid",
-    "da": "og er ikke det som for med på af et den har hvorfor hvordan til fra ved blev",
-    "fi": "on ja ei että oli se kun mutta miksi miten ovat myös tai kuin",
+    "de": "der die das und ist nicht von zu den mit sich auf für dem ein eine im auch wird werden sind wie warum welche"
+    " haben hat bei nach zur zum über wurde kann",
+    "fr": "le les des et une dans que qui pour pas sur aux avec ce cette sont pourquoi quels quelle ont"
+    " été elle leur mais",
+    "es": "el una que por para con como más pero sus está qué cómo cuándo fue han entre sobre según ya",
+    "it": "gli che è con sono della dei delle nel come perché anche più ha stato quali quando alla",
+    "pt": "uma que não para com dos das em mais por como são foi ao pelo quais porque está também",
+    "nl": "het een en dat niet voor met op zijn aan ook wordt door hoe waarom welke werd naar",
+    "pl": "jest nie się że jak dlaczego oraz dla od przez został są ich który czy",
+    "sv": "och är att det som inte för av ett den varför hur till från vid",
+    "da": "og er ikke det som af et den hvorfor hvordan til fra ved blev",
+    "fi": "ja ei että oli kun mutta miksi miten ovat myös tai kuin",
     "tr": "ve bir bu için ile olan neden nas\u0131l daha olarak çok değil gibi kadar",
-    "cs": "je se na že jsou jak proč nebo ale byl byla podle také které",
-    "hu": "az és nem hogy egy van miért hogyan volt mint meg csak",
+    "cs": "že jsou jak proč nebo ale byl byla podle také které",
+    "hu": "az és nem hogy egy miért hogyan volt mint csak",
     "ro": "și este nu care pentru din cu sunt mai prin cum că fost",
-    "id": "yang dan di untuk dengan ini itu dari pada tidak adalah mengapa bagaimana akan",
+    "id": "yang dan untuk dengan ini itu dari pada tidak adalah mengapa bagaimana akan",
 }
-"""Language → common words of Latin letters."""
+"""Language → common words of Latin letters, but those that English or many names have as well."""
 
 _LANGUAGES_OF: Final[dict[str, list[str]]] = {}
 for _code, _words in _WORDS.items():
@@ -77,7 +77,13 @@ for _code, _words in _WORDS.items():
         _LANGUAGES_OF.setdefault(_word, []).append(_code)
 
 _LEAST_WORDS: Final = 2
-"""Common words without which a text of Latin letters has no language."""
+"""Different common words without which a text of Latin letters has no language."""
+
+_LEAST_SHARE: Final = 0.15
+"""Share of the words of a text of Latin letters that common words of a language have, or else it has none."""
+
+_LEAST_LETTERS: Final = 2
+"""Letters of another script without which a text has none."""
 
 _READ: Final = 1_000
 """Characters of a text that are read."""
@@ -98,7 +104,9 @@ def language_of(text: str) -> str | None:
         return _of_latin(read)
     code = max(counts, key=lambda one: counts[one])
     if counts[code] <= max(0, others):
-        return "other"
+        return "other" if others >= _LEAST_LETTERS else None
+    if counts[code] < _LEAST_LETTERS * (3 if code in _SYLLABLES else 1):
+        return None
     if counts["ja"] and code == "zh":
         return "ja"
     return next((own for own in _ALPHABETS.get(code, ()) if _has(read, own)), code)
@@ -112,14 +120,20 @@ def _has(read: str, code: str) -> bool:
 
 
 def _of_latin(read: str) -> str | None:
+    words = re.findall(r"[^\W\d_]+", read)
     found: Counter[str] = Counter()
-    for word in re.findall(r"[^\W\d_]+", read):
+    for word in set(words):
         found.update(_LANGUAGES_OF.get(word, ()))
-        found.update(code for code in _OWN_LETTERS if code not in {"fa", "uk"} and _has(word, code))
+    for code in _OWN_LETTERS.keys() - {"fa", "uk"}:
+        # Letters alone may be those of a name; Vietnamese has them in most words.
+        if found[code] or code == "vi":
+            found[code] += sum(_has(word, code) for word in set(words))
+    counted = Counter(code for word in words for code in _LANGUAGES_OF.get(word, ()))
     most = max(found.values(), default=0)
     if most < _LEAST_WORDS or most == found["en"]:
         return "en" if found["en"] >= _LEAST_WORDS else None
-    return next(code for code in _WORDS | {"vi": ""} if found[code] == most)
+    code = next(code for code in _WORDS | {"vi": ""} if found[code] == most)
+    return code if max(counted[code], found[code]) >= _LEAST_SHARE * len(words) else None
 
 
 def named(codes: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
+from imem.journal.texts.spelling import without_accents
 from imem.recall.memories.dates import NamedDate, named_dates
 
 CANDIDATES: Final = 50
@@ -147,8 +148,8 @@ def _dated(at: datetime | None, dates: Sequence[NamedDate]) -> float:
 
 
 def _names(query: str, author: str) -> bool:
-    """Return whether *query* names *author*, as whole words, whatever the case."""
-    return re.search(rf"(?<!\w){re.escape(author.casefold())}(?!\w)", query.casefold()) is not None
+    """Return whether *query* names *author*, as whole words, whatever the case, the accents and the form."""
+    return re.search(rf"(?<!\w){re.escape(without_accents(author))}(?!\w)", without_accents(query)) is not None
 
 
 def similarity(cosine: float, unrelated: float) -> float:

@@ -264,6 +264,7 @@ def panel_of(question: Question, claims: Mapping[str, Row], weights: PanelWeight
     """Return the panel of the agents' *claims* on a question."""
     metric = metric_of(question.metric)
     kind = _KINDS[metric.kind if metric is not None else "binary"]
+    weights = weights.of_values() if kind == "value" else weights
     given = {agent: value for agent, claim in claims.items() if (value := _answer(claim)) is not None}
     pools = _pools(kind, given, weights)
     equal = next((one.answer for one in pools if one.pool == "equal"), None)

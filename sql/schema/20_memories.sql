@@ -108,7 +108,7 @@ COMMENT ON COLUMN recall.memory.imported_known_at IS 'When it was known where it
 COMMENT ON COLUMN recall.memory.known_at IS 'Since when a search as of a moment finds it.';
 COMMENT ON COLUMN recall.memory.ordinal IS 'Place in its conversation, from 1: what stands before and after it says what it is about.';
 COMMENT ON COLUMN recall.memory.author IS 'Who said it, if that is not the one who stored it; the name counts among the words, and in the vectors.';
-COMMENT ON COLUMN recall.memory.occurred_at IS 'When it was said, where that was stated; NULL: when it was stored. No bound of what was known: readers see it from recorded_at on.';
+COMMENT ON COLUMN recall.memory.occurred_at IS 'When it was said, where that was stated; NULL: when it was stored. No bound of what was known: readers see it from known_at on.';
 COMMENT ON COLUMN recall.memory.superseded_by IS 'The memory that took its place; NULL where a later version of itself did.';
 COMMENT ON COLUMN recall.memory.vector IS 'Of the content, or of a long one of its first part (imem.recall.memories.parts), with the author in front, by the model; NULL until it is made.';
 COMMENT ON COLUMN recall.memory.context_vector IS 'Of the message before it in its conversation and the content, or its first part; NULL where it has none before it.';
@@ -277,7 +277,6 @@ DECLARE
     v_by_index boolean;
     v_few boolean := false;
     v_place text := CASE p_table WHEN 'memory' THEN 'conversation_id' ELSE 'place' END;
-    v_from text := CASE p_table WHEN 'memory' THEN 'recorded_at' ELSE 'known_at' END;
     v_said text := CASE p_table WHEN 'memory' THEN 'coalesce(m.occurred_at, m.created_at)' ELSE 'coalesce(m.occurred_at, m.known_at)' END;
     v_same_place text := CASE p_table WHEN 'memory' THEN 'm.namespace = o.namespace AND m.conversation_id = o.conversation_id'
         ELSE 'm.place = o.place' END;
@@ -347,7 +346,7 @@ BEGIN
                 WHERE %3$s
             ) AS u GROUP BY u.id, u.version
         )
-        SELECT m.id, m.version, m.%4$I::text, m.%5$I::text, m.ordinal, m.author, m.%7$I, %8$s, coalesce(s.score, 0),
+        SELECT m.id, m.version, m.%4$I::text, m.%5$I::text, m.ordinal, m.author, m.known_at, %7$s, coalesce(s.score, 0),
             CASE WHEN m.model = $11 THEN greatest(1 - (m.vector <=> $4), p.similarity) END,
             CASE WHEN m.model = $11 THEN greatest(1 - (coalesce(m.context_vector, m.vector) <=> $4), p.similarity) END,
             u.by_words, u.by_meaning, u.by_context, CASE WHEN m.model IS DISTINCT FROM $11 THEN 0 WHEN p.similarity > 1 - (m.vector <=> $4) THEN p.part ELSE 0 END,
@@ -358,7 +357,7 @@ BEGIN
         LEFT JOIN LATERAL (
             SELECT o.part, 1 - (o.vector <=> $4) AS similarity FROM recall.memory_part AS o
             WHERE $13 = 'memory' AND o.id = u.id AND o.version = u.version AND o.model = $11 ORDER BY 2 DESC, 1 LIMIT 1) AS p ON true
-        $search$, p_table, CASE WHEN v_held IS NULL THEN v_of_all ELSE v_wanted END, v_wanted, v_collection, v_place, v_same_place, v_from,
+        $search$, p_table, CASE WHEN v_held IS NULL THEN v_of_all ELSE v_wanted END, v_wanted, v_collection, v_place, v_same_place,
         v_said)
     USING p_collections, p_equal, p_until, p_vector, p_most, p_exact, v_terms, v_any, v_texts, v_lexemes, p_model, v_by_index, p_table,
         v_held;

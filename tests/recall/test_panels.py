@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -207,6 +208,14 @@ def test_all_pools_are_shown_with_their_record() -> None:
     assert median.weighted is not None
     assert median.weighted.value == pytest.approx(0.8 * 0.4 + 0.2 * 0.5)
     assert PanelItem.model_validate_json(median.model_dump_json()) == median
+
+
+def test_a_panel_on_a_value_is_chosen_by_no_record_of_probabilities() -> None:
+    """The usual pool answers, and no record is shown."""
+    usual = PanelWeights([], {"equal": [], "record": []}, {"record": PoolRecord(30, 0.1, 0.1)}, "record", 1.0)
+    chosen = replace(usual, best="median", usual=usual)
+    assert (chosen.of_values().best, chosen.of_values().records) == ("record", {})
+    assert (usual.of_values().best, usual.of_values().records) == ("record", {})
 
 
 def test_of_domains_as_frequent_the_first_by_name_counts() -> None:

@@ -32,7 +32,10 @@ TEXTS = {
            "What is the plan of the bank?"],
     "other": ["ბანკმა განაკვეთი გაზარდა", "ব্যাংক সুদের হার বাড়িয়েছে"],
     None: ["", "4.2 %", "Société Générale", "margins", "Deutsche Bank AG", "MU", "🚀", "Nestlé", "Müller",
-           "Banco do Brasil"],
+           "Banco do Brasil", "non-GAAP EPS per share", "Per capita GDP non-farm payrolls",
+           "Los Angeles and Las Vegas hotels",
+           "del Monte vs Del Taco", "De Beers, Van Eck, De Nora", "la Caixa and la Banque", "Comment on Des Moines",
+           "SE and NA regions", "İş Bankası", "β"],
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any, Final
 
-from imem.journal.clock import SystemClock, known_at_of_date, known_at_of_naive
+from imem.journal.clock import SystemClock, known_at_of_date, known_at_of_naive, said_at_of_date
 from imem.journal.errors import BadInput
 from imem.recall.memories.model import NewMemory
 
@@ -92,12 +92,12 @@ def mapping(record: Record, name: str) -> dict[str, Any]:
     raise BadInput(name, f"must be an object, not {type(value).__name__}.")
 
 
-def moment(record: Record, name: str) -> datetime | None:
+def moment(record: Record, name: str, *, said: bool = False) -> datetime | None:
     """
     Return a field that is a time, in ISO 8601 or as seconds since 1970; see the page on time.
 
     A day alone means 12:00 UTC of the next day, a time without a zone is read in UTC-12, where it comes last; neither
-    is later than now.
+    is later than now. Of what was *said* then a day is the end of that day in UTC, and a time is read in UTC.
 
     Raises:
         BadInput: it is none, lies outside the years 1 to 9999 in UTC, or is later than now.
@@ -115,7 +115,11 @@ def moment(record: Record, name: str) -> datetime | None:
             late = at > now
         else:
             late = at.replace(tzinfo=_EARLIEST_ZONE) > now
-            at = now if late else min(now, known_at_of_date(at.date()) if _is_day(value) else known_at_of_naive(at))
+            if _is_day(value):
+                at = said_at_of_date(at.date(), now) if said else known_at_of_date(at.date())
+            else:
+                at = at.replace(tzinfo=UTC) if said else known_at_of_naive(at)
+            at = min(now, at)
     except (TypeError, ValueError, OverflowError, OSError):
         raise BadInput(name, "is no time in ISO 8601.") from None
     if late:

@@ -43,7 +43,7 @@ def entry(record: Record) -> ImportedMemory:
         user_id=text(record, "user_id"),
         conversation_id=text(record, "conversation_id"),
         author=text(record, "author"),
-        occurred_at=moment(record, "occurred_at"),
+        occurred_at=moment(record, "occurred_at", said=True),
         distinct=True,
     )
     known, namespace, created_at = text(record, "id"), text(record, "namespace"), moment(record, "created_at")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from mcp_types import CallToolRequestParams, CallToolResult
@@ -11,6 +11,7 @@ from mcp_types import CallToolRequestParams, CallToolResult
 from imem.journal.actors import Actor
 from imem.journal.settings import Role
 from imem.mcp.server import MemoryServer
+from imem.mcp.times import stated_time
 from imem.memory import Memory
 from tests.recall import facts
 from tests.recall.conftest import RecallHarness, empty, harness, journal, world
@@ -86,3 +87,16 @@ async def test_a_time_that_is_none(harness: RecallHarness, wrong: Any) -> None:
     assert result.is_error
     assert result.structured_content is not None
     assert result.structured_content["argument"] == "occurred_at"
+
+
+def test_a_day_alone_is_that_day() -> None:
+    """Its end, and of today now; a clock that is a little ahead is none to refuse."""
+    kate = Actor("kate", Role.HUMAN_ADMIN, may_import=True)
+    now = datetime.now(UTC)
+
+    def stated(value: str) -> datetime:
+        return cast("datetime", stated_time({"occurred_at": value}, kate)["occurred_at"])
+
+    assert stated("2026-05-31") == datetime(2026, 5, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    for today in (now.date().isoformat(), (now + timedelta(seconds=5)).isoformat()):
+        assert now <= stated(today) <= datetime.now(UTC)

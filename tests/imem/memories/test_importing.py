@@ -352,7 +352,7 @@ def test_when_it_was_said(harness: MemoryHarness, run: Run) -> None:
     rows = harness.rows("SELECT occurred_at::date::text AS day, metadata FROM recall.memory ORDER BY 1")
     assert rows == [
         {"day": "2024-01-01", "metadata": {}},
-        {"day": None, "metadata": {"occurred_at": "2024-01-01T00:00:00+00:00"}},
+        {"day": None, "metadata": {"occurred_at": "2024-01-01T23:59:59.999999+00:00"}},
     ]
     assert "in the future" in run({**line, "occurred_at": "2999-01-01"}, "jsonl", code=1)
 

@@ -16,9 +16,11 @@ UNSEEN = [
     "", " ", "\u00a0\u2003\u3000", "\t\n\x0b", "\u200b", "\u200b\u200c\u200d\u2060", "\ufeff", "\x01\x1f\x7f",
     "\x85\x9f", "\ufe0f", "\U000e0100", "\u180b", "\u034f", "\u00ad", "\u202e\u2066", "\u3164",
     "\u115f\u1160", "\uffa0", "\u2800", "\U000e0041", "\ue000", "\u2028\u2029", "\u0301", " \u200b \ufe0f ",
+    "\ufffe", "\ufdd0",
 ]  # fmt: skip
 
-SEEN = ["a", "0", "株", "€", "🚀", "❤\ufe0f", "?", "\u200ba\u200b", "ก็", "_"]
+# The last is of a Unicode that is newer than Python's, whichever that is: a letter-like place without a character yet.
+SEEN = ["a", "0", "株", "€", "🚀", "❤\ufe0f", "?", "\u200ba\u200b", "ก็", "_", "\U0001faff", "\U000323b0"]
 
 pytestmark = pytest.mark.usefixtures("places")
 

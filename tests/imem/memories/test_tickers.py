@@ -16,7 +16,7 @@ from tests.imem.memory.conftest import MemoryHarness
 
 TICKERS = [
     "MU", "^GSPC", "EURUSD=X", "BRK.B", "BRK/B", "BRK-B", "600519.SS", "M&M.NS", "GC=F", "C:EURUSD", "BTC-USD", "ES_F",
-    "$SPX", "@ES#", "AAPL US Equity", "A+", "NASDAQ:AAPL", "9984.T", "トヨタ", "Ørsted", "x" * 180,
+    "$SPX", "@ES#", "AAPL US Equity", "A+", "NASDAQ:AAPL", "9984.T", "トヨタ", "Ørsted", "टाटा", "ทีทีบี", "x" * 180,
 ]  # fmt: skip
 
 NONE = [

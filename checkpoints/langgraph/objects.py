@@ -157,15 +157,16 @@ def _completed(kind: type, items: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _defaults(kind: type, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults of fields that the state lacks."""
+    """Return the defaults of fields that the state lacks, except those that the class has as its attributes."""
     found: dict[str, Any] = {}
     if dataclasses.is_dataclass(kind):
+        slots = _slots(kind)
         for field in dataclasses.fields(kind):
             if field.name in state:
                 continue
             if field.default_factory is not dataclasses.MISSING:
                 found[field.name] = field.default_factory()
-            elif field.default is not dataclasses.MISSING:
+            elif field.default is not dataclasses.MISSING and field.name in slots:
                 found[field.name] = field.default
     for name, info in (getattr(kind, "__pydantic_fields__", None) or {}).items():
         if name not in state and not info.is_required():

@@ -27,6 +27,26 @@ class Late:
         self.twice = 2 * self.a
 
 
+@dataclasses.dataclass
+class Versioned:
+    """One with a default that its class has, and no object of its own."""
+
+    steps: list[Any]
+    version: int = dataclasses.field(init=False, default=1)
+
+
+@dataclasses.dataclass(init=False)
+class Bare:
+    """One whose constructor leaves a default to the class."""
+
+    name: str
+    retries: int = 3
+    notes: str | None = None
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
 @dataclasses.dataclass(frozen=True)
 class Frozen:
     """One with a tuple, and something that it makes when it is asked for."""
@@ -203,4 +223,5 @@ class Broken(Exception):
 ALL: tuple[type, ...] = (
     Late, Frozen, Slotted, Base, Grown, Model, Open, Point, Colour, Level, Word, Right, Text, Number, Bag, Table, Tally,
     Outer.Inner, Outer.Inner.Kind, Broken, Drawn, Priced,
+    Versioned, Bare,
 )  # fmt: skip

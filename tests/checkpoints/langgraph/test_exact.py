@@ -178,6 +178,8 @@ MODEL = shapes.Model(name="m", any=shapes.Frozen((1, (2,))), inner=shapes.Model(
 MODEL._calls = 3
 TEXT = shapes.Text("text")
 TEXT.lang = "en"  # type: ignore[attr-defined] # a slot
+SET = shapes.Versioned([])
+SET.version = 2
 DRAWN = shapes.Drawn()
 DRAWN.model_dump()
 PRICED = shapes.Priced(1)
@@ -188,6 +190,9 @@ NEW_YORK = ZoneInfo("America/New_York")
 RECORDS = np.array([(1, b"ab", [0.5, -0.0])], dtype=[("a", ">i4"), ("b", "S4"), ("c", "<f8", (2,))])
 CASES: dict[str, Any] = {
     "field(init=False)": LATE,
+    "a default of the class": shapes.Versioned([(1,)]),
+    "a default of the class that was set": SET,
+    "a constructor that leaves defaults to the class": shapes.Bare("b"),
     "a frozen tuple": shapes.Frozen((1, (2, [3]))),
     "a dataclass in Any": MODEL,
     "a computed attribute": PRICED,
@@ -402,10 +407,10 @@ def test_what_lies_as_deep_as_allowed_comes_back() -> None:
 
 
 def test_an_object_that_cannot_be_made_again_is_refused() -> None:
-    """It is read back at the put: this one's attribute takes its default where it is missing."""
-    held = shapes.Frozen()
-    del held.__dict__["held"]
-    with pytest.raises(UnsupportedType, match=r"^value\.a\[0\]: this '.*Frozen' would not come back"):
+    """It is read back at the put: this one's attribute takes what its factory makes where it is missing."""
+    held = shapes.Late(1)
+    del held.b
+    with pytest.raises(UnsupportedType, match=r"^value\.a\[0\]: this '.*Late' would not come back"):
         OURS.dumps_typed({"a": [held]})
 
 
@@ -413,13 +418,16 @@ def test_a_class_that_has_changed_since_takes_its_defaults(monkeypatch: pytest.M
     """Fields that it got since; and what it lost stays with it, or is refused where it has no place for it."""
     Old = dataclasses.make_dataclass("Slotted", ["x"])  # noqa: N806 - a class
     Old.__module__ = shapes.__name__
+    OldBare = dataclasses.make_dataclass("Bare", ["name"])  # noqa: N806 - a class
+    OldBare.__module__ = shapes.__name__
     NewModel = shapes.Model  # noqa: N806 - a class
     stored = OURS.dumps_typed([shapes.Point((1,)), NewModel(name="m")])
     with monkeypatch.context() as then:
         then.setattr(shapes, "Slotted", Old)
-        older = OURS.dumps_typed([Old((1,))])
+        then.setattr(shapes, "Bare", OldBare)
+        older = OURS.dumps_typed([Old((1,)), OldBare("b")])
         gone = OURS.dumps_typed([shapes.Late(1)])
-    assert same(OURS.loads_typed(older), [shapes.Slotted((1,), None)])
+    assert same(OURS.loads_typed(older), [shapes.Slotted((1,), None), shapes.Bare("b")])
     assert same(OURS.loads_typed(stored)[0], shapes.Point((1,)))
     monkeypatch.setattr(shapes, "Late", shapes.Slotted)
     with pytest.raises(UnsupportedType, match="cannot be built"):

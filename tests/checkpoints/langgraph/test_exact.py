@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import io
 import ipaddress
 import math
 import re
@@ -48,8 +49,10 @@ FORMS: list[tuple[Any, Callable[[Any], Any]]] = [
     (np.ndarray, lambda value: (value.dtype, value.shape, form(value.tolist()))),
     (decimal.Decimal | re.Pattern | np.generic, repr),
     (float, lambda value: struct.pack("d", value)),
+    (complex, lambda value: struct.pack("2d", value.real, value.imag)),
     (dt.datetime | dt.time, lambda value: (value.isoformat(), value.fold, form(value.tzinfo))),
-    (ZoneInfo, lambda value: value.key),
+    (ZoneInfo, lambda value: (value.key, dt.datetime(2026, 7, 1, tzinfo=value).utcoffset())),
+    (uuid.UUID, lambda value: (value.int, value.is_safe)),
     (deque, lambda value: (value.maxlen, [form(one) for one in value])),
     (set | frozenset, lambda value: sorted((form(one) for one in value), key=repr)),
     (dict, lambda value: (getattr(value, "default_factory", 0), form([*value.items()]), vars_of(value))),
@@ -187,6 +190,10 @@ PRICED.total  # noqa: B018 - it is computed once
 PRICED.count = 7
 NOW = dt.datetime.now(dt.UTC)
 NEW_YORK = ZoneInfo("America/New_York")
+CLEARED = ZoneInfo("Europe/Paris")
+ZoneInfo.clear_cache()
+NETWORK = ipaddress.ip_network("10.0.0.0/31")
+NETWORK.broadcast_address  # noqa: B018 - it is computed once
 RECORDS = np.array([(1, b"ab", [0.5, -0.0])], dtype=[("a", ">i4"), ("b", "S4"), ("c", "<f8", (2,))])
 CASES: dict[str, Any] = {
     "field(init=False)": LATE,
@@ -204,6 +211,15 @@ CASES: dict[str, Any] = {
     "an aligned record": np.zeros(2, np.dtype([("a", "u1"), ("b", "f8")], align=True)),
     "columns first": np.asfortranarray(np.arange(6).reshape(2, 3)),
     "an empty array": np.zeros((0, 3)),
+    "elements without bytes": [
+        np.zeros(2, "V0"),
+        np.zeros(2, [("a", "S0"), ("b", "U0")])["a"],
+        np.zeros((2, 3), [("a", "U0")])["a"],
+        np.zeros(0, [("a", "S0")])["a"],
+        np.zeros(2, []),
+        np.zeros(2, [("a", "S0")]),
+    ],
+    "numbers without bytes": [np.void(b""), np.zeros((), [])[()], np.zeros(1, [("a", "V0")])[0], np.str_("")],
     "no dimension": np.array(5),
     "every second": np.arange(6)[::2],
     "moments": np.array(["2026-01-01"], "M8[D]"),
@@ -245,7 +261,9 @@ CASES: dict[str, Any] = {
     "a list of one's own": shapes.Bag([(1,)]),
     "slots": shapes.Grown((1,), {2}),
     "an address": ipaddress.ip_interface("fe80::1%eth0/64"),
-    "an id": uuid.UUID(int=7),
+    "a network": [NETWORK, ipaddress.ip_interface("10.0.0.1/31"), ipaddress.ip_address("::1")],
+    "an id": [uuid.UUID(int=7), *(uuid.UUID(int=7, is_safe=safe) for safe in uuid.SafeUUID)],
+    "zones of the same name": [ZoneInfo.no_cache("Europe/Paris"), CLEARED, ZoneInfo("Europe/Paris")],
     "a message": AIMessage("a", tool_calls=[{"name": "f", "args": {"a": 1}, "id": "c"}], additional_kwargs={"a": (1,)}),
     "a chunk": AIMessageChunk(content="a"),
     "a tool's": ToolMessage("a", tool_call_id="c", artifact={"raw": (1, 2)}),
@@ -299,6 +317,9 @@ def test_what_comes_back_can_be_changed() -> None:
     before = dt.datetime(2026, 10, 31, 12, tzinfo=NEW_YORK)
     after = OURS.loads_typed(OURS.dumps_typed(before)) + dt.timedelta(days=1)
     assert after.utcoffset() == dt.timedelta(hours=-5)
+    record = OURS.loads_typed(OURS.dumps_typed(RECORDS[0]))
+    record["a"] = 2
+    assert record["a"] == 2
 
 
 # Refusals
@@ -340,6 +361,17 @@ def _local() -> Any:
     return Local()
 
 
+def _zone(key: str | None) -> ZoneInfo:
+    """Return a zone of a file: nine hours before Greenwich, always."""
+    header = b"TZif".ljust(20, b"\0") + struct.pack(">6l", 0, 0, 0, 0, 1, 4)
+    return ZoneInfo.from_file(io.BytesIO(header + struct.pack(">lbb", 32400, 0, 0) + b"JST\0"), key=key)
+
+
+def _noted(value: Any) -> Any:
+    value.note = "mine"
+    return value
+
+
 def _asked() -> shapes.Frozen:
     frozen = shapes.Frozen()
     frozen.lock  # noqa: B018 - it is made once
@@ -365,6 +397,13 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "objects in records": (np.array([(None,)], dtype=[("a", "O")]), "", "astype"),
     "a default of one's own": ({"a": defaultdict(lambda: 0)}, ".a", "dict"),
     "a zone of one's own": (dt.datetime(2026, 1, 1, tzinfo=type("Z", (dt.tzinfo,), {})()), ".tzinfo", "ZoneInfo"),
+    "a zone of a file": ([dt.datetime(2026, 1, 1, tzinfo=_zone("Mine/Zone"))], "[0].tzinfo", "ZoneInfo"),
+    "a zone of a file by another's name": ([_zone("Europe/Paris")], "[0]", "ZoneInfo"),
+    "a zone of a file without a name": ([_zone(None)], "[0]", "ZoneInfo"),
+    "an attribute of a counter": ([_noted(Counter("a"))], "[0].note", "beside"),
+    "an attribute of an order": ([_noted(OrderedDict(a=1))], "[0].note", "beside"),
+    "an attribute of a network": ([_noted(ipaddress.ip_network("10.0.0.0/8"))], "[0].note", "beside"),
+    "an attribute of an interface": ([_noted(ipaddress.ip_interface("::1/8"))], "[0].note", "beside"),
     "a view of memory": ([memoryview(b"a")], "[0]", ""),
     "a namespace": ([SimpleNamespace(a=1)], "[0]", ""),
     "a mapping of a library": ([UserDict(a=1)], "[0]", "allow="),

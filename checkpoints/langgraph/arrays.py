@@ -67,7 +67,8 @@ def array_of(description: Any, shape: list[int], order: str, data: bytes) -> Any
     if math.prod(shape) * dtype.itemsize != len(data) or min(shape, default=0) < 0:
         raise ValueError(f"an array of the shape {tuple(shape)} does not have {len(data)} bytes")
     if not data:
-        return np.empty(tuple(shape), dtype, order="F" if order == "F" else "C")
+        # Not np.empty: it makes elements of one byte where the type has none.
+        return np.ndarray(tuple(shape), dtype, order="F" if order == "F" else "C")
     return np.ndarray(tuple(shape), dtype, buffer=bytearray(data), order="F" if order == "F" else "C")
 
 
@@ -95,7 +96,10 @@ def number_of(description: Any, data: bytes) -> Any:
     """
     import numpy as np  # noqa: PLC0415 - only where there is a number
 
-    return np.frombuffer(data, _dtype(description), 1)[0]
+    dtype = _dtype(description)
+    if dtype.itemsize != len(data):
+        raise ValueError(f"a number of {dtype} does not have {len(data)} bytes")
+    return np.ndarray((), dtype, buffer=bytearray(data))[()]
 
 
 def text_of(text: str | bytes) -> Any:

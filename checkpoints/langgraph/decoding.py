@@ -220,7 +220,7 @@ _BUILDERS: Final[Mapping[str, Callable[..., Any]]] = {
     "timezone": _timezone,
     "zone": zoneinfo.ZoneInfo,
     "decimal": decimal.Decimal,
-    "uuid": lambda data: uuid.UUID(bytes=data),
+    "uuid": lambda data, safe=None: uuid.UUID(bytes=data, is_safe=uuid.SafeUUID(safe)),
     "pattern": re.compile,
     "delta": _DeltaSnapshot,
     "address": lambda name, text: ADDRESSES[name](text),

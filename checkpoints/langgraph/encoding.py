@@ -13,6 +13,7 @@ import datetime as dt
 import decimal
 import ipaddress
 import pathlib
+import pickle
 import re
 import sys
 import uuid
@@ -25,7 +26,7 @@ import ormsgpack
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from imem.checkpoints.langgraph import arrays
-from imem.checkpoints.langgraph.objects import content_of, content_type, is_plain, state_of
+from imem.checkpoints.langgraph.objects import cached, content_of, content_type, is_plain, state_of
 from imem.checkpoints.langgraph.value_types import TypeName, name_of
 from imem.journal.errors import UnsupportedType, shown
 
@@ -345,9 +346,39 @@ def _timezone(encoder: Encoder, value: dt.timezone, depth: int) -> tuple[Any, ..
 
 
 def _zoneinfo(_: Encoder, value: zoneinfo.ZoneInfo, __: int) -> tuple[Any, ...]:
-    if value.key is None:
-        raise Unencodable("a zone without a name cannot be stored.", _ZONE)
+    try:
+        value.__reduce__()  # A zone does not say otherwise whether its name finds it again.
+    except pickle.PicklingError:
+        raise Unencodable("a zone that was read from a file is not found again by its name.", _ZONE) from None
     return (value.key,)
+
+
+def _uuid(_: Encoder, value: uuid.UUID, __: int) -> tuple[Any, ...]:
+    return (value.bytes,) if value.is_safe is uuid.SafeUUID.unknown else (value.bytes, value.is_safe.value)
+
+
+def _own_pairs(encoder: Encoder, value: dict[Any, Any], depth: int) -> tuple[Any, ...]:
+    _refuse_attributes(value)
+    return (encoder.pairs(value.copy(), depth),)
+
+
+def _address(_: Encoder, value: Any, __: int) -> tuple[Any, ...]:
+    kind, text = type(value), str(value)
+    if hasattr(value, "__dict__"):
+        _refuse_attributes(value, vars(kind(text)).keys() | cached(kind))
+    return kind.__name__, text
+
+
+def _refuse_attributes(value: Any, known: Collection[str] = ()) -> None:
+    for name in vars(value):
+        if name not in known:
+            kind = type(value).__name__
+            refused = Unencodable(f"an attribute that was set on a value of {kind} is not stored.", _BESIDE)
+            refused.steps.append(f".{shown(name)}")
+            raise refused
+
+
+_BESIDE: Final = "Delete it, or store it beside the value, as in a tuple of both."
 
 
 def _pattern(encoder: Encoder, value: re.Pattern[Any], depth: int) -> tuple[Any, ...]:
@@ -362,8 +393,8 @@ _PARTS: Final[dict[str, Parts]] = {
     "frozenset": lambda encoder, value, depth: (encoder.members(value, depth),),
     "deque": _deque,
     "defaultdict": _defaultdict,
-    "Counter": lambda encoder, value, depth: (encoder.pairs(value.copy(), depth),),
-    "OrderedDict": lambda encoder, value, depth: (encoder.pairs(value.copy(), depth),),
+    "Counter": _own_pairs,
+    "OrderedDict": _own_pairs,
     "datetime": _datetime,
     "date": lambda _, value, __: (value.year, value.month, value.day),
     "time": _time,
@@ -371,10 +402,10 @@ _PARTS: Final[dict[str, Parts]] = {
     "timezone": _timezone,
     "zone": _zoneinfo,
     "decimal": lambda _, value, __: (str(value),),
-    "uuid": lambda _, value, __: (value.bytes,),
+    "uuid": _uuid,
     "pattern": _pattern,
     "delta": lambda encoder, value, depth: (encoder.tree(value.value, depth + 1),),
-    "address": lambda _, value, __: (type(value).__name__, str(value)),
+    "address": _address,
     "path": lambda encoder, value, depth: (type(value).__name__, encoder.tree(str(value), depth + 1)),
 }
 

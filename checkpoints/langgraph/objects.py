@@ -69,14 +69,18 @@ def _slots(kind: type[Any]) -> Mapping[str, Any]:
 
 
 @_remembered
-def _computed(kind: type[Any]) -> frozenset[str]:
-    """Return the attributes that the class computes anew when they are missing."""
+def cached(kind: type[Any]) -> frozenset[str]:
+    """Return the attributes in which the class keeps what it computed once."""
     members = (member for one in kind.__mro__ for member in vars(one).items())
     return frozenset(name for name, found in members if isinstance(found, functools.cached_property))
 
 
 def state_of(value: Any) -> dict[str, Any]:
-    """Return the attributes and slots of an object by name; those that are not set are left out."""
+    """
+    Return the attributes and slots of an object by name; those that are not set are left out.
+
+    A ``cached_property`` that was computed is among them: another call may give another value.
+    """
     kind, state = type(value), dict[str, Any]()
     for name, slot in _slots(kind).items():
         try:
@@ -85,8 +89,7 @@ def state_of(value: Any) -> dict[str, Any]:
             continue
     attributes = _attributes(value)
     if attributes is not None:
-        computed = _computed(kind)
-        state |= {name: held for name, held in attributes.copy().items() if name not in computed}
+        state |= attributes.copy()
     return state
 
 
@@ -133,7 +136,7 @@ def made(kind: type, content: Any, state: Mapping[str, Any]) -> Any:
             slots[name].__set__(value, held)
         elif attributes is None:
             raise TypeError(f"{kind.__qualname__} has no attribute {name!r} any more")
-        elif fields is None or name in fields:
+        elif fields is None or name in fields or name in cached(kind):
             attributes[name] = held
     return value
 
@@ -154,15 +157,16 @@ def _completed(kind: type, items: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _defaults(kind: type, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults of fields that the state lacks."""
+    """Return the defaults of fields that the state lacks, except those that the class has as its attributes."""
     found: dict[str, Any] = {}
     if dataclasses.is_dataclass(kind):
+        slots = _slots(kind)
         for field in dataclasses.fields(kind):
             if field.name in state:
                 continue
             if field.default_factory is not dataclasses.MISSING:
                 found[field.name] = field.default_factory()
-            elif field.default is not dataclasses.MISSING:
+            elif field.default is not dataclasses.MISSING and field.name in slots:
                 found[field.name] = field.default
     for name, info in (getattr(kind, "__pydantic_fields__", None) or {}).items():
         if name not in state and not info.is_required():

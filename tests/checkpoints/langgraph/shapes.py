@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import random
+import threading
 from collections import Counter
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, computed_field
 
 T = TypeVar("T")
 
@@ -25,17 +27,37 @@ class Late:
         self.twice = 2 * self.a
 
 
+@dataclasses.dataclass
+class Versioned:
+    """One with a default that its class has, and no object of its own."""
+
+    steps: list[Any]
+    version: int = dataclasses.field(init=False, default=1)
+
+
+@dataclasses.dataclass(init=False)
+class Bare:
+    """One whose constructor leaves a default to the class."""
+
+    name: str
+    retries: int = 3
+    notes: str | None = None
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
 @dataclasses.dataclass(frozen=True)
 class Frozen:
-    """One with a tuple, and something that it computes when it is asked for."""
+    """One with a tuple, and something that it makes when it is asked for."""
 
     steps: tuple[Any, ...] = ()
     held: Any = None
 
     @functools.cached_property
-    def lock(self) -> object:
+    def lock(self) -> Any:
         """Something that cannot be stored."""
-        return object()
+        return threading.Lock()
 
 
 @dataclasses.dataclass(slots=True)
@@ -87,6 +109,30 @@ class Box(BaseModel, Generic[T]):
     """A generic model."""
 
     held: T
+
+
+class Drawn(BaseModel):
+    """A model with a field that it computes once, by chance."""
+
+    name: str = "d"
+
+    @computed_field  # type: ignore[prop-decorator] # as pydantic's documentation has it
+    @functools.cached_property
+    def number(self) -> float:
+        """Another number for each model."""
+        return random.random()
+
+
+class Priced:
+    """A plain class with a total of the time when it was asked for first."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    @functools.cached_property
+    def total(self) -> tuple[int]:
+        """Ten for each."""
+        return (10 * self.count,)
 
 
 class Point(NamedTuple):
@@ -176,5 +222,6 @@ class Broken(Exception):
 
 ALL: tuple[type, ...] = (
     Late, Frozen, Slotted, Base, Grown, Model, Open, Point, Colour, Level, Word, Right, Text, Number, Bag, Table, Tally,
-    Outer.Inner, Outer.Inner.Kind, Broken,
+    Outer.Inner, Outer.Inner.Kind, Broken, Drawn, Priced,
+    Versioned, Bare,
 )  # fmt: skip

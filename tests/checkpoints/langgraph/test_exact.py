@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import io
 import ipaddress
 import math
 import re
@@ -48,8 +49,10 @@ FORMS: list[tuple[Any, Callable[[Any], Any]]] = [
     (np.ndarray, lambda value: (value.dtype, value.shape, form(value.tolist()))),
     (decimal.Decimal | re.Pattern | np.generic, repr),
     (float, lambda value: struct.pack("d", value)),
+    (complex, lambda value: struct.pack("2d", value.real, value.imag)),
     (dt.datetime | dt.time, lambda value: (value.isoformat(), value.fold, form(value.tzinfo))),
-    (ZoneInfo, lambda value: value.key),
+    (ZoneInfo, lambda value: (value.key, dt.datetime(2026, 7, 1, tzinfo=value).utcoffset())),
+    (uuid.UUID, lambda value: (value.int, value.is_safe)),
     (deque, lambda value: (value.maxlen, [form(one) for one in value])),
     (set | frozenset, lambda value: sorted((form(one) for one in value), key=repr)),
     (dict, lambda value: (getattr(value, "default_factory", 0), form([*value.items()]), vars_of(value))),
@@ -77,12 +80,12 @@ def same(one: Any, other: Any) -> bool:
 
 
 def vars_of(value: Any) -> dict[str, Any]:
-    """Return attributes and slots, without what is computed anew."""
+    """Return attributes and slots."""
     slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()) if hasattr(value, name)]
     named = {name: getattr(value, name) for name in slots if name != "__dict__"} | getattr(value, "__dict__", {})
     if isinstance(value, shapes.Base):
         named["hidden"] = value.hidden()
-    return {name: form(found) for name, found in sorted(named.items()) if name != "lock"}
+    return {name: form(found) for name, found in sorted(named.items())}
 
 
 # Any values
@@ -178,22 +181,45 @@ MODEL = shapes.Model(name="m", any=shapes.Frozen((1, (2,))), inner=shapes.Model(
 MODEL._calls = 3
 TEXT = shapes.Text("text")
 TEXT.lang = "en"  # type: ignore[attr-defined] # a slot
-KNOWN = shapes.Frozen()
-KNOWN.lock  # noqa: B018 - it is computed, and not stored
+SET = shapes.Versioned([])
+SET.version = 2
+DRAWN = shapes.Drawn()
+DRAWN.model_dump()
+PRICED = shapes.Priced(1)
+PRICED.total  # noqa: B018 - it is computed once
+PRICED.count = 7
 NOW = dt.datetime.now(dt.UTC)
 NEW_YORK = ZoneInfo("America/New_York")
+CLEARED = ZoneInfo("Europe/Paris")
+ZoneInfo.clear_cache()
+NETWORK = ipaddress.ip_network("10.0.0.0/31")
+NETWORK.broadcast_address  # noqa: B018 - it is computed once
 RECORDS = np.array([(1, b"ab", [0.5, -0.0])], dtype=[("a", ">i4"), ("b", "S4"), ("c", "<f8", (2,))])
 CASES: dict[str, Any] = {
     "field(init=False)": LATE,
+    "a default of the class": shapes.Versioned([(1,)]),
+    "a default of the class that was set": SET,
+    "a constructor that leaves defaults to the class": shapes.Bare("b"),
     "a frozen tuple": shapes.Frozen((1, (2, [3]))),
     "a dataclass in Any": MODEL,
-    "a computed attribute": KNOWN,
+    "a computed attribute": PRICED,
+    "a computed attribute that was not asked for": shapes.Priced(2),
+    "a field that is computed once": DRAWN,
     "a model with more fields": shapes.Open(**{"as": 2, "more": (1,)}),
     "an array of objects": np.array([[{"a": (1,)}, None], ["x", dt.UTC]], dtype=object),
     "records": RECORDS,
     "an aligned record": np.zeros(2, np.dtype([("a", "u1"), ("b", "f8")], align=True)),
     "columns first": np.asfortranarray(np.arange(6).reshape(2, 3)),
     "an empty array": np.zeros((0, 3)),
+    "elements without bytes": [
+        np.zeros(2, "V0"),
+        np.zeros(2, [("a", "S0"), ("b", "U0")])["a"],
+        np.zeros((2, 3), [("a", "U0")])["a"],
+        np.zeros(0, [("a", "S0")])["a"],
+        np.zeros(2, []),
+        np.zeros(2, [("a", "S0")]),
+    ],
+    "numbers without bytes": [np.void(b""), np.zeros((), [])[()], np.zeros(1, [("a", "V0")])[0], np.str_("")],
     "no dimension": np.array(5),
     "every second": np.arange(6)[::2],
     "moments": np.array(["2026-01-01"], "M8[D]"),
@@ -235,7 +261,9 @@ CASES: dict[str, Any] = {
     "a list of one's own": shapes.Bag([(1,)]),
     "slots": shapes.Grown((1,), {2}),
     "an address": ipaddress.ip_interface("fe80::1%eth0/64"),
-    "an id": uuid.UUID(int=7),
+    "a network": [NETWORK, ipaddress.ip_interface("10.0.0.1/31"), ipaddress.ip_address("::1")],
+    "an id": [uuid.UUID(int=7), *(uuid.UUID(int=7, is_safe=safe) for safe in uuid.SafeUUID)],
+    "zones of the same name": [ZoneInfo.no_cache("Europe/Paris"), CLEARED, ZoneInfo("Europe/Paris")],
     "a message": AIMessage("a", tool_calls=[{"name": "f", "args": {"a": 1}, "id": "c"}], additional_kwargs={"a": (1,)}),
     "a chunk": AIMessageChunk(content="a"),
     "a tool's": ToolMessage("a", tool_call_id="c", artifact={"raw": (1, 2)}),
@@ -289,6 +317,9 @@ def test_what_comes_back_can_be_changed() -> None:
     before = dt.datetime(2026, 10, 31, 12, tzinfo=NEW_YORK)
     after = OURS.loads_typed(OURS.dumps_typed(before)) + dt.timedelta(days=1)
     assert after.utcoffset() == dt.timedelta(hours=-5)
+    record = OURS.loads_typed(OURS.dumps_typed(RECORDS[0]))
+    record["a"] = 2
+    assert record["a"] == 2
 
 
 # Refusals
@@ -330,6 +361,23 @@ def _local() -> Any:
     return Local()
 
 
+def _zone(key: str | None) -> ZoneInfo:
+    """Return a zone of a file: nine hours before Greenwich, always."""
+    header = b"TZif".ljust(20, b"\0") + struct.pack(">6l", 0, 0, 0, 0, 1, 4)
+    return ZoneInfo.from_file(io.BytesIO(header + struct.pack(">lbb", 32400, 0, 0) + b"JST\0"), key=key)
+
+
+def _noted(value: Any) -> Any:
+    value.note = "mine"
+    return value
+
+
+def _asked() -> shapes.Frozen:
+    frozen = shapes.Frozen()
+    frozen.lock  # noqa: B018 - it is made once
+    return frozen
+
+
 REFUSED: dict[str, tuple[Any, str, str]] = {
     "a function": ({"a": [len]}, ".a[0]", "Store what it is made of"),
     "a class": ({"a": int}, ".a", "Store what it is made of"),
@@ -338,6 +386,7 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
         ".__pydantic_private__._calls",
         "Store what it is made of",
     ),
+    "a lock in a computed attribute": (_asked(), ".lock", "Store what it is made of"),
     "another class": ({"a": (0, Unknown())}, ".a[1]", "allow="),
     "another class inside a class": ([Unknown.Inside()], "[0]", "allow="),
     "a class of a function": ([_local()], "[0]", "Define the class at the top"),
@@ -348,6 +397,13 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "objects in records": (np.array([(None,)], dtype=[("a", "O")]), "", "astype"),
     "a default of one's own": ({"a": defaultdict(lambda: 0)}, ".a", "dict"),
     "a zone of one's own": (dt.datetime(2026, 1, 1, tzinfo=type("Z", (dt.tzinfo,), {})()), ".tzinfo", "ZoneInfo"),
+    "a zone of a file": ([dt.datetime(2026, 1, 1, tzinfo=_zone("Mine/Zone"))], "[0].tzinfo", "ZoneInfo"),
+    "a zone of a file by another's name": ([_zone("Europe/Paris")], "[0]", "ZoneInfo"),
+    "a zone of a file without a name": ([_zone(None)], "[0]", "ZoneInfo"),
+    "an attribute of a counter": ([_noted(Counter("a"))], "[0].note", "beside"),
+    "an attribute of an order": ([_noted(OrderedDict(a=1))], "[0].note", "beside"),
+    "an attribute of a network": ([_noted(ipaddress.ip_network("10.0.0.0/8"))], "[0].note", "beside"),
+    "an attribute of an interface": ([_noted(ipaddress.ip_interface("::1/8"))], "[0].note", "beside"),
     "a view of memory": ([memoryview(b"a")], "[0]", ""),
     "a namespace": ([SimpleNamespace(a=1)], "[0]", ""),
     "a mapping of a library": ([UserDict(a=1)], "[0]", "allow="),
@@ -390,10 +446,10 @@ def test_what_lies_as_deep_as_allowed_comes_back() -> None:
 
 
 def test_an_object_that_cannot_be_made_again_is_refused() -> None:
-    """It is read back at the put: this one's attribute takes its default where it is missing."""
-    held = shapes.Frozen()
-    del held.__dict__["held"]
-    with pytest.raises(UnsupportedType, match=r"^value\.a\[0\]: this '.*Frozen' would not come back"):
+    """It is read back at the put: this one's attribute takes what its factory makes where it is missing."""
+    held = shapes.Late(1)
+    del held.b
+    with pytest.raises(UnsupportedType, match=r"^value\.a\[0\]: this '.*Late' would not come back"):
         OURS.dumps_typed({"a": [held]})
 
 
@@ -401,17 +457,29 @@ def test_a_class_that_has_changed_since_takes_its_defaults(monkeypatch: pytest.M
     """Fields that it got since; and what it lost stays with it, or is refused where it has no place for it."""
     Old = dataclasses.make_dataclass("Slotted", ["x"])  # noqa: N806 - a class
     Old.__module__ = shapes.__name__
+    OldBare = dataclasses.make_dataclass("Bare", ["name"])  # noqa: N806 - a class
+    OldBare.__module__ = shapes.__name__
     NewModel = shapes.Model  # noqa: N806 - a class
     stored = OURS.dumps_typed([shapes.Point((1,)), NewModel(name="m")])
     with monkeypatch.context() as then:
         then.setattr(shapes, "Slotted", Old)
-        older = OURS.dumps_typed([Old((1,))])
+        then.setattr(shapes, "Bare", OldBare)
+        older = OURS.dumps_typed([Old((1,)), OldBare("b")])
         gone = OURS.dumps_typed([shapes.Late(1)])
-    assert same(OURS.loads_typed(older), [shapes.Slotted((1,), None)])
+    assert same(OURS.loads_typed(older), [shapes.Slotted((1,), None), shapes.Bare("b")])
     assert same(OURS.loads_typed(stored)[0], shapes.Point((1,)))
     monkeypatch.setattr(shapes, "Late", shapes.Slotted)
     with pytest.raises(UnsupportedType, match="cannot be built"):
         OURS.loads_typed(gone)
+
+
+def test_what_was_computed_once_stays() -> None:
+    """Computed anew, a field of chance is another one, and a total is that of a later count."""
+    drawn = shapes.Drawn()
+    dumped = drawn.model_dump()
+    read = OURS.loads_typed(OURS.dumps_typed([drawn, PRICED]))
+    assert read[0].model_dump() == dumped
+    assert (read[1].count, read[1].total) == (7, (10,))
 
 
 def test_rows_of_langgraphs_own_serializer_are_read() -> None:

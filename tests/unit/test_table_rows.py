@@ -103,6 +103,26 @@ def test_a_bad_row_is_refused_and_no_other_one(
     assert [one["core"]["id"] for one in made] == ["t:1", *more]
 
 
+@pytest.mark.parametrize(
+    ("first", "end", "reason", "more"),
+    [
+        ('"2', '2",2026-06-01,N\rT', "a carriage return in the middle", []),
+        ('"2', '2"\r,2026-06-01,NWT', "a carriage return in the middle", []),
+        ('2,"2026-06-01', '",N\rT', "a carriage return in the middle", []),
+        ('2,2026-06-01,"NWT', '4,2026-06-01,"N"\rT', "not closed", ["t:3"]),
+    ],
+    ids=["behind", "right behind", "in another cell", "never closed"],
+)
+def test_no_row_is_made_of_a_cell(first: str, end: str, reason: str, more: list[str], tmp_path: Path) -> None:
+    """The text of a quoted cell that is closed stays text, also where its row is refused for a carriage return."""
+    table = f"id,published,ticker\n1,2026-06-01,NWT\n{first}\n3,2026-06-01,NWT\n{end}\n5,2026-06-01,NWT\n"
+    made, refused = rows_of(tmp_path, ANALYSIS, table)
+
+    assert reason in refused[0].reason
+    assert [one.line for one in refused] == ([3, 5] if more else [3])
+    assert [one["core"]["id"] for one in made] == ["t:1", *more, "t:5"]
+
+
 def test_other_tables(tmp_path: Path) -> None:
     """A byte order mark, other ends of lines, another delimiter, gzip, and columns that nobody asked for."""
     table = b"\xef\xbb\xbf" + b"id;published;ticker;what else\r\n1;2026-06-01;NWT;x\r\n\r\n2;2026-06-01;NWT;\r\n"

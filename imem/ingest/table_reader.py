@@ -92,7 +92,7 @@ class ParquetRows:
         """Return the rows of a batch; times in nanoseconds are truncated to Python's microseconds."""
         import pyarrow as pa  # noqa: PLC0415 - an extra, and heavy
 
-        fields = [field.with_type(_in_microseconds(field.type, pa)) for field in batch.schema]
+        fields = [_field_in_microseconds(field, pa) for field in batch.schema]
         cast = batch.cast(pa.schema(fields), safe=False)
         try:
             return list(cast.to_pylist())
@@ -110,14 +110,27 @@ class ParquetRows:
 
 
 def _in_microseconds(kind: Any, pa: Any) -> Any:
-    """Return the type *kind* of pyarrow's with microseconds in the place of nanoseconds."""
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_in_microseconds(kind.value_type, pa))
+    """Return the type *kind* of pyarrow's with microseconds in the place of nanoseconds, however deep they stand."""
+    types = pa.types
+    if types.is_struct(kind):
+        return pa.struct([_field_in_microseconds(field, pa) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_field_in_microseconds(kind.key_field, pa), _field_in_microseconds(kind.item_field, pa))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_field_in_microseconds(kind.value_field, pa), kind.list_size)
+    if types.is_list(kind):
+        return pa.list_(_field_in_microseconds(kind.value_field, pa))
+    if types.is_large_list(kind):
+        return pa.large_list(_field_in_microseconds(kind.value_field, pa))
     if getattr(kind, "unit", None) != "ns":
         return kind
-    if pa.types.is_timestamp(kind):
+    if types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
-    return pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")
+    return pa.duration("us") if types.is_duration(kind) else pa.time64("us")
+
+
+def _field_in_microseconds(field: Any, pa: Any) -> Any:
+    return field.with_type(_in_microseconds(field.type, pa))
 
 
 def _cell(value: Any) -> str | tuple[str, ...]:
@@ -139,7 +152,9 @@ def _text(value: Any) -> str:
         return ";".join(map(_text, value))
     if isinstance(value, Decimal):
         return format(value, "f")
-    if isinstance(value, Real) and not isinstance(value, int):
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Real):  # Some versions of pyarrow give half floats as numpy's.
         return _number(float(value))
     if isinstance(value, dict | tuple):
         return json.dumps(value, ensure_ascii=False, default=_text)

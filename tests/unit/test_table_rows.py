@@ -236,6 +236,35 @@ def test_the_types_of_parquet(tmp_path: Path) -> None:
     assert set(second.values()) == {""}
 
 
+NS = pa.timestamp("ns")
+TIME = 1_780_000_000_123_456_001
+READ = "2026-05-28T20:26:40.123456"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (pa.struct([pa.field("t", NS, nullable=False)]), {"t": TIME}, f'{{"t": "{READ}"}}'),
+        (pa.list_(NS, 2), [TIME, None], (READ, "")),
+        (pa.list_(pa.list_(NS), 1), [[TIME, TIME]], (f"{READ};{READ}",)),
+        (pa.list_(pa.struct([("t", pa.list_(NS, 1))])), [{"t": [TIME]}], (f'{{"t": ["{READ}"]}}',)),
+        (pa.large_list(NS), [TIME], (READ,)),
+        (pa.map_(pa.string(), NS), [("a", TIME)], (f'["a", "{READ}"]',)),
+        (pa.struct([("t", pa.time64("ns"))]), {"t": 1_001}, '{"t": "00:00:00.000001"}'),
+        (pa.struct([("t", pa.duration("ns"))]), {"t": 1_001}, '{"t": "0:00:00.000001"}'),
+    ],
+    ids=str,
+)
+def test_nanoseconds_within_other_types(
+    kind: pa.DataType, value: object, expected: str | tuple[str, ...], tmp_path: Path
+) -> None:
+    """However deep a time stands, it is truncated to microseconds; its row is not refused."""
+    path = tmp_path / "calls.parquet"
+    parquet.write_table(pa.table({"x": pa.array([value, None], kind)}), path)
+
+    assert list(ParquetRows(LoadSource(path, "test"))) == [(1, {"x": expected}), (2, {"x": ""})]
+
+
 def test_a_row_of_parquet_that_cannot_be_read_is_refused_alone(tmp_path: Path) -> None:
     """Text that is not UTF-8, and days that no calendar has; the rows around them are loaded."""
     broken = pa.StringArray.from_buffers(3, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0\3\0\0\0"), pa.py_buffer(b"1\xff3"))

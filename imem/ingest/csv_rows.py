@@ -113,7 +113,7 @@ class CsvRows:
         self._lines = _RowLines(reader)
         self._delimiter = delimiter
         self._cells = csv.reader(self._lines, delimiter=delimiter)
-        self._ends = re.compile(rf"[ \t]*(?:{re.escape(delimiter)}|\r?\n?\Z)")
+        self._ends = re.compile(rf"[ \t]*(?:{re.escape(delimiter)}|\r|\n?\Z)")
         self.columns = self._header(reader.source.label)
 
     def _header(self, label: str) -> tuple[str, ...]:
@@ -149,16 +149,15 @@ class CsvRows:
             except _TooLong:
                 cells, refusal = [], self._too_long()
             except csv.Error:
-                cells, refusal = [], BadInput("row", "holds a carriage return in the middle of a line.")
-                self._lines.give_back()
+                cells, refusal = [], self._stray_return(columns)
             if refusal is not None or any(cell.strip() for cell in cells):
                 yield self._lines.taken[0].number, refusal or cells
 
     def _judged(self, cells: list[str], columns: tuple[str, ...]) -> BadInput | None:
         """Return why a row is refused; the lines that an unclosed quote has swallowed are given back."""
-        lines, fits = self._lines, not columns or len(cells) == len(columns)
-        if lines.ended or (len(lines.taken) > 1 and not (fits and self._closes()) and self._holds_rows(columns)):
-            lines.give_back()
+        fits = not columns or len(cells) == len(columns)
+        if self._lines.ended or (not (fits and self._closes()) and self._holds_rows(columns)):
+            self._lines.give_back()
             return _unclosed()
         if not fits and any(cell.strip() for cell in cells):
             return BadInput("row", f"has {len(cells)} cells, and the header {len(columns)} columns.")
@@ -167,6 +166,13 @@ class CsvRows:
             where = f" in the column {shown(columns[foreign])}" if columns else ""
             return BadInput("row", f"holds bytes that are not UTF-8{where}.")
         return None
+
+    def _stray_return(self, columns: tuple[str, ...]) -> BadInput:
+        """Refuse a row that ends at a carriage return, with its lines unless an unclosed quote has swallowed them."""
+        if not self._closes() and self._holds_rows(columns):
+            self._lines.give_back()
+            return _unclosed()
+        return BadInput("row", "holds a carriage return in the middle of a line.")
 
     def _too_long(self) -> BadInput:
         several = len(self._lines.taken) > 1

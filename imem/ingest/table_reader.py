@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from itertools import chain
+from numbers import Real
 from typing import Any, Final
 
 from imem.ingest.csv_rows import CsvRows
@@ -24,9 +25,6 @@ from imem.journal.events.canonical import content_hash
 from imem.kg.kinds.fields import shown
 from imem.kg.load_format.entries import object_of
 from imem.kg.load_format.lines import Line, RecordLine, parse_line
-
-SCANNED_ROWS: Final = 10_000
-"""Rows of Parquet that are read at once to see whether floats are whole numbers."""
 
 _EXACT: Final = 2.0**53
 """Up to this, a float holds every whole number."""
@@ -78,45 +76,23 @@ class ParquetRows:
             UnreadableFile: the file is damaged.
         """
         try:
-            whole = self._whole_numbers()
             rows = chain.from_iterable(map(self._rows_of, self._file.iter_batches(BATCH_LINES)))
             for number, row in enumerate(rows, 1):
                 if isinstance(row, BadInput):
                     yield number, row
                     continue
                 try:
-                    yield number, {name: (_whole if name in whole else _cell)(row[name]) for name in row}
+                    yield number, {name: _cell(value) for name, value in row.items()}
                 except UnicodeDecodeError:
                     yield number, BadInput("row", "holds bytes that are not UTF-8.")
         except self._errors as error:
             raise UnreadableFile(f"{self._label} is damaged: {str(error).rstrip('.')}.") from error
 
-    def _whole_numbers(self) -> frozenset[str]:
-        """
-        Return the columns of floats that hold integers with gaps.
-
-        Some writers have no gap in a column of integers, and make floats of it. The whole column is read before the
-        first row, so that all its rows are written alike.
-        """
-        import pyarrow as pa  # noqa: PLC0415 - an extra, and heavy
-
-        floats = [field.name for field in self._file.schema_arrow if str(field.type) in {"float", "double"}]
-        gaps, others = set[str](), set[str]()
-        for batch in self._file.iter_batches(SCANNED_ROWS, columns=floats) if floats else ():
-            for name in set(floats) - others:
-                numbers = batch.column(name).cast(pa.float64()).to_pylist()
-                found = [number for number in numbers if number is not None and not math.isnan(number)]
-                if len(found) < len(numbers):
-                    gaps.add(name)
-                if any(abs(number) > _EXACT or not number.is_integer() for number in found):
-                    others.add(name)
-        return frozenset(gaps - others)
-
     def _rows_of(self, batch: Any) -> list[dict[str, Any] | BadInput]:
         """Return the rows of a batch; times in nanoseconds are truncated to Python's microseconds."""
         import pyarrow as pa  # noqa: PLC0415 - an extra, and heavy
 
-        fields = [field.with_type(_in_microseconds(field.type, pa)) for field in batch.schema]
+        fields = [_field_in_microseconds(field, pa) for field in batch.schema]
         cast = batch.cast(pa.schema(fields), safe=False)
         try:
             return list(cast.to_pylist())
@@ -134,18 +110,27 @@ class ParquetRows:
 
 
 def _in_microseconds(kind: Any, pa: Any) -> Any:
-    """Return the type *kind* of pyarrow's with microseconds in the place of nanoseconds."""
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_in_microseconds(kind.value_type, pa))
+    """Return the type *kind* of pyarrow's with microseconds in the place of nanoseconds, however deep they stand."""
+    types = pa.types
+    if types.is_struct(kind):
+        return pa.struct([_field_in_microseconds(field, pa) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_field_in_microseconds(kind.key_field, pa), _field_in_microseconds(kind.item_field, pa))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_field_in_microseconds(kind.value_field, pa), kind.list_size)
+    if types.is_list(kind):
+        return pa.list_(_field_in_microseconds(kind.value_field, pa))
+    if types.is_large_list(kind):
+        return pa.large_list(_field_in_microseconds(kind.value_field, pa))
     if getattr(kind, "unit", None) != "ns":
         return kind
-    if pa.types.is_timestamp(kind):
+    if types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
-    return pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")
+    return pa.duration("us") if types.is_duration(kind) else pa.time64("us")
 
 
-def _whole(value: float | None) -> str:
-    return "" if value is None or math.isnan(value) else str(int(value))
+def _field_in_microseconds(field: Any, pa: Any) -> Any:
+    return field.with_type(_in_microseconds(field.type, pa))
 
 
 def _cell(value: Any) -> str | tuple[str, ...]:
@@ -167,9 +152,20 @@ def _text(value: Any) -> str:
         return ";".join(map(_text, value))
     if isinstance(value, Decimal):
         return format(value, "f")
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Real):  # Some versions of pyarrow give half floats as numpy's.
+        return _number(float(value))
     if isinstance(value, dict | tuple):
         return json.dumps(value, ensure_ascii=False, default=_text)
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _number(value: float) -> str:
+    """Return a float as text; a whole number as an integer, since some writers make floats of integers with gaps."""
+    if math.isnan(value):
+        return ""
+    return str(int(value) if value.is_integer() and abs(value) <= _EXACT else value)
 
 
 class MappedLines:

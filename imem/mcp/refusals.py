@@ -21,7 +21,7 @@ from mcp_types import (
 )
 
 HEAD_BYTES: Final = 64 * 2**10
-"""Bytes at the beginning of a message in which its id is looked for."""
+"""Bytes at the beginning of a message in which its id is looked for; characters, where the message was read."""
 
 TAIL_BYTES: Final = 2**10
 """Bytes at its end, likewise."""
@@ -38,15 +38,15 @@ def refusal_of(line: str) -> JSONRPCError | None:
     try:
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
-        return _refused(line, *_reason(line))
+        return _refused(_id_of(line[:HEAD_BYTES], line[-TAIL_BYTES:]), *_reason(line))
     if isinstance(message, JSONRPCNotification) and json.loads(line).get("id") is not None:
-        return _refused("", INVALID_REQUEST, "The id of a request is a whole number or a text.")
+        return _refused(None, INVALID_REQUEST, "The id of a request is a whole number or a text.")
     return None
 
 
-def too_long(ends: str, most: int) -> JSONRPCError:
-    """Return the answer to a message of more than *most* bytes, of which only the beginning and the end are known."""
-    return _refused(ends, INVALID_REQUEST, f"The message is longer than {most:,} bytes; it was not read.")
+def too_long(head: str, tail: str, most: int) -> JSONRPCError:
+    """Return the answer to a message of more than *most* bytes, of which only *head* and *tail* are known."""
+    return _refused(_id_of(head, tail), INVALID_REQUEST, f"The message is longer than {most:,} bytes; it was not read.")
 
 
 def _reason(line: str) -> tuple[int, str]:
@@ -59,14 +59,18 @@ def _reason(line: str) -> tuple[int, str]:
     return INVALID_REQUEST, "The message is none of JSON-RPC 2.0, or is nested too deep."
 
 
-def _refused(line: str, code: int, reason: str) -> JSONRPCError:
-    return JSONRPCError(jsonrpc="2.0", id=_id_of(line), error=ErrorData(code=code, message=reason))
+def _refused(known: int | str | None, code: int, reason: str) -> JSONRPCError:
+    return JSONRPCError(jsonrpc="2.0", id=known, error=ErrorData(code=code, message=reason))
 
 
-def _id_of(line: str) -> int | str | None:
-    """Return the id that a message states as a member of its own, and not of what it holds."""
+def _id_of(head: str, tail: str) -> int | str | None:
+    """
+    Return the id that a message states as a member of its own, and not of what it holds.
+
+    What is left out between *head* and *tail* may open and close objects, so that the tail is read by itself.
+    """
     depth = 0
-    for token in _TOKEN.finditer(line[:HEAD_BYTES]):
+    for token in _TOKEN.finditer(head):
         if token["id"] is not None:
             if depth == 1:
                 return _value(token["value"])
@@ -75,7 +79,7 @@ def _id_of(line: str) -> int | str | None:
             depth += 1
         elif token[0] in "]}":
             depth -= 1
-    last = _TAIL.search(line[-TAIL_BYTES:])
+    last = _TAIL.search(tail)
     found = _ID.search(last[0]) if last is not None else None
     return _value(found[1]) if found is not None else None
 

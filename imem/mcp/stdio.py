@@ -75,10 +75,10 @@ def _wire() -> Iterator[IO[str]]:
 
 async def _messages(source: int, answer: Callable[[JSONRPCError], Awaitable[None]]) -> AsyncIterator[str]:
     """Yield the messages of a file descriptor; *answer* each line that is none."""
-    async for line, is_whole in _lines(source):
+    async for line, tail in _lines(source):
         text = line.decode(errors="replace")
-        if not is_whole:
-            await answer(too_long(text, MOST_LINE_BYTES))
+        if tail is not None:
+            await answer(too_long(text, tail.decode(errors="replace"), MOST_LINE_BYTES))
         elif text.strip():
             message = _whole_characters(text)
             refusal = refusal_of(message)
@@ -88,15 +88,15 @@ async def _messages(source: int, answer: Callable[[JSONRPCError], Awaitable[None
                 await answer(refusal)
 
 
-async def _lines(source: int) -> AsyncIterator[tuple[bytes, bool]]:
+async def _lines(source: int) -> AsyncIterator[tuple[bytes, bytes | None]]:
     """
-    Yield the lines of a file descriptor; of one that is too long its beginning and its end, and False.
+    Yield the lines of a file descriptor, each with None; of one that is too long its beginning, with its end.
 
     A thread reads it that neither a stop nor the program's end waits for: such a read cannot be called off.
     """
-    loop, lines = asyncio.get_running_loop(), asyncio.Queue[tuple[bytes, bool] | None](_WAITING)
+    loop, lines = asyncio.get_running_loop(), asyncio.Queue[tuple[bytes, bytes | None] | None](_WAITING)
 
-    def put(line: tuple[bytes, bool] | None) -> None:
+    def put(line: tuple[bytes, bytes | None] | None) -> None:
         asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
 
     def read() -> None:
@@ -105,7 +105,7 @@ async def _lines(source: int) -> AsyncIterator[tuple[bytes, bool]]:
             while chunk := os.read(source, _CHUNK_BYTES):
                 for number, piece in enumerate(chunk.split(b"\n")):
                     if number:
-                        put((bytes(rest), is_whole))
+                        put((bytes(rest), None) if is_whole else (bytes(rest[:HEAD_BYTES]), bytes(rest[HEAD_BYTES:])))
                         rest, is_whole = bytearray(), True
                     rest += piece
                     if len(rest) > MOST_LINE_BYTES or not is_whole:

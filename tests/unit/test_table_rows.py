@@ -103,6 +103,26 @@ def test_a_bad_row_is_refused_and_no_other_one(
     assert [one["core"]["id"] for one in made] == ["t:1", *more]
 
 
+@pytest.mark.parametrize(
+    ("first", "end", "reason", "more"),
+    [
+        ('"2', '2",2026-06-01,N\rT', "a carriage return in the middle", []),
+        ('"2', '2"\r,2026-06-01,NWT', "a carriage return in the middle", []),
+        ('2,"2026-06-01', '",N\rT', "a carriage return in the middle", []),
+        ('2,2026-06-01,"NWT', '4,2026-06-01,"N"\rT', "not closed", ["t:3"]),
+    ],
+    ids=["behind", "right behind", "in another cell", "never closed"],
+)
+def test_no_row_is_made_of_a_cell(first: str, end: str, reason: str, more: list[str], tmp_path: Path) -> None:
+    """The text of a quoted cell that is closed stays text, also where its row is refused for a carriage return."""
+    table = f"id,published,ticker\n1,2026-06-01,NWT\n{first}\n3,2026-06-01,NWT\n{end}\n5,2026-06-01,NWT\n"
+    made, refused = rows_of(tmp_path, ANALYSIS, table)
+
+    assert reason in refused[0].reason
+    assert [one.line for one in refused] == ([3, 5] if more else [3])
+    assert [one["core"]["id"] for one in made] == ["t:1", *more, "t:5"]
+
+
 def test_other_tables(tmp_path: Path) -> None:
     """A byte order mark, other ends of lines, another delimiter, gzip, and columns that nobody asked for."""
     table = b"\xef\xbb\xbf" + b"id;published;ticker;what else\r\n1;2026-06-01;NWT;x\r\n\r\n2;2026-06-01;NWT;\r\n"
@@ -155,32 +175,39 @@ def test_cells_of_several_lines_are_kept(tmp_path: Path) -> None:
     assert [one["core"].get("summary") for one in made] == [text.strip() or None for text in texts]
 
 
-@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
-def test_a_column_of_integers_with_gaps_is_one_of_integers(kind: pa.DataType, tmp_path: Path) -> None:
-    """In the file's own integers and in floats, as writers without gaps make them; floats stay floats."""
-    big, numbers = 2**53 + 1, [*range(12_000)]
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
+def test_whole_numbers_of_a_column_of_floats_are_integers(kind: pa.DataType, tmp_path: Path) -> None:
+    """Whatever the other rows hold, so that a key is the same in each file; NaN is a gap, and text stays text."""
+    big = 2**53 + 1
     rows = {
-        "own": pa.array([big, None, *numbers], pa.int64()),
-        "gap": pa.array([123.0, None, *numbers], kind),
-        "nan": pa.array([float("nan"), 7.0, *numbers], kind),
-        "no gap": pa.array([123.0, 5.0, *numbers], kind),
-        "late half": pa.array([123.0, None, *numbers[1:], 0.5], kind),
-        "too large": pa.array([2.0**60, None, *numbers], kind),
-        "infinite": pa.array([float("inf"), None, *numbers], kind),
+        "own": pa.array([big, None, 5], pa.int64()),
+        "gap": pa.array([123.0, None, -0.0], kind),
+        "nan": pa.array([float("nan"), 7.0, 0.5], kind),
+        "no gap": pa.array([123.0, 5.0, -1.0], kind),
+        "infinite": pa.array([float("inf"), None, 2.0], kind),
+        "list": pa.array([[1.0, 0.5, None], None, [float("nan"), 2.0]], pa.list_(kind)),
+        "text": pa.array(["1.0", None, "2.50"]),
     }
     path = tmp_path / "calls.parquet"
     parquet.write_table(pa.table(rows), path)
 
-    found = [row for _, row in ParquetRows(LoadSource(path, "test"))]
+    assert [row for _, row in ParquetRows(LoadSource(path, "test"))] == [
+        {"own": str(big), "gap": "123", "nan": "", "no gap": "123", "infinite": "inf", "list": ("1", "0.5", ""),
+         "text": "1.0"},
+        {"own": "", "gap": "", "nan": "7", "no gap": "5", "infinite": "", "list": "", "text": ""},
+        {"own": "5", "gap": "0", "nan": "0.5", "no gap": "-1", "infinite": "2", "list": ("", "2"), "text": "2.50"},
+    ]  # fmt: skip
 
-    assert found[0] == {
-        "own": str(big), "gap": "123", "nan": "", "no gap": "123.0", "late half": "123.0",
-        "too large": str(2.0**60), "infinite": "inf",
-    }  # fmt: skip
-    assert isinstance(found[1], dict)
-    assert (found[1]["own"], found[1]["gap"], found[1]["nan"], found[1]["no gap"]) == ("", "", "7", "5.0")
-    assert isinstance(found[-1], dict)
-    assert (found[-1]["gap"], found[-1]["late half"]) == ("11999", "0.5")
+
+def test_floats_beyond_the_exact_whole_numbers_stay_floats(tmp_path: Path) -> None:
+    """Where a float stands for several integers, none of them is chosen."""
+    exact = [2.0**53, -(2.0**53), 2.0**53 + 2, 1e300]
+    path = tmp_path / "calls.parquet"
+    parquet.write_table(pa.table({"x": exact}), path)
+
+    found = [row["x"] for _, row in ParquetRows(LoadSource(path, "test")) if isinstance(row, dict)]
+
+    assert found == [str(2**53), str(-(2**53)), str(2.0**53 + 2), "1e+300"]
 
 
 def test_the_types_of_parquet(tmp_path: Path) -> None:
@@ -207,6 +234,35 @@ def test_the_types_of_parquet(tmp_path: Path) -> None:
     }  # fmt: skip
     assert isinstance(second, dict)
     assert set(second.values()) == {""}
+
+
+NS = pa.timestamp("ns")
+TIME = 1_780_000_000_123_456_001
+READ = "2026-05-28T20:26:40.123456"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (pa.struct([pa.field("t", NS, nullable=False)]), {"t": TIME}, f'{{"t": "{READ}"}}'),
+        (pa.list_(NS, 2), [TIME, None], (READ, "")),
+        (pa.list_(pa.list_(NS), 1), [[TIME, TIME]], (f"{READ};{READ}",)),
+        (pa.list_(pa.struct([("t", pa.list_(NS, 1))])), [{"t": [TIME]}], (f'{{"t": ["{READ}"]}}',)),
+        (pa.large_list(NS), [TIME], (READ,)),
+        (pa.map_(pa.string(), NS), [("a", TIME)], (f'["a", "{READ}"]',)),
+        (pa.struct([("t", pa.time64("ns"))]), {"t": 1_001}, '{"t": "00:00:00.000001"}'),
+        (pa.struct([("t", pa.duration("ns"))]), {"t": 1_001}, '{"t": "0:00:00.000001"}'),
+    ],
+    ids=str,
+)
+def test_nanoseconds_within_other_types(
+    kind: pa.DataType, value: object, expected: str | tuple[str, ...], tmp_path: Path
+) -> None:
+    """However deep a time stands, it is truncated to microseconds; its row is not refused."""
+    path = tmp_path / "calls.parquet"
+    parquet.write_table(pa.table({"x": pa.array([value, None], kind)}), path)
+
+    assert list(ParquetRows(LoadSource(path, "test"))) == [(1, {"x": expected}), (2, {"x": ""})]
 
 
 def test_a_row_of_parquet_that_cannot_be_read_is_refused_alone(tmp_path: Path) -> None:

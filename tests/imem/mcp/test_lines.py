@@ -6,7 +6,7 @@ import asyncio
 import os
 
 import pytest
-from mcp_types import INVALID_REQUEST, PARSE_ERROR
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, JSONRPCError
 
 from imem.mcp import stdio
 from imem.mcp.refusals import HEAD_BYTES, TAIL_BYTES, refusal_of
@@ -18,7 +18,7 @@ async def read(*written: bytes) -> list[str]:
         for part in written:
             os.write(end, part)
         os.close(end)
-        return [line.decode() async for line, is_whole in stdio._lines(source) if is_whole]
+        return [line.decode() async for line, tail in stdio._lines(source) if tail is None]
     finally:
         os.close(source)
 
@@ -42,8 +42,43 @@ async def test_a_line_that_is_too_long_keeps_its_ends(monkeypatch: pytest.Monkey
     await writing
     os.close(source)
 
-    assert (first, others) == ((b"a", True), [(b"b", True), (b"y" * 200_000, True)])
-    assert second == (long[:HEAD_BYTES] + long[-TAIL_BYTES:], False)
+    assert (first, others) == ((b"a", None), [(b"b", None), (b"y" * 200_000, None)])
+    assert second == (long[:HEAD_BYTES], long[-TAIL_BYTES:])
+
+
+INSIDE = '"b":{"c":{"d":"' + "x" * 400_000 + '"},"id":9}'
+"""Members of which the head of a message knows nothing, and whose ends are in its tail."""
+
+
+@pytest.mark.parametrize(
+    ("line", "known"),
+    [
+        (f'{{"jsonrpc":"2.0","method":"x","params":{{"a":"{"é" * 70_000}",{INSIDE}}},"id":3}}', 3),
+        (f'{{"jsonrpc":"2.0","method":"x","params":{{"a":"{"é" * 20_000}",{INSIDE}}},"id":"3"}}', "3"),
+        (f'{{"jsonrpc":"2.0","method":"x","params":{{"a":"{"𝄞" * 16_000}",{INSIDE}}},"id":3}}', 3),
+        (f'{{"jsonrpc":"2.0","method":"x","params":{{"a":"{"é" * 20_000}",{INSIDE}}}}}', None),
+        (f'{{"id":4,"params":{{"a":"{"é" * 70_000}",{INSIDE}}}}}', 4),
+        (f'{{"params":{{"a":"a",{INSIDE}}},"id":3}}', 3),
+    ],
+    ids=["cut in the text", "cut behind it", "four bytes", "none", "in front", "ASCII"],
+)
+async def test_the_id_of_a_line_that_is_too_long(
+    line: str, known: int | str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the message's own, whatever its beginning is written in."""
+    monkeypatch.setattr(stdio, "MOST_LINE_BYTES", 200_000)
+    source, end = os.pipe()
+    answers: list[JSONRPCError] = []
+
+    async def answer(error: JSONRPCError) -> None:
+        answers.append(error)
+
+    writing = asyncio.create_task(asyncio.to_thread(_write, end, line.encode() + b"\n"))
+    assert [message async for message in stdio._messages(source, answer)] == []
+    await writing
+    os.close(source)
+
+    assert [one.id for one in answers] == [known]
 
 
 def _write(end: int, content: bytes) -> None:

@@ -66,12 +66,6 @@ def texts(most: int, *, least: int = 0, name: bool = False) -> st.SearchStrategy
     )
 
 
-def tickers() -> st.SearchStrategy[str]:
-    """Draw tickers, of many scripts, with every sign, and of the greatest length."""
-    signs = st.characters(categories=["L", "Nd"], include_characters=fields.TICKER_SIGNS + "/ ")
-    return st.one_of(st.text(signs, min_size=1, max_size=40).filter(fields.is_ticker), st.just("株" * 180))
-
-
 def moments() -> st.SearchStrategy[str]:
     """Draw RFC 3339 times in many zones."""
     zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -125,8 +119,6 @@ def _strings_of(schema: Values) -> st.SearchStrategy[str]:
     if schema["pattern"].startswith("^(?:company"):
         keys = texts(fields.SUBJECT_KEY_CHARS, least=1)
         return st.builds("{}:{}".format, st.sampled_from(["company", "market"]), keys)
-    if schema["pattern"] == fields.TICKER:
-        return tickers()
     name = schema["pattern"] == fields.NAME.replace(r"\x00", r"\u0000")
     return texts(schema["maxLength"], least=schema.get("minLength", 0), name=name)
 

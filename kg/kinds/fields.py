@@ -53,8 +53,6 @@ RFC3339: Final = r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,6}0*)?(?:[Zz]
 _MOMENT = re.compile(RFC3339, re.ASCII)
 NO_NUL: Final = r"^[^\x00]*$"
 NAME: Final = r"^[^/\x00]*$"
-TICKER: Final = r'^[^\u0000-\u001f"%()*;<>?\[\\\]`{|}\u007f-\u00a0\u2000-\u206f\u3000-\u3003]*$'
-"""The pattern in a JSON Schema for :func:`is_ticker`, which decides."""
 SUBJECT: Final = r"^(?:company|market):[^\x00]{1,180}$"
 
 Schema = dict[str, Any]
@@ -377,39 +375,19 @@ _MARKS: Final = frozenset({"Mn", "Mc"})
 """Categories of vowels and other marks of a letter."""
 
 
-def is_ticker(text: str) -> bool:
-    """
-    Return whether *text* may be a ticker: the one rule for companies and for the namespaces of their memories.
-
-    It has 1 to 180 characters: letters of any script with their marks, figures, :data:`TICKER_SIGNS`, single blanks
-    inside, and slashes. Between slashes there is a part, which does not consist of dots alone.
-    """
-    return 1 <= len(text) <= SUBJECT_KEY_CHARS and all(map(is_ticker_part, text.split("/")))
-
-
 def is_ticker_part(text: str) -> bool:
-    """Return whether *text* may stand between two slashes of a ticker."""
+    """
+    Return whether *text* may stand between two slashes of the ticker of a company whose memories have a namespace.
+
+    That is ``symbol/`` and the ticker. A part has letters of any script with their marks, figures,
+    :data:`TICKER_SIGNS`, and single blanks inside; it does not consist of dots alone.
+    """
     marks = [unicodedata.category(one) in _MARKS for one in text]
     taken = all(
         mark or one.isalnum() or one in TICKER_SIGNS or one == " " for one, mark in zip(text, marks, strict=True)
     )
     return taken and marks[:1] != [True] and bool(text.strip(".")) and text.split(" ") == text.split()
 
-
-def _checked_ticker(text: str) -> str:
-    if not is_ticker(text):
-        signs = " ".join(TICKER_SIGNS)
-        raise refuse("", f"must be a ticker: letters, figures, {signs} and slashes between them, single blanks inside.")
-    return text
-
-
-Ticker = Annotated[
-    str,
-    StringConstraints(strict=True, min_length=1, max_length=SUBJECT_KEY_CHARS, pattern=NO_NUL),
-    AfterValidator(_checked_ticker),
-    PropertyType("key", _string(SUBJECT_KEY_CHARS, least=1, pattern=TICKER)),
-]
-"""A ticker that :func:`is_ticker` takes."""
 
 SubjectId = Annotated[
     str,

@@ -19,7 +19,6 @@ from imem.kg.kinds.fields import (
     SubjectId,
     SubjectKey,
     Text,
-    Ticker,
     refuse,
 )
 
@@ -51,7 +50,7 @@ class Company(Kind, key="ticker", labels=("Subject",), tags=(Tag("subject", "sub
         analyzed_count: Integer | None = None
         last_analysis: Moment | None = None
 
-    ticker: Ticker
+    ticker: SubjectKey
     subject_id: SubjectId = Field(
         default_factory=_subject_id("company", "ticker"), description="company:<ticker>; follows from it."
     )

@@ -60,12 +60,13 @@ class LazyCommands(TyperGroup):
 
     def load(self, name: str) -> Any:
         """
-        Return the command itself; imports its module.
+        Return the command itself; imports its module, unless it was added to the group and stands in no table.
 
         Raises:
             KeyError: the table, or the module, has no such command.
         """
-        return self.module_commands(self._modules[name])[name]
+        module = self._modules.get(name)
+        return self.commands[name] if module is None else self.module_commands(module)[name]
 
     def module_commands(self, module: str) -> Mapping[str, Any]:
         """Return the commands that a module of the table defines; imports it."""

@@ -20,7 +20,7 @@ YOUNG: Final = timedelta(days=180)
 
 
 class Ground(StrEnum):
-    """A reason for pruning a record."""
+    """What speaks for pruning a record."""
 
     OLD = "old"
     UNREAD = "unread"
@@ -41,7 +41,7 @@ class Exemption(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordUse:
     """
-    The facts about a record that pruning needs.
+    What pruning needs to know of a record.
 
     Attributes:
         known_at: when it was known first.

@@ -58,7 +58,6 @@ from imem.journal.errors import (
 from imem.journal.postgres.cancellation import heed_cancellation
 from imem.journal.postgres.database import Database
 from imem.journal.retry import retry
-from imem.journal.texts.spelling import says_nothing
 
 log = structlog.get_logger()
 
@@ -405,7 +404,7 @@ class Session:
 
         Raises: as :meth:`complete`.
         """
-        if says_nothing(reason):
+        if not reason.strip():
             raise BadInput("reason", "must say why.")
         failure = SubtaskFailure(reason=reason, details=details, retry_count=retry_count)
         return await self._save(

@@ -50,7 +50,7 @@ REVIEWS: Final = 8
 
 class CredibilityRuntime(ReviewRuntime, Protocol):
     """
-    The stores and settings that the pipelines of credibility need.
+    What the pipelines of credibility need.
 
     Attributes:
         halflife_years: of agents whose record names none.

@@ -80,7 +80,7 @@ DUE: Final = (CHANGED, *SAID, DAILY)
 @dataclass(frozen=True, slots=True)
 class Publication:
     """
-    The result of a run of publication.
+    What a run of publication did.
 
     Attributes:
         run: the run of the regime whose scores were published, or that is waited for.

@@ -48,7 +48,7 @@ class DefaultReason(StrEnum):
 @dataclass(frozen=True, slots=True)
 class StatedPosition:
     """
-    The position of one side of a debate.
+    What one side of a debate says.
 
     Attributes:
         agent: who says it.

@@ -68,7 +68,7 @@ class RestoringRuntime(ArchivingRuntime, ReviewRuntime, Protocol):
 
 
 class RestoreTrigger(StrEnum):
-    """An event that restores patterns."""
+    """What brings patterns back."""
 
     ACCESS = "access"
     POLICY_RATE = "policy_rate"
@@ -90,7 +90,7 @@ class SentBack(Fields):
 
 class RestoredPattern(BaseModel):
     """
-    The view of a restored pattern.
+    What people see of a pattern that is back.
 
     Attributes:
         pattern_id, name, says: of the pattern.

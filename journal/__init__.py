@@ -1,5 +1,5 @@
 """
-The package on which every other package builds.
+What every other package builds on.
 
 Settings, errors, deadlines, the clock, the statement loader, the Postgres pool with its migrations, and the journal
 proper: events, record heads, histories, audit and the gateway through which every read and write passes.

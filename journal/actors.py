@@ -104,7 +104,7 @@ class Action(StrEnum):
 
 
 class Scope(StrEnum):
-    """The owners that a cell of the table covers."""
+    """Which owners a cell of the table covers."""
 
     OWN = "own"
     ALL = "all"
@@ -113,7 +113,7 @@ class Scope(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Resource:
     """
-    The kind of data that a call accesses.
+    What a call accesses.
 
     Attributes:
         type: the row of the table.

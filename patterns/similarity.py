@@ -27,7 +27,7 @@ SAME: Final = 1e-9
 
 class AlikePairs(BaseModel):
     """
-    The view of the reviewer.
+    What the reviewer sees.
 
     Attributes:
         pattern_id, says: of the candidate.

@@ -1,1 +1,1 @@
-"""Briefings about a subject under one deadline, and their rendering."""
+"""What the institution knows about a subject, under one deadline: briefings and their rendering."""

@@ -73,7 +73,7 @@ class ScoresTable(BriefingSection):
 
 class ScoreExplanation(BriefingSection):
     """
-    The evidence of a score.
+    What a score rests on.
 
     Attributes:
         score: the score.

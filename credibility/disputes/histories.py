@@ -22,7 +22,7 @@ BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class Cell(NamedTuple):
-    """The quantity whose values the points of a cell state."""
+    """What the points of a cell state a value of."""
 
     subject_id: str
     metric: str

@@ -1,4 +1,4 @@
-"""Reads from the journal, as of any moment, the value of a metric that counts, and how its neighbours differ."""
+"""Which value of a metric counts, and how neighbours differ, as of any moment: read from the journal."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def type_of(name: str) -> str:
 
 class Tally(NamedTuple):
     """
-    The record of a source as known from a moment on.
+    What was known of a source from a moment on.
 
     Attributes:
         since: the moment.

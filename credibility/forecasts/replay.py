@@ -1,4 +1,4 @@
-"""Applies another policy to the forecasts that were measured as of a moment; it changes nothing."""
+"""What another policy would have decided of the forecasts that were measured as of a moment; it changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from imem.journal.postgres.database import Database
 from imem.kg.asof import AsOf
 
 SETTINGS: Final = ("deviation", "noise")
-"""A setting of a policy: see :class:`~imem.credibility.forecasts.measures.DeviationPolicy`."""
+"""What a policy sets: see :class:`~imem.credibility.forecasts.measures.DeviationPolicy`."""
 
 PAGE: Final = 500
 """Decisions that are read at a time."""
@@ -29,7 +29,7 @@ LISTED: Final = 200
 
 class PolicyReplay(BaseModel):
     """
-    The decisions that another policy would have made.
+    What another policy would have decided.
 
     Attributes:
         as_of: the moment in use.

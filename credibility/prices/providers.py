@@ -34,7 +34,7 @@ _FLAGS: Final[Mapping[str, bool]] = {"none": False, "true": True, "false": False
 
 class PriceRow(NamedTuple):
     """
-    The closing values of a session.
+    What a session closed with.
 
     Attributes:
         subject_id: of what.

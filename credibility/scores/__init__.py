@@ -1,1 +1,1 @@
-"""Scores: contexts, cells of evidence, and the formulas over them."""
+"""What a score is: contexts, cells of evidence, and the formulas over them."""

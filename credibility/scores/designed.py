@@ -38,7 +38,7 @@ PENALTIES: Final = ((0.40, 0.70), (0.20, 0.85))
 
 
 class FormulaVersion(StrEnum):
-    """The factors of a score."""
+    """Which factors a score has."""
 
     SIMPLE = "simple"
     """Base accuracy and temporal weight alone: the early delivery stage."""

@@ -1,4 +1,4 @@
-"""The question of a search for the precedents of a debate, and its answer."""
+"""What a search for the precedents of a debate asks, and its answer."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Precedents(PrecedentModel):
 @dataclass(frozen=True, slots=True)
 class PrecedentQuestion:
     """
-    The query that precedents are compared with: a debate, or a topic alone.
+    What precedents are compared with: a debate, or a topic alone.
 
     Attributes:
         text: topic, and basis of the challenge.
@@ -186,7 +186,7 @@ class PrecedentQuestion:
 
 @dataclass(frozen=True, slots=True)
 class PrecedentWeights:
-    """The weights of the kinds of likeness; see the settings ``precedent_…_weight``."""
+    """What a likeness counts; see the settings ``precedent_…_weight``."""
 
     text: float
     subject: float

@@ -92,7 +92,7 @@ class PackageItem(Seen):
 
 class LearningPackage(Seen):
     """
-    The view of a package's reviewer.
+    What the reviewer of a package sees.
 
     Attributes:
         number: of the package, from 1.

@@ -29,7 +29,7 @@ MORE_EVIDENCE: Final = "request_evidence"
 
 class SeenPattern(Seen):
     """
-    The view of a pattern's reviewer.
+    What the reviewer of a pattern sees.
 
     Attributes:
         pattern_id, name, category: of the pattern.

@@ -498,7 +498,7 @@ class LocalStack:
 
     @property
     def state(self) -> StackState:
-        """The servers that run now."""
+        """What runs now."""
         return self._supervisor.state
 
     def start(self) -> Self:

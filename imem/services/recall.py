@@ -37,10 +37,9 @@ def recall_over(stores: Stores, actor: Actor | None = None, *, use_cache: bool =
     return Recall(
         RecallDependencies(
             stores.gateway,
-            lambda: stores.graph,
+            stores.graph,
             stores.tiers if use_cache else None,
             halflife_years=stores.settings.credibility_halflife_years,
-            seasons=stores.settings.panel_seasons,
             journal=stores.journal,
             watch=LatencyWatch(stores.database),
             shows_signals=SignalPolicy.of(stores.settings).shows,

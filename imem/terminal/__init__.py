@@ -1,1 +1,1 @@
-"""Output on the terminal: cleaned text, progress bars, the view of a load."""
+"""What reaches the terminal: cleaned text, progress bars, the view of a load."""

@@ -98,7 +98,7 @@ def notice_entry(kind: str, key: str, group: str, payload: Mapping[str, Any]) ->
 
 
 class AppendStatus(StrEnum):
-    """The result of an append for a line."""
+    """What the journal did with a line."""
 
     NEW = "new"
     CHANGED = "changed"

@@ -47,7 +47,7 @@ class ForecastPoint(StrictModel):
 
 class Forecast(StrictModel):
     """
-    The expectation of a decision.
+    What a decision expects.
 
     ::
 

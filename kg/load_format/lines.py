@@ -26,7 +26,6 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from imem.journal.errors import BadInput
-from imem.journal.texts.spelling import says_nothing
 from imem.kg.kinds.base import Group, Kind
 from imem.kg.kinds.catalog import (
     KINDS,
@@ -480,7 +479,7 @@ def _reason(value: object) -> str:
         reason = _REASON.validate_python(value)
     except ValidationError as error:
         raise refusal(error, "reason", "a correction", ()) from None
-    if says_nothing(reason):
+    if not reason.strip():
         raise BadInput("reason", "must say why the record is corrected.")
     return reason
 

@@ -120,7 +120,7 @@ class BoundStatement:
 
     @property
     def parameters(self) -> Row:
-        """The parameters of the statement beside the time."""
+        """What the statement takes beside the time."""
         return {"rows": self.rows, "dropped": self.dropped}
 
 

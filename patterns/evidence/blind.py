@@ -125,7 +125,7 @@ def designed_blind(pairs: Iterable[Pair]) -> DesignedBlind:
 
 
 class Look(StrEnum):
-    """The result of a planned look at a blind test."""
+    """What a planned look at a blind test says."""
 
     PASSED = "passed"
     INCONCLUSIVE = "inconclusive"

@@ -31,7 +31,7 @@ class DomainClass(StrEnum):
 
 
 class DomainVerdict(StrEnum):
-    """The verdict of a domain on a control test."""
+    """What a domain says of a control test."""
 
     APPROVE = "approve"
     CAVEATS = "caveats"

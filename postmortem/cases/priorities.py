@@ -15,14 +15,14 @@ from typing import Final
 
 
 class PriorityPolicy(StrEnum):
-    """The order of the queue of cases."""
+    """What orders the queue of cases."""
 
     DEVIATION = "deviation"
     WEIGHTED = "weighted"
 
     @property
     def column(self) -> str:
-        """The field of a case that orders the queue; the largest comes first."""
+        """What a case keeps, by which it orders the queue; the largest comes first."""
         return "impact" if self is PriorityPolicy.WEIGHTED else "deviation"
 
 
@@ -33,7 +33,7 @@ SYSTEMIC: Final = 0.60
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impact:
     """
-    The facts from which an impact follows.
+    What an impact follows from.
 
     Attributes:
         deviation: as a fraction: 3.5 is 350 percent.

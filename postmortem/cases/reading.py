@@ -1,4 +1,4 @@
-"""Lists cases for people."""
+"""Which cases there are, for people."""
 
 from __future__ import annotations
 

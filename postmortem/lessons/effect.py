@@ -44,7 +44,7 @@ CELLS: Final[Mapping[Cell, str]] = {
 
 
 class EffectVerdict(StrEnum):
-    """The verdict of the interval."""
+    """What the interval says."""
 
     INSUFFICIENT = "insufficient"
     """A cell has fewer than ten decisions."""

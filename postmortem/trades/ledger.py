@@ -41,7 +41,7 @@ _FIRST = "-infinity"
 
 
 class TickStatus(StrEnum):
-    """The result of recording a tick."""
+    """What recording a tick did."""
 
     RECORDED = "recorded"
     IDENTICAL = "identical"
@@ -50,7 +50,7 @@ class TickStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TickReceipt:
-    """The result of recording a tick, and its changes, now or when it was recorded first."""
+    """What recording a tick did, and what the tick changed, now or when it was recorded first."""
 
     status: TickStatus
     tick_at: datetime

@@ -19,7 +19,6 @@ from typing import Any, Final
 from uuid import UUID
 
 from imem.journal.actors import Actor
-from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError, TooLarge
 from imem.journal.events.ids import new_id
@@ -33,7 +32,6 @@ from imem.kg.similarity.vectors import Vector, as_text, model_number
 from imem.recall.answers import Quality
 from imem.recall.memories.accesses import AccessCounter
 from imem.recall.memories.encoding import NO_VECTORS, BackgroundEncoder, PartVectors
-from imem.recall.memories.gaps import joined, unembedded, unknown_languages
 from imem.recall.memories.items import ItemTable
 from imem.recall.memories.model import (
     FoundMemory,
@@ -48,7 +46,7 @@ from imem.recall.memories.model import (
     StoredMemory,
     StoreStatus,
 )
-from imem.recall.memories.parts import searched_text, split
+from imem.recall.memories.parts import split
 from imem.recall.memories.ranking import CANDIDATES, Candidate, rank, similarity
 from imem.recall.request.fallbacks import sentence
 from imem.recall.timing.lateness import reports_lateness
@@ -66,7 +64,7 @@ _ENCODING: Final = 0.6
 """Share of a read's time that the query's vector may take."""
 
 _STORING_MS: Final = 1_000.0
-"""The time of a write that encoding leaves for Postgres, in milliseconds; at most half of it."""
+"""What encoding leaves of a write's time for Postgres, in milliseconds; at most half of it."""
 
 
 DELETED: Final = 500
@@ -123,7 +121,6 @@ class MemoryTable:
         *,
         imported_as: UUID | None = None,
         created_at: datetime | None = None,
-        known_at: datetime | None = None,
         deadline: Deadline,
     ) -> RememberedMemory:
         """
@@ -132,8 +129,6 @@ class MemoryTable:
         Args:
             imported_as: the id of an imported memory; once it is known, nothing is written.
             created_at: when it was stored where it comes from.
-            known_at: since when it was known to say this; searches as of a moment from then on find it. When it is
-                recorded, for None.
 
         Raises:
             TooLarge: the namespace is full, or the metadata of both are too large; nothing was written.
@@ -142,7 +137,6 @@ class MemoryTable:
         """
         given = await self._given(actor, namespace, memory, deadline)
         given |= {"imported": imported_as is not None, "created_at": created_at, "id": imported_as or given["id"]}
-        given |= {"known_at": known_at}
         [row] = await self._database.commit("store_memory", given, deadline=deadline)
         return self._remembered(row)
 
@@ -166,13 +160,12 @@ class MemoryTable:
         source: NewMemory | None,
         facts: Sequence[NewMemory],
         *,
-        known_at: datetime | None = None,
         deadline: Deadline,
     ) -> list[RememberedMemory]:
         """
         Store *facts*, and before them *source*, what they were extracted from, if given: all of it or nothing.
 
-        Each fact has the id of *source* in its metadata. *known_at* is as of :meth:`store`.
+        Each fact has the id of *source* in its metadata.
 
         Raises:
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: as :meth:`store`.
@@ -182,7 +175,6 @@ class MemoryTable:
         stored: list[RememberedMemory] = []
         async with self._database.transaction(deadline) as conn:
             for nth, one in enumerate(given):
-                one |= {"created_at": known_at, "known_at": known_at}
                 if source is not None and nth:
                     one["metadata"] = object_text({"source_id": str(stored[0].id)}, "metadata")
                 [row] = await run_rows(conn, "store_memory", one)
@@ -191,7 +183,7 @@ class MemoryTable:
 
     async def _given(self, actor: Actor, namespace: str, memory: NewMemory, deadline: Deadline) -> dict[str, Any]:
         """Return the parameters by which a memory is stored, with its vectors."""
-        encoded = await self._encoded(namespace, memory, deadline)
+        encoded = await self._encoded(namespace, memory.content, memory.conversation_id, deadline)
         return {
             **_write(actor, memory, encoded),
             "namespace": namespace,
@@ -200,7 +192,6 @@ class MemoryTable:
             "user_id": memory.user_id,
             "conversation_id": memory.conversation_id,
             "author": memory.author,
-            "occurred_at": memory.occurred_at,
             "context_vector": encoded.context_vector,
             "before": encoded.before,
             # No text is more similar than 1.
@@ -209,7 +200,6 @@ class MemoryTable:
             "most": self._namespace_limit,
             "imported": False,
             "created_at": None,
-            "known_at": None,
         }
 
     async def supersede(
@@ -223,13 +213,13 @@ class MemoryTable:
         deadline: Deadline,
     ) -> RememberedMemory:
         """
-        Make the actor say *memory*, by the author of *known*, instead of that; None keeps its importance.
+        Make the actor say *memory* instead of *known*, whose versions stay; None keeps its importance.
 
         Raises:
             BadInput: there is no such memory, another took its place already, or the actor says that text already.
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: as :meth:`store`.
         """
-        encoded = await self._encoded("", memory, deadline)
+        encoded = await self._encoded("", memory.content, None, deadline)
         given = {"known": known, "reason": reason, "importance": importance}
         return await self._end(known, {**given, **_write(actor, memory, encoded)}, deadline)
 
@@ -319,14 +309,14 @@ class MemoryTable:
             deleted += len(await self.delete(actor, [row["id"] for row in rows], deadline=deadline))
         return deleted
 
-    async def _encoded(self, namespace: str, memory: NewMemory, deadline: Deadline) -> _Encoded:
+    async def _encoded(self, namespace: str, content: str, conversation: str | None, deadline: Deadline) -> _Encoded:
         """Return the vectors of a text; none of them if the encoder is away or late."""
         before: Row | None = None
-        if memory.conversation_id is not None:
-            place = {"namespace": namespace, "conversation_id": memory.conversation_id}
+        if conversation is not None:
+            place = {"namespace": namespace, "conversation_id": conversation}
             before = next(iter(await self._database.named("last_of_conversation", place, deadline=deadline)), None)
-        parts = [searched_text(memory.author, part) for part in split(memory.content)]
-        contexts = [[with_context(parts[0], before["said"])]] if before is not None else []
+        parts = split(content)
+        contexts = [[with_context(parts[0], before["content"])]] if before is not None else []
         model, [vectors, *made] = await self._vectors([parts, *contexts], deadline)
         if model is None or before is None:
             return _Encoded(model, vectors)
@@ -369,8 +359,7 @@ class MemoryTable:
         rows = {row["id"]: row for row in found}
         if vector is not None:
             lacking = unembedded(found, waits=waiting["waits"])
-        now = query.until or SystemClock().now()
-        ranked = rank([candidate(row) for row in rows.values()], query.text, now=now)
+        ranked = rank([candidate(row) for row in rows.values()], query.text)
         shown = [(rows[one.id], score, self.similarity(one)) for one, score in ranked]
         shown = [one for one in shown if one[2] is None or one[2] >= query.threshold]
         last = query.offset + query.limit
@@ -395,10 +384,6 @@ class MemoryTable:
         items = items[query.offset : last]
         if query.until is None:
             self._accesses.count(item.id for item in items)
-        if vector is not None:
-            lacking = joined(
-                lacking, unknown_languages(self.encoder.embedder, query.text, [one.content for one in items])
-            )
         return MemoriesSection(
             quality=Quality.EXACT if lacking is None else Quality.PARTIAL,
             reason=lacking,
@@ -574,14 +559,27 @@ def _write(actor: Actor, memory: NewMemory, encoded: _Encoded) -> dict[str, Any]
 def candidate(row: Row) -> Candidate:
     """Return a row of a search as a value."""
     place = (row["collection"], row["place"], row["ordinal"]) if row["place"] is not None else None
-    raw = (row["words"], row["similarity"], row["context"])
-    return Candidate(row["id"], *raw, place, row["author"], row["at"], row["occurred_at"])
+    return Candidate(row["id"], row["words"], row["similarity"], row["context"], place, row["author"], row["at"])
 
 
 def excerpt(content: str, row: Row) -> str | None:
     """Return the part of a text by which a row of a search was found; None for a text of one part."""
     parts = split(content)
     return parts[row["part"]] if len(parts) > 1 else None
+
+
+def unembedded(rows: Iterable[Row], *, waits: bool) -> str | None:
+    """
+    Return what a search by meaning lacks; None for nothing.
+
+    Args:
+        rows: what was found: they say how many of them have no vector.
+        waits: whether vectors of what is searched are still to be made: without one and without a word of the query a
+            text is not among the rows.
+    """
+    if without := next((row["unembedded"] for row in rows), 0):
+        return f"{without} of the texts looked at have no vector yet and were found by words alone"
+    return "some of the texts have no vector yet and are found by words alone" if waits else None
 
 
 def found_by(row: Row) -> list[MemoryMatch]:

@@ -1,4 +1,4 @@
-"""The first read of a request in Postgres, before its sections: the read horizon, and the right to read patterns."""
+"""What a request reads of Postgres before its sections: the read horizon, and the right to read patterns."""
 
 from __future__ import annotations
 

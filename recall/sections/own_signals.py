@@ -1,4 +1,4 @@
-"""The earlier conclusions of the asking agent about the subject, and its last change."""
+"""What the agent that asks concluded before about the subject, and what it changed last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The changes between an agent's new signal and its last one."""
+"""What changed between an agent's new signal and its last one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REASONING_MAGNITUDE: Final = 0.5
 
 
 class EvolutionType(StrEnum):
-    """The kind of change."""
+    """What changed."""
 
     DIRECTION_CHANGE = "direction_change"
     PROBABILITY_SHIFT = "probability_shift"

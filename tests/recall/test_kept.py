@@ -94,8 +94,7 @@ def said(briefing: Briefing) -> dict[str, Any]:
         for name in ("mean", "lower", "upper"):
             del item[name]
     for item in found["panels"]["items"]:
-        # Weights decay as time passes, and so do the answers and records of pools.
-        del item["weighted"], item["pools"], item["trust"]
+        del item["weighted"]
         for answer in item["answers"]:
             for name in ("weight", "moves", "advantage", "loss", "peer_loss", "bias"):
                 del answer[name]

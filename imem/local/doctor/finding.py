@@ -1,4 +1,4 @@
-"""The result of a check."""
+"""What a check found."""
 
 from __future__ import annotations
 

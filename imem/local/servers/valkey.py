@@ -25,7 +25,7 @@ _TIMEOUT_S = 2.0
 @dataclass(frozen=True, slots=True)
 class ValkeyRole:
     """
-    The purpose of one of the three servers.
+    What one of the three is for.
 
     Attributes:
         name: ``working``, ``durable`` or ``cache``.

@@ -20,7 +20,7 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo up test e2e test-latest bench chaos mutate lint format docs wheel lock clean
+.PHONY: help demo up test e2e test-latest bench chaos mutate lint format reference docs wheel lock clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
@@ -58,6 +58,9 @@ lint: .venv/.dev ## Check style, types and the direction of imports.
 format: .venv/.dev ## Rewrite the code in the house style.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+reference: .venv/.dev ## Write the tables in docs/ that come from the code: commands, settings, errors, rights, kinds.
+	@$(BIN)/python tools/reference.py
 
 docs: .venv/.docs ## Build the documentation into docs/_build; a broken link is an error.
 	@$(BIN)/python -m sphinx -W -n -E --keep-going -b html docs docs/_build/html

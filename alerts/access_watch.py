@@ -65,7 +65,7 @@ async def watch_access(database: Database, *, deadline: Deadline) -> dict[str, A
     reason = f"{count} calls were denied within an hour, most of them by {denied['most']}."
     over = count > MOST_DENIALS
     await _update(database, id_of("denials"), DENIALS, reason if over else None, deadline)
-    reason = f"What was recorded {lag_s / 60:.0f} minutes ago is not scored yet: does a worker run?"
+    reason = f"The event recorded {lag_s / 60:.0f} minutes ago is not scored yet: does a worker run?"
     await _update(database, id_of("scores late"), LATE, reason if lag_s > LATEST_S else None, deadline)
     await _watch_statuses(database, deadline)
     return report

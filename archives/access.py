@@ -1,4 +1,4 @@
-"""What people and programs ask of archives and of retention: each call authorized and audited."""
+"""The requests of people and programs to archives and retention; each call is authorized and audited."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HoldKind(StrEnum):
 
 
 class HoldSubject(StrEnum):
-    """What a hold covers: a file, or all files of a pattern, a company or a decision."""
+    """The records that a hold covers: a file, or all files of a pattern, a company or a decision."""
 
     FILE = "file"
     PATTERN = "pattern"

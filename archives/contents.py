@@ -1,5 +1,5 @@
 """
-What an archive holds: plain JSON and copies of files, which open without the product.
+The contents of an archive: plain JSON and copies of files, which open without the product.
 
 ::
 

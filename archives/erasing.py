@@ -4,7 +4,7 @@ Erasure of a person's data: the person's names and ids are replaced by a pseudon
 First the whole of Postgres, the journal and the audit included, in one transaction with an event and an audit row that
 say so; then the archives, which are built anew. A crash leaves either nothing or all of Postgres; the same call then
 goes on with the archives. The hash of each event stays: whoever has an original can prove it, and the journal shows
-which events were changed, when, by whom and why. Whoever calls it rebuilds the graph from the journal and drops caches.
+which events were changed, when, by whom and why. The caller rebuilds the graph from the journal and drops caches.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SHORTEST, LONGEST, MOST = 3, 200, 20
 """Characters of a term, and terms of one erasure."""
 
 TERM: Final = re.compile(r"[\w .@'+:/-]+")
-"""What a term consists of: letters, digits, blanks and signs that JSON and arrays write as they are."""
+"""The characters of a term: letters, digits, blanks and signs that JSON and arrays write as they are."""
 
 
 _OWN_WORDS: Final = frozenset(

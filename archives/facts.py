@@ -1,4 +1,4 @@
-"""What the journal says of a pattern: all that its archive and its retention follow from."""
+"""The facts in the journal from which the archive and the retention of a pattern follow."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ YOUNG: Final = timedelta(days=180)
 
 
 class Ground(StrEnum):
-    """What speaks for pruning a record."""
+    """A reason for pruning a record."""
 
     OLD = "old"
     UNREAD = "unread"
@@ -41,7 +41,7 @@ class Exemption(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordUse:
     """
-    What pruning needs to know of a record.
+    The facts about a record that pruning needs.
 
     Attributes:
         known_at: when it was known first.

@@ -1,4 +1,4 @@
-"""Which patterns are critical, which archive each gets, and how well an archive fits a change of regime. No I/O."""
+"""Rules of critical patterns, of the archive of each pattern, and of its fit to a change of regime. No I/O."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 Build every key of Valkey from names that are checked here.
 
 Every key of working memory begins with ``L1:{agent_id}:``. An ``agent_id`` holds no colon and no pattern character, so
-that two agents never share a key. What users call their keys is the end of a key (its *suffix*). It is never parsed and
+that two agents never share a key. The part of a key that users choose is its end (its *suffix*). It is never parsed and
 never part of a pattern, so that it may be any text.
 """
 

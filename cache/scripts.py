@@ -66,7 +66,7 @@ def _made(name: str, texts: Mapping[str, str]) -> Script:
     parts = [part.strip() for part in wanted[1].split(",")] if wanted else []
     missing = [part for part in parts if part not in texts]
     if missing:
-        raise ValueError(f"{name} wants {', '.join(missing)}, which no file holds.")
+        raise ValueError(f"{name} needs {', '.join(missing)}, which no file defines.")
     text = "\n".join([shebang, *(texts[part] for part in parts), body, ""]).encode()
     # The protocol names scripts by their SHA-1; it protects nothing.
     sha1 = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode("ascii")

@@ -38,7 +38,7 @@ from imem.journal.errors import (
 from imem.journal.postgres.cancellation import heed_cancellation
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
-from imem.journal.texts.json_text import object_text
+from imem.journal.texts.json_text import exact_object_text
 
 LEASE_TTL: Final = timedelta(seconds=30)
 """Lifetime of a lease without a heartbeat."""
@@ -110,7 +110,7 @@ class Leases:
             "lasts": LEASE_TTL,
             "checkpoint_id": uuid7(),
             "subtasks": list(definition.names),
-            "agent_config": object_text(asked.get("agent_config") or {}, "agent_config"),
+            "agent_config": exact_object_text(asked.get("agent_config") or {}, "agent_config"),
             "agent_version": definition.version,
         }
         row = (await call(self._database, "acquire_lease", parameters, deadline=deadline))[0]

@@ -32,7 +32,7 @@ RESTORE_LATENCY: Final = Histogram(
 CONSISTENCY_ERRORS: Final = Counter(
     "checkpoint_consistency_errors_total", "Stored state that was not what it had to be.", ("store",)
 )
-TIER_USED: Final = Counter("dual_recovery_tier_used_total", "Which tier a recovery was served by.", ("tier",))
+TIER_USED: Final = Counter("dual_recovery_tier_used_total", "The tier that served a recovery.", ("tier",))
 
 
 def name_of(counter: Counter) -> str:

@@ -32,7 +32,7 @@ LONGEST_NAME: Final = 100
 
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
-"""What no text in Postgres holds: NUL, and halves of surrogate pairs."""
+"""Characters that Postgres refuses in a text: NUL, and halves of surrogate pairs."""
 
 
 def checked_text(field: str, text: object, longest: int) -> str:
@@ -245,7 +245,7 @@ class Checkpoint(CheckpointHeader):
         """
         found = contents_of(self.working_memory)
         if self.working_memory_hash not in {None, digest(found)}:
-            raise ConsistencyError(f"The checkpoint {self.seq} of {self.agent_id} is not what its digest says.")
+            raise ConsistencyError(f"The checkpoint {self.seq} of {self.agent_id} does not match its digest.")
         return found
 
     def body(self) -> bytes:

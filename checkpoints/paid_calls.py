@@ -25,7 +25,8 @@ from imem.cache.working.state import MemoryIdentity
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.model import checked_text
 from imem.journal.deadline import Deadline
-from imem.journal.errors import ConsistencyError, NotOpen, StatementRejected, TooLarge, UnsupportedType
+from imem.journal.errors import BadInput, ConsistencyError, NotOpen, StatementRejected, TooLarge, UnsupportedType
+from imem.journal.texts.json_text import check_exact
 
 log = structlog.get_logger()
 
@@ -94,6 +95,10 @@ def stored_answer(key: str, answer: object, owner: CallOwner) -> StoredAnswer:
 
 
 def _formed(key: str, answer: object) -> tuple[bytes, bytes]:
+    try:
+        check_exact(answer, key)
+    except BadInput as error:
+        raise UnsupportedType(error.field, error.reason, mend=error.mend) from error
     match answer:
         case bytes():
             return b"bytes", answer

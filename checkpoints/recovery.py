@@ -137,7 +137,7 @@ class Unrecoverable(NotResumable):
             progress_pct=float(self.checkpoint.progress_pct),
             completed=self.checkpoint.completed_subtasks,
             pending=self.checkpoint.pending_subtasks,
-            reason=f"What it knew cannot be restored from anywhere: {why}",
+            reason=f"Its knowledge cannot be restored from any tier: {why}",
             agent=self.checkpoint.agent_type,
         )
         return NewAlert(
@@ -350,7 +350,7 @@ class Recovery:
         why = "; ".join(f"{tier.value}: {reason.rstrip('.')}" for tier, reason in refused.items())
         whose = f"{target.lease.agent_id} is what it was at checkpoint {target.latest.seq}"
         raise Unrecoverable(
-            f"Nothing that is stored of {whose}: {why}.",
+            f"No stored state of {whose} can be used: {why}.",
             mend="Nothing was started, and an alert was raised.",
             checkpoint=target.latest,
             reasons=refused,
@@ -372,7 +372,7 @@ class Recovery:
         if meta.digest != latest.working_memory_hash:
             raise ConsistencyError("its snapshot is not that of the newest checkpoint")
         if meta.clean:
-            raise ConsistencyError("it is not what its digest says, though nobody wrote to it")
+            raise ConsistencyError("it does not match its digest, though nobody wrote to it")
         if not self._reentrant(latest, target.again):
             names = " or ".join(_next(latest, target.again)) or "a program that had completed"
             raise _TierRejected(f"it holds writes of {names}, which may not be entered twice")
@@ -502,5 +502,5 @@ def _proven(document: Any, stated: str | None, expected: str | None) -> tuple[Co
     contents = contents_of(document)
     found = digest(contents)
     if found != stated or (expected is not None and found != expected):
-        raise ConsistencyError("it is not what its digest says")
+        raise ConsistencyError("it does not match its digest")
     return contents, found

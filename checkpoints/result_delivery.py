@@ -33,7 +33,7 @@ from imem.journal.errors import (
     StatementRejected,
 )
 from imem.journal.postgres.database import Database
-from imem.journal.texts.json_text import json_text
+from imem.journal.texts.json_text import exact_text, json_text
 
 log = structlog.get_logger()
 
@@ -106,7 +106,7 @@ class ResultDelivery:
         if location in {Location.POSTGRES, Location.CACHE}:
             if result is None:
                 raise BadInput(location.value, "None is no result.", mend="NO_RESULT says that there is none.")
-            text = json_text(result, location.value)
+            text = exact_text(result, location.value)
             if location is Location.CACHE:
                 return {"reference": _cached_at(lease, subtask), "digest": digest_of(text)}
             return {"reference": subtask, "digest": digest_of(text), "payload": text}

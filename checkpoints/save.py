@@ -21,7 +21,7 @@ from imem.checkpoints.model import (
 )
 from imem.journal.errors import BadInput, ImemError, StaleEpoch
 from imem.journal.postgres.connection import Row
-from imem.journal.texts.json_text import object_text, value_of
+from imem.journal.texts.json_text import exact_object_text, value_of
 
 LONGEST_REASON: Final = 10_000
 """Characters of the reason of a failure, at most."""
@@ -101,11 +101,11 @@ class Save:
             # Texts alone, and bounded when the memory was written: not validated again.
             "working_memory": orjson.dumps(self.document or {}).decode(),
             "working_memory_hash": self.digest,
-            "interim_results": object_text(self.interim_results or {}, "interim_results"),
-            "agent_config": object_text(self.agent_config or {}, "agent_config"),
+            "interim_results": exact_object_text(self.interim_results or {}, "interim_results"),
+            "agent_config": exact_object_text(self.agent_config or {}, "agent_config"),
             "agent_version": self.version,
             "failure_reason": failure.reason if failure is not None else None,
-            "error_details": object_text(details, "failure.details") if details is not None else None,
+            "error_details": exact_object_text(details, "failure.details") if details is not None else None,
             "retry_count": failure.retry_count if failure is not None else 0,
             "base": base.id if base is not None else None,
             "completed": list(base.completed_subtasks) if base is not None else None,

@@ -58,6 +58,7 @@ from imem.journal.errors import (
 from imem.journal.postgres.cancellation import heed_cancellation
 from imem.journal.postgres.database import Database
 from imem.journal.retry import retry
+from imem.journal.texts.spelling import says_nothing
 
 log = structlog.get_logger()
 
@@ -404,7 +405,7 @@ class Session:
 
         Raises: as :meth:`complete`.
         """
-        if not reason.strip():
+        if says_nothing(reason):
             raise BadInput("reason", "must say why.")
         failure = SubtaskFailure(reason=reason, details=details, retry_count=retry_count)
         return await self._save(

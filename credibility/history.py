@@ -11,18 +11,19 @@ later one can change it. A *timeline* holds a value and the moments at which it 
 statements of one clock, in order, into a timeline.
 
 - The effective statement of an outcome is its last correction, else its earliest statement; statements of agents
-  without the import right do not count. Of several outcomes that are not withdrawn the highest vintage is in force, of
-  those of one vintage the last.
+  without the import right do not count. The highest vintage of the outcomes that are not withdrawn is in force; within
+  a vintage, the last one.
 - A claim is what its finding said before ``target_at``: later corrections change nothing. A finding that became known
   at ``target_at`` or later is no claim.
 - The reference is the mean probability of the baseline agents that claimed, each by the mean of its own claims. What an
   agent stated itself before it was a baseline does not count: who states it could know that others will be measured
   against it.
-- The loss of the peers is the mean loss of the other agents' answers in the same stage of the question
-  (:func:`stage_of`): who answers when nearly all is known is not compared with those who answered weeks before. The
-  answer of an agent in a stage is its newest claim in it; its older ones have no peers, so that repetition counts once.
+- The loss of the peers is the mean loss of the other agents' answers, without baselines, in the same stage of the
+  question (:func:`stage_of`): who answers when nearly all is known is not compared with those who answered weeks
+  before. The answer of an agent in a stage is its newest claim in it; its older ones have no peers, so that repetition
+  counts once.
 - The context of a claim is what could be known when it was made: of the subject the effective statement, of the regime
-  of the market the latest reading that was not withdrawn. What was recorded later of that changes the context from then
+  of the market the latest reading that was not withdrawn. Later records of that change the context from then
   on, on the recorded clock alone.
 """
 
@@ -39,7 +40,7 @@ from statistics import fmean
 from typing import Generic, NamedTuple, TypeVar
 
 from imem.credibility.scores.context import ClaimContext, horizon_of
-from imem.credibility.settlement import NO_SCOPE, Claim, QuestionScope, judge, signed_error
+from imem.credibility.settlement import NO_SCOPE, Claim, Judgement, QuestionScope, judge, signed_error
 from imem.kg.asof import AsOfClock
 from imem.kg.kinds.metrics import Metric
 
@@ -96,7 +97,7 @@ class StatedClaim(NamedTuple):
 
 
 class SubjectData(NamedTuple):
-    """What is known of a subject; see :class:`imem.credibility.scores.context.ClaimContext`."""
+    """The data of a subject; see :class:`imem.credibility.scores.context.ClaimContext`."""
 
     sector: str | None = None
     company_size: str | None = None
@@ -327,6 +328,24 @@ def references(
     return _combine([*(one.times for one in kinds.values()), *(one.times for one in forecasts)], mean)
 
 
+class _Judge:
+    """Judges the claims on a question, each beside an answer once: it is asked again at every moment of both clocks."""
+
+    __slots__ = ("_found", "_metric")
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+        self._found: dict[tuple[Claim, float], tuple[Judgement, float | None] | None] = {}
+
+    def __call__(self, claim: Claim, actual: float) -> tuple[Judgement, float | None] | None:
+        """Return how *claim* turned out, with its signed error; None as :func:`judge`."""
+        asked = claim, actual
+        if asked not in self._found:
+            judged = judge(self._metric, claim, actual)
+            self._found[asked] = None if judged is None else (judged, signed_error(self._metric, judged, actual))
+        return self._found[asked]
+
+
 class _Answer(NamedTuple):
     """A claim of an agent with its loss; the newest is greatest."""
 
@@ -336,13 +355,19 @@ class _Answer(NamedTuple):
 
 
 def peer_losses(
-    metric: Metric,
+    judged: _Judge,
     target_at: datetime,
     made: Mapping[str, Timeline[Claim]],
     settled: Timeline[tuple[OutcomeValue, datetime]],
     scope: QuestionScope,
+    *,
+    baselines: Mapping[str, Timeline[bool]],
 ) -> Timeline[Mapping[str, float]]:
-    """Return at each moment the loss of the peers by finding, of the claims of *scope* that have one."""
+    """
+    Return at each moment the loss of the peers by finding, of the claims of *scope* that have one.
+
+    A baseline is no peer: it is a reference of its own, and may not change how agents compare with one another.
+    """
 
     def found(moment: datetime) -> dict[str, float] | None:
         answer = settled.at(moment)
@@ -351,20 +376,29 @@ def peer_losses(
         newest: dict[int, dict[str, _Answer]] = defaultdict(dict)
         for finding, steps in made.items():
             claim = steps.at(moment)
-            judged = judge(metric, claim, answer[0].actual) if claim is not None and claim.scope == scope else None
-            error = None if judged is None else signed_error(metric, judged, answer[0].actual)
-            if claim is not None and error is not None:
+            if claim is None or claim.scope != scope:
+                continue
+            turned_out = judged(claim, answer[0].actual)
+            error = None if turned_out is None else turned_out[1]
+            if error is not None:
                 of_stage = newest[stage_of(claim.predicted_at, target_at)]
                 one = _Answer(claim.predicted_at, finding, error * error)
                 of_stage[claim.agent] = max(one, of_stage.get(claim.agent, one))
-        return {
-            own.finding_id: fmean(other.loss for name, other in sorted(of_stage.items()) if name != agent)
-            for of_stage in newest.values()
-            for agent, own in of_stage.items()
-            if len(of_stage) > 1
-        }
+        losses = {}
+        for of_stage in newest.values():
+            peers = {agent: one.loss for agent, one in of_stage.items() if peer(agent, moment)}
+            for agent, own in of_stage.items():
+                # The mean is exact, whatever the order.
+                others = [loss for name, loss in peers.items() if name != agent]
+                if others:
+                    losses[own.finding_id] = fmean(others)
+        return losses
 
-    return _combine([settled.times, *(steps.times for steps in made.values())], found)
+    def peer(agent: str, moment: datetime) -> bool:
+        return agent not in baselines or not baselines[agent].at(moment)
+
+    described = [one.times for one in baselines.values()]
+    return _combine([settled.times, *described, *(steps.times for steps in made.values())], found)
 
 
 def stage_of(predicted_at: datetime, target_at: datetime) -> int:
@@ -436,7 +470,8 @@ def contexts(question: Question, metric: Metric, predicted_at: datetime, clock: 
 
 def scores_of(question: Question, metric: Metric) -> list[ScoreVersion]:
     """Return every score that was ever valid for a claim on *question*, by finding, vintage and revision."""
-    spans = {clock: _spans(question, metric, clock) for clock in AsOfClock}
+    judged = _Judge(metric)
+    spans = {clock: _spans(question, metric, clock, judged) for clock in AsOfClock}
     scores: list[ScoreVersion] = []
     for finding_id in question.findings:
         known, recorded = (spans[clock].get(finding_id, {}) for clock in AsOfClock)
@@ -455,7 +490,7 @@ def scores_of(question: Question, metric: Metric) -> list[ScoreVersion]:
 
 
 def _spans(
-    question: Question, metric: Metric, clock: AsOfClock
+    question: Question, metric: Metric, clock: AsOfClock, judged: _Judge
 ) -> dict[str, dict[ScoreContent, list[ValidityInterval]]]:
     """Return the validity intervals of each finding's scores on *clock*."""
     settled = {scope: answers(question, clock, scope) for scope in scopes(question)}
@@ -465,9 +500,11 @@ def _spans(
     made = {finding: claims(statements, target_at, clock) for finding, statements in question.findings.items()}
     compared = metric.kind == "binary" and question.profiles
     reference = {scope: references(question, made, clock, scope) for scope in settled} if compared else {}
-    peers = {scope: peer_losses(metric, target_at, made, settled[scope], scope) for scope in settled}
-    changing = [one.times for parts in (settled, reference, peers) for one in parts.values()]
     baselines = {agent: fold_statements(statements, clock, latest) for agent, statements in question.profiles.items()}
+    peers = {
+        scope: peer_losses(judged, target_at, made, settled[scope], scope, baselines=baselines) for scope in settled
+    }
+    changing = [one.times for parts in (settled, reference, peers) for one in parts.values()]
     found = {}
     # Many claims are made at one moment, and few moments are of other contexts.
     context = cache(partial(contexts, question, metric, clock=clock))
@@ -481,7 +518,7 @@ def _spans(
             own = said.agent in baselines and baselines[said.agent].at(moment)
             against = reference.get(said.scope)
             return _content(
-                metric,
+                judged,
                 said,
                 answer,
                 reference=None if own or against is None else against.at(moment),
@@ -497,7 +534,7 @@ def _spans(
 
 
 def _content(
-    metric: Metric,
+    judge_claim: _Judge,
     claim: Claim,
     answer: tuple[OutcomeValue, datetime],
     *,
@@ -506,10 +543,10 @@ def _content(
     context: ClaimContext,
 ) -> ScoreContent | None:
     (outcome_id, vintage, actual, *_), since = answer
-    judged = judge(metric, claim, actual)
-    if judged is None:
+    turned_out = judge_claim(claim, actual)
+    if turned_out is None:
         return None
-    error = signed_error(metric, judged, actual)
+    judged, error = turned_out
     return ScoreContent(
         outcome_id, vintage, claim.agent, claim.domain, claim.predicted_at, judged.stated, actual, judged.happened,
         judged.y, judged.brier, judged.log_score, reference, error, peer_loss, context,

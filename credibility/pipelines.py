@@ -50,7 +50,7 @@ REVIEWS: Final = 8
 
 class CredibilityRuntime(ReviewRuntime, Protocol):
     """
-    What the pipelines of credibility need.
+    The stores and settings that the pipelines of credibility need.
 
     Attributes:
         halflife_years: of agents whose record names none.

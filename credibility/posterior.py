@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaincinv
 
 KAPPA = 10.0
 """Largest number of observations that the evidence outside the scope may count for."""
@@ -67,6 +66,8 @@ def years_between(earlier: datetime, later: datetime) -> float:
 
 def posteriors(evidence: Sequence[DecayedEvidence]) -> list[Posterior]:
     """Return the posterior of each, in order; vectorised, since one call of the quantile costs as much as many."""
+    from scipy.special import betaincinv  # noqa: PLC0415 - a command that needs no score shall not wait for it
+
     if not evidence:
         return []
     sums = np.asarray(evidence, dtype=float)

@@ -80,7 +80,7 @@ DUE: Final = (CHANGED, *SAID, DAILY)
 @dataclass(frozen=True, slots=True)
 class Publication:
     """
-    What a run of publication did.
+    The result of a run of publication.
 
     Attributes:
         run: the run of the regime whose scores were published, or that is waited for.

@@ -1,8 +1,8 @@
 """
 The nightly reconciliation: recomputes all scores, track records and verdicts, and compares them with those stored.
 
-Differences are reported, in a row and in the log, and overwritten with the recomputed value. Whatever is due is left
-out of the report, since it is expected to differ, and so are records stored with another half-life. Each page is a
+Differences are reported, in a row and in the log, and overwritten with the recomputed value. The report leaves
+out records that are due, since they are expected to differ, and records stored with another half-life. Each page is a
 transaction under the settlement lock: after a crash the pages done stay corrected, and the run is repeated.
 """
 

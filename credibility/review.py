@@ -2,9 +2,9 @@
 The review of a quarter: biases to propose, overrides, and blind spots (credibility-and-contradictions, 6 and 7).
 
 A bias is looked for by agent, domain and metric, and by sector and regime where what the broader correction leaves is
-biased still. What stands the test on newer claims is recorded as a proposal, which a person approves or rejects. There
-is one for each agent, domain, metric, sector, regime and kind, whatever its size and whoever recorded it; once it is
-retired another may follow. A crash leaves the proposals made before; the next run makes the others.
+biased still. A correction that passes the test on newer claims is recorded as a proposal, which a person approves or
+rejects. There is one for each agent, domain, metric, sector, regime and kind, whatever its size and whoever recorded
+it; once it is retired another may follow. A crash leaves the proposals made before; the next run makes the others.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ PlacedClaim = tuple[str | None, str | None, ValueClaim]
 
 
 class Bias(NamedTuple):
-    """What a correction is of; *sector* and *regime* are None where it holds for all."""
+    """The scope of a correction; *sector* and *regime* are None where it holds for all."""
 
     agent: str
     domain: str

@@ -26,7 +26,7 @@ SIGNS = {"positive": 1.0, "negative": -1.0, "neutral": 0.0}
 
 class QuestionScope(NamedTuple):
     """
-    What distinguishes questions with the same subject, metric and ``target_at``.
+    The fields that distinguish questions with the same subject, metric and ``target_at``.
 
     Attributes:
         period_start: start of the period that ends at ``target_at``; None for a metric of a moment.
@@ -42,7 +42,7 @@ NO_SCOPE: Final = QuestionScope()
 
 class Claim(NamedTuple):
     """
-    What an agent claimed about a question.
+    An agent's claim about a question.
 
     Attributes:
         agent, domain: the track record in which it counts.

@@ -81,7 +81,7 @@ BATCH_BUDGET_MS = 60_000
 @dataclass(frozen=True, slots=True)
 class SettlementResult:
     """
-    What a run did.
+    Counts of what a run did.
 
     Attributes:
         due: due rows settled.

@@ -16,8 +16,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from scipy.special import stdtrit
-
 from imem.credibility.posterior import INTERVAL
 from imem.credibility.settlement import TOLERANCE
 
@@ -69,6 +67,8 @@ def skill(compared: BrierComparison) -> Skill | None:
         + ratio * ratio * (compared.other_squares + added)
     )  # fmt: skip
     variance = max(residuals, 0.0) / (other + average) ** 2 * observations / (observations - 1.0)
+    from scipy.special import stdtrit  # noqa: PLC0415 - a command that needs no score shall not wait for it
+
     spread = float(stdtrit(observations - 1.0, INTERVAL[1])) * math.sqrt(variance) / ratio
     # The added observation pulls the interval towards zero; it is clamped to contain the skill.
     return Skill(value, min(value, 1.0 - ratio * math.exp(spread)), max(value, 1.0 - ratio * math.exp(-spread)))

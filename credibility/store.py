@@ -33,13 +33,12 @@ from imem.credibility.history import (
     fold_statements,
     latest,
 )
+from imem.credibility.observations import ObservationClaim, PeerComparison
 from imem.credibility.scores.cells import CellStep
 from imem.credibility.scores.context import DIMENSIONS, ClaimContext, ContextCell
 from imem.credibility.settlement import QuestionScope
 from imem.credibility.track_steps import (
-    ObservationClaim,
     ObservationStep,
-    PeerComparison,
     ScoredClaim,
     SweepStart,
     TrackRecordStep,
@@ -95,7 +94,7 @@ async def questions(conn: Connection, keys: Sequence[QuestionKey]) -> list[Quest
             earlier = first[number].get(row["key"])
             if not row["corrects"] and (earlier is None or row["order_key"] < earlier["order_key"]):
                 first[number][row["key"]] = row
-    profiles = await _profiles(conn, set().union(*agents.values()))
+    profiles = await profiles_of(conn, set().union(*agents.values()))
     kinds = {agent: fold_statements(said, AsOfClock.RECORDED, latest) for agent, said in profiles.items()}
     subjects = await _subjects(conn, {question.key.subject_id for question in found.values()})
     regimes = await _regimes(conn, made)
@@ -137,7 +136,8 @@ def _add(question: Question, row: Row) -> None:
         question.outcomes[row["key"]].append(DatedStatement(*clocks, answer))
 
 
-async def _profiles(conn: Connection, agents: Collection[str]) -> dict[str, list[DatedStatement[bool]]]:
+async def profiles_of(conn: Connection, agents: Collection[str]) -> dict[str, list[DatedStatement[bool]]]:
+    """Return the statements whether an agent is a baseline, of those of *agents* that ever were one."""
     found: dict[str, list[DatedStatement[bool]]] = defaultdict(list)
     for row in await rows(conn, "baseline_profiles", {"agents": sorted(agents)}) if agents else []:
         found[row["agent"]].append(
@@ -251,11 +251,21 @@ def _scored(row: Row) -> ScoredClaim:
 
 
 def _context(row: Row) -> ClaimContext:
-    return ClaimContext(*(row[name] for name in DIMENSIONS))
+    return ClaimContext(
+        row["sector"], row["metric_type"], row["time_horizon"], row["company_size"], row["growth_stage"], row["regime"]
+    )
 
 
 MOST_RESUMED = 500
-"""Most scores after the first change for which a sweep resumes there; with more, a full sweep is as cheap."""
+"""
+Scores after the first change for which a sweep always resumes there.
+
+With more it resumes if they are at most :data:`SHARE_RESUMED` of those before: while a load goes on, each round of
+settlement would otherwise read a long record anew from its beginning.
+"""
+
+SHARE_RESUMED = 0.5
+"""Largest share of changed scores, of those before the first change; with more, a full sweep is as cheap."""
 
 
 async def resumable(
@@ -265,14 +275,15 @@ async def resumable(
     Return where a sweep resumes whose first change is at *since*, and the scores that change from then on.
 
     None if it cannot resume: there is no step before *since*, its half-life differs, or more than
-    :data:`MOST_RESUMED` scores changed.
+    :data:`MOST_RESUMED` scores changed that are not few beside those before (:data:`SHARE_RESUMED`).
     """
     where = {**pair._asdict(), "clock": clock.value, "since": since}
     found = await rows(conn, "step_before", where)
     if not found or found[0]["halflife_years"] != halflife_years:
         return None
-    changed = [_scored(row) for row in await rows(conn, "scores_since", {**where, "limit": MOST_RESUMED + 1})]
-    if len(changed) > MOST_RESUMED:
+    most = max(MOST_RESUMED, int((found[0]["scored"] + found[0]["abstained"]) * SHARE_RESUMED))
+    changed = [_scored(row) for row in await rows(conn, "scores_since", {**where, "limit": most + 1})]
+    if len(changed) > most:
         return None
     targets = sorted({score.target_at for score in changed if score.y is not None})
     observed = await rows(conn, "observations_before", {**where, "targets": targets}) if targets else []

@@ -22,26 +22,20 @@ after it as well.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
-from math import fsum, inf
-from operator import attrgetter
-from statistics import fmean
+from operator import attrgetter, itemgetter
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from imem.credibility.history import ValidityInterval
+from imem.credibility.observations import Briers, Observation, ObservationClaim, PeerComparison
 from imem.credibility.posterior import decay, years_between
-from imem.credibility.scores.cells import CellShare, CellStep, RunningCells, shares_of
+from imem.credibility.scores.cells import CellStep, RunningCells
 from imem.credibility.scores.context import ClaimContext
-from imem.credibility.settlement import brier
 from imem.kg.asof import AsOfClock
-
-SAME_ANSWER: Final = 0.05
-"""Difference of errors, -1 to 1, up to which an agent's next answer to a question repeats the one before."""
 
 
 class ScoredClaim(NamedTuple):
@@ -124,23 +118,6 @@ class TrackRecordStep(NamedTuple):
     happened: int = 0
 
 
-class PeerComparison(NamedTuple):
-    """
-    The claims of an observation in a context on questions that others answered too.
-
-    Attributes:
-        rows: how many.
-        loss, peer_loss, error, ahead: means over them of the loss, that of the others, the signed error, and the
-            seconds from when the agent first gave that answer to ``target_at``; zero without any.
-    """
-
-    rows: int = 0
-    loss: float = 0.0
-    peer_loss: float = 0.0
-    error: float = 0.0
-    ahead: float = 0.0
-
-
 class ObservationStep(NamedTuple):
     """An observation's comparison in a context from a moment on."""
 
@@ -156,32 +133,6 @@ class RecordSteps(NamedTuple):
     steps: list[TrackRecordStep]
     cells: list[CellStep]
     observations: list[ObservationStep]
-
-
-class ObservationClaim(NamedTuple):
-    """
-    A scored claim of an observation.
-
-    Attributes:
-        y: 1 right, 0 wrong.
-        happened: 1 or 0 for a claim that gave a probability; else None, as are the following.
-        brier: Brier score of its probability.
-        reference: mean probability of the baselines; None without any.
-        context: the context of the claim.
-        error, peer_loss: its signed error, and the loss of the others on the question; None without others.
-        ahead: seconds from the claim to ``target_at``.
-        question: its subject and metric.
-    """
-
-    y: int
-    happened: int | None
-    brier: float | None
-    reference: float | None
-    context: ClaimContext = ClaimContext()
-    error: float | None = None
-    peer_loss: float | None = None
-    ahead: float = 0.0
-    question: tuple[str, str] = ("", "")
 
 
 class SweepStart(NamedTuple):
@@ -235,7 +186,7 @@ def _changes(scores: Iterable[ScoredClaim], clock: AsOfClock) -> list[_Change]:
             if span.end is not None:
                 changes.append((span.end, False, score.finding_id, score))
     # Ends first, so that a claim never counts twice; then by finding, so that sums always round the same.
-    changes.sort(key=lambda change: change[:3])
+    changes.sort(key=itemgetter(0, 1, 2))
     return changes
 
 
@@ -246,43 +197,10 @@ def span_of(score: ScoredClaim, clock: AsOfClock) -> ValidityInterval | None:
 
 def _run_sweep(sweep: _Sweep, changes: Sequence[_Change]) -> RecordSteps:
     found = RecordSteps([], [], sweep.observed)
-    for at, group in groupby(changes, key=lambda change: change[0]):
+    for at, group in groupby(changes, key=itemgetter(0)):
         found.steps.append(sweep.step(at, [(begins, score) for _, begins, _, score in group]))
         found.cells.extend(sweep.cells.steps())
     return found
-
-
-class _Briers(NamedTuple):
-    """Brier sums of one observation: the agent's and the reference's."""
-
-    own: float = 0.0
-    other: float = 0.0
-
-
-_NONE = _Briers()
-
-
-@dataclass(slots=True)
-class _Observation:
-    """
-    An observation: the scored claims with one ``target_at``.
-
-    Attributes:
-        anchor: from when it decays: ``target_at``, or when it was first scored if that came earlier.
-        members: its claims by finding.
-        stands: whether it is part of the sums.
-        mean, common, base, shares: the share right, Brier sums and shares of contexts with which it is.
-        compared: the last steps of its comparison with others.
-    """
-
-    anchor: datetime
-    members: dict[str, ObservationClaim]
-    stands: bool = False
-    mean: float = 0.0
-    common: _Briers = _NONE
-    base: _Briers = _NONE
-    shares: Mapping[ClaimContext, CellShare] = field(default_factory=dict)
-    compared: Mapping[ClaimContext, PeerComparison] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -303,7 +221,7 @@ class _RunningComparison:
         self.cross *= squared
         self.other_squares *= squared
 
-    def change(self, weight: float, before: _Briers, now: _Briers) -> None:
+    def change(self, weight: float, before: Briers, now: Briers) -> None:
         squared = weight * weight
         self.own += weight * (now.own - before.own)
         self.other += weight * (now.other - before.other)
@@ -402,7 +320,7 @@ class _Sweep:
         self.halflife_years = halflife_years
         self.now: datetime | None = None
         self.sums = _Sums()
-        self.observations: dict[datetime, _Observation] = {}
+        self.observations: dict[datetime, Observation] = {}
         self.answers = answers
         self.base_rates: dict[str, float] = {}
         self.cells = RunningCells(halflife_years, cells)
@@ -416,10 +334,13 @@ class _Sweep:
         sweep.sums = _Sums.of(start.step)
         sweep.base_rates = dict(start.base_rates)
         for at, members in start.observations.items():
-            one = sweep.observations[at] = _Observation(at, dict(members), stands=True)
-            one.mean, one.common, one.base = sweep.counted(one)
-            one.shares = _shares(one)
-            one.compared = _compared(one)
+            one = sweep.observations[at] = Observation(at)
+            for finding, claim in members.items():
+                one.add(finding, claim, sweep.base_rates[finding] if claim.stated else None)
+            one.stands = True
+            one.mean, one.common, one.base = one.counted()
+            one.shares = one.current_shares()
+            one.compare()
         return sweep
 
     def step(self, at: datetime, changes: Sequence[tuple[bool, ScoredClaim]]) -> TrackRecordStep:
@@ -427,13 +348,18 @@ class _Sweep:
         if self.now is not None:
             self.sums.age(decay(years_between(self.now, at), self.halflife_years))
         self.now = at
+        answers: dict[datetime, list[int]] = {}
         for begins, score in changes:
             if score.happened is not None:
                 sign = 1 if begins else -1
-                self.sums.answers += sign
-                self.sums.happened += sign * score.happened
-                if self.answers is not None:
-                    self.answers.add(score.first_known_at, sign, sign * score.happened)
+                counts = answers.setdefault(score.first_known_at, [0, 0])
+                counts[0] += sign
+                counts[1] += sign * score.happened
+        for first_known_at, (count, happened) in answers.items():
+            self.sums.answers += count
+            self.sums.happened += happened
+            if self.answers is not None:
+                self.answers.add(first_known_at, count, happened)
         for begins, score in changes:
             self._count(at, score, begins=begins)
         # By moment, and each observation once for all its changes, so that sums always round the same.
@@ -452,63 +378,41 @@ class _Sweep:
         sums.correct += score.y * sign
         one = self.observations.get(score.target_at)
         if one is None:
-            one = self.observations[score.target_at] = _Observation(min(score.target_at, at), {})
+            one = self.observations[score.target_at] = Observation(min(score.target_at, at))
+        probability = score.brier is not None and score.log_score is not None and score.happened is not None
         if begins:
-            one.members[score.finding_id] = ObservationClaim(
+            claim = ObservationClaim(
                 score.y, score.happened, score.brier, score.reference, score.context, score.error, score.peer_loss,
                 (score.target_at - score.predicted_at).total_seconds(), score.question,
             )  # fmt: skip
+            one.add(score.finding_id, claim, self._base_rate(score) if probability else None)
             self.cells.resolved(at, score.context, score.first_known_at)
         else:
-            del one.members[score.finding_id]
+            one.remove(score.finding_id)
         if score.brier is None or score.log_score is None or score.happened is None:
             return
-        self._note_base_rate(score)
         sums.probabilities += sign
         sums.brier_sum += sign * score.brier
         sums.log_sum += sign * score.log_score
         if score.reference is not None:
             sums.common += sign
 
-    def counted(self, one: _Observation) -> tuple[float, _Briers, _Briers]:
-        """
-        Return the share right of an observation, and its Brier sums beside the baselines' and the base rate's.
-
-        Sums are exact and rounded once, so the order of the changes does not matter.
-        """
-        if not one.members:
-            return 0.0, _NONE, _NONE
-        stated = [
-            (member.brier, member.reference, self.base_rates[finding], member.happened)
-            for finding, member in one.members.items()
-            if member.brier is not None and member.happened is not None
-        ]
-        common = [(own, brier(reference, hit)) for own, reference, _, hit in stated if reference is not None]
-        return (
-            sum(member.y for member in one.members.values()) / len(one.members),
-            _Briers(fsum(own for own, _ in common), fsum(other for _, other in common)),
-            _Briers(fsum(own for own, _, _, _ in stated), fsum(brier(rate, hit) for _, _, rate, hit in stated)),
-        )
-
     def _observe(self, at: datetime, target_at: datetime) -> None:
         """Add the change of one observation to the decayed sums."""
         one, sums = self.observations[target_at], self.sums
         weight = decay(years_between(one.anchor, at), self.halflife_years)
-        mean, common, base = self.counted(one)
+        mean, common, base = one.counted()
         sums.successes += weight * (mean - one.mean)
         sums.baselines.change(weight, one.common, common)
         sums.base_rate.change(weight, one.base, base)
         one.mean, one.common, one.base = mean, common, base
-        shares = _shares(one)
+        shares = one.current_shares()
         self.cells.observe(at, weight, one.shares, shares)
         one.shares = shares
-        compared = _compared(one)
+        compared = one.compare()
         self.observed += [
-            ObservationStep(at, target_at, context, now)
-            for context in sorted({*one.compared, *compared}, key=repr)
-            if (now := compared.get(context, PeerComparison())) != one.compared.get(context, PeerComparison())
+            ObservationStep(at, target_at, context, compared[context]) for context in sorted(compared, key=repr)
         ]
-        one.compared = compared
         change = bool(one.members) - one.stands
         one.stands = bool(one.members)
         sums.observations += change
@@ -517,38 +421,11 @@ class _Sweep:
         if not one.stands:
             del self.observations[target_at]
 
-    def _note_base_rate(self, score: ScoredClaim) -> None:
-        """Store the base rate before a claim, once per claim."""
-        if score.finding_id in self.base_rates:
-            return
-        if self.answers is None:
-            raise LookupError(f"The base rate of {score.finding_id} was not given.")
-        self.base_rates[score.finding_id] = self.answers.base_rate(score.predicted_at)
-
-
-def _shares(one: _Observation) -> dict[ClaimContext, CellShare]:
-    return shares_of((member.context, member.y) for member in one.members.values())
-
-
-def _compared(one: _Observation) -> dict[ClaimContext, PeerComparison]:
-    """Return the comparison with others by context; means are exact, so that the order of claims does not matter."""
-    claims_of: dict[tuple[str, str], list[ObservationClaim]] = defaultdict(list)
-    for member in one.members.values():
-        claims_of[member.question].append(member)
-    found: dict[ClaimContext, list[tuple[float, ...]]] = defaultdict(list)
-    for claims in claims_of.values():
-        for member in claims:
-            if member.error is not None and member.peer_loss is not None:
-                ahead = _first_said(member.ahead, member.error, claims)
-                found[member.context].append((member.error * member.error, member.peer_loss, member.error, ahead))
-    return {context: PeerComparison(len(rows), *map(fmean, zip(*rows, strict=True))) for context, rows in found.items()}
-
-
-def _first_said(ahead: float, error: float, claims: Iterable[ObservationClaim]) -> float:
-    """Return how many seconds ahead an answer given at *ahead* was given first, and has only been repeated since."""
-    earlier = ((one.ahead, inf if one.error is None else abs(one.error - error)) for one in claims if one.ahead > ahead)
-    for before, apart in sorted(earlier):
-        if apart > SAME_ANSWER:
-            break
-        ahead = before
-    return ahead
+    def _base_rate(self, score: ScoredClaim) -> float:
+        """Return the base rate before a claim, which is counted once per claim."""
+        found = self.base_rates.get(score.finding_id)
+        if found is None:
+            if self.answers is None:
+                raise LookupError(f"The base rate of {score.finding_id} was not given.")
+            found = self.base_rates[score.finding_id] = self.answers.base_rate(score.predicted_at)
+        return found

@@ -64,7 +64,7 @@ class SeenSide(_Seen):
 
 class DebateCase(_Seen):
     """
-    What the reviewer of a debate sees.
+    The view of a debate's reviewer.
 
     Attributes:
         debate_id, topic, subject_id, priority, metric: of the debate.
@@ -136,7 +136,7 @@ def debate_kind(
             TaskAction(name="evidence", does="Ask the sides for more: two more hours, once.", extends=True),
             TaskAction(
                 name="confirm",
-                does="What counts provisionally counts for good.",
+                does="The provisional value counts for good.",
                 reviews=TaskState.CONFIRMED,
                 only_default=True,
             ),

@@ -48,7 +48,7 @@ class DefaultReason(StrEnum):
 @dataclass(frozen=True, slots=True)
 class StatedPosition:
     """
-    What one side of a debate says.
+    The position of one side of a debate.
 
     Attributes:
         agent: who says it.

@@ -21,7 +21,7 @@ ABSOLUTE_THRESHOLDS: Final = {"confidence": 0.15, "risk": 0.10}
 
 class Impact(NamedTuple):
     """
-    What a change of a value means for what depends on it.
+    The effect of a changed value on the records that depend on it.
 
     Attributes:
         change: how far the value moved, relative or absolute as the threshold is; None of a rating.

@@ -36,7 +36,7 @@ class Level2Reason(StrEnum):
 
 class Level2Verdict(NamedTuple):
     """
-    What the rule of level 2 says about a debate.
+    The verdict of the rule of level 2 on a debate.
 
     Attributes:
         resolved: whether the records decide it.

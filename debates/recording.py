@@ -1,4 +1,4 @@
-"""What is recorded of a debate: its state, its resolution, and what a decision means for others."""
+"""Records of a debate: its state, its resolution, and the effect of a decision on others."""
 
 from __future__ import annotations
 

@@ -378,7 +378,7 @@ _KEPT: Final = (
     "challenger", "challenged", "judge", "priority", "metric", "finding_id", "finding_value", "subject_id", "domain",
     "topic", "wanted", "acknowledge_s", "evidence_s", "judge_s", "answer_s",
 )  # fmt: skip
-"""What the next round of a debate takes over."""
+"""The values that the next round of a debate takes over."""
 
 
 DEBATES: Final[Lifecycle[Any]] = Lifecycle(KIND, _step)

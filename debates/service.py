@@ -1,5 +1,5 @@
 """
-What agents do in debates: challenge a finding, answer, and end a debate by agreement.
+The actions of agents in debates: challenge a finding, answer, and end a debate by agreement.
 
 An act is stored in the row of the debate together with its audit row and, where the actor says something, with the
 turn that it records, in one transaction. The pipeline decides within seconds what follows from it.

@@ -18,7 +18,7 @@ from imem.kg.kinds.enums import ENDED_DEBATES, DebateState
 
 
 class Act(StrEnum):
-    """What a side, or the judge, does in a debate."""
+    """An action of a side, or of the judge, in a debate."""
 
     CHALLENGE = "challenge"
     ACKNOWLEDGE = "acknowledge"
@@ -98,7 +98,7 @@ KEPT_CHARS: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """Who takes part in a debate."""
+    """The participants of a debate."""
 
     challenger: str
     challenged: str

@@ -19,7 +19,6 @@ from sphinx.ext.napoleon.docstring import GoogleDocstring
 # Before any page is read: autodoc rewrites the annotations of pydantic's base class, and LangChain can define no model
 # after that.
 import imem.langgraph  # noqa: F401 - see above
-from docs import from_code
 
 project = "Institutional Memory"
 author = "The Institutional Memory contributors"
@@ -28,7 +27,7 @@ release = installed_version("institutional-memory")
 version = release
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
-exclude_patterns = ["_build", "reference/generated"]
+exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 3
@@ -104,9 +103,8 @@ def check_pages(app: Any, error: Exception | None) -> None:
 
 
 def setup(app: Any) -> None:
-    """Have the generated parts of the reference written before the pages are read."""
+    """Connect what checks the pages."""
     GoogleDocstring._parse_attribute_docstring = _whole  # noqa: SLF001 - as above
-    app.connect("builder-inited", from_code.write)
     app.connect("missing-reference", show_unlinked)
     app.connect("autodoc-process-docstring", check_docstring, priority=900)
     app.connect("build-finished", check_pages)

@@ -1,8 +1,8 @@
 """
-The parts of the reference that the code itself knows: written as Markdown before each build, never by hand.
+The parts of the pages that the code itself knows: ``make reference`` writes them, and nobody by hand.
 
-Each function returns the text of one part; :func:`write` puts them all into ``docs/reference/generated``, which is not
-kept in the repository. Nothing here needs the documentation's tools, so that tests can look at the same texts.
+Each function returns the text of one part. A page has it between two comments that name the part, and is committed with
+it, so that it reads the same in the repository and in the built documentation. A test compares page and code.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import typer.main
 
 from imem.checkpoints.pauses.lifecycle import GATE_STATES, PAUSE_STATES
 from imem.cli import app
+from imem.commands.table import GROUPS
 from imem.jobs.state_machine import StateMachine
 from imem.journal.actors import AUTHORIZATION, Action, ResourceType, Scope
+from imem.journal.errors import ImemError
 from imem.journal.settings import PREFIX, Role, Settings
 from imem.journal.statements import Statement, load, root_of
 from imem.kg.kinds.base import Tag, TagName
@@ -30,7 +32,12 @@ from imem.patterns.states import PATTERN_STATES
 from imem.postmortem.cases.states import CASE_STATES
 from imem.review.states import TASK_STATES
 
-GENERATED: Final = Path(__file__).resolve().parent / "reference" / "generated"
+DOCS: Final = Path(__file__).resolve().parent
+
+_PART: Final = re.compile(r"(<!-- from the code: (?P<name>\w+) -->\n).*?(<!-- end: (?P=name) -->\n)", re.DOTALL)
+
+_WIDTH: Final = 80
+"""Width of a usage line, whatever the terminal's is."""
 
 _NOTHING: Final = "–"
 
@@ -59,9 +66,15 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 def _walk(command: Any, path: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], Any]]:
     if path:
         yield path, command
-    for name, child in sorted(getattr(command, "commands", {}).items()):
+    for name, child in inner_commands(command):
         if not child.hidden:
             yield from _walk(child, (*path, name))
+
+
+def inner_commands(command: Any) -> Iterable[tuple[str, Any]]:
+    """Yield the commands of a group by name, imported; none of what is no group."""
+    for name in sorted(getattr(command, "commands", ())):
+        yield name, command.resolve_command(command.context_class(command), [name])[1]
 
 
 def all_commands() -> dict[str, Any]:
@@ -81,10 +94,11 @@ def _parameter_row(parameter: Any) -> list[str]:
 
 
 def commands() -> str:
-    """Return one section for each command: its usage, its help, its arguments and options."""
-    parts = []
+    """Return the groups of commands, and one section for each: its usage, its help, its arguments and options."""
+    named = [[group, ", ".join(f"`{name}`" for name in names)] for group, names in GROUPS.items()]
+    parts = [_table(["group", "commands"], named)]
     for name, command in all_commands().items():
-        usage = command.get_usage(command.context_class(command, info_name=f"imem {name}"))
+        usage = command.get_usage(command.context_class(command, info_name=f"imem {name}", terminal_width=_WIDTH))
         parts.append(f"## imem {name}\n\n{_text((command.help or '').strip())}\n")
         parts.append(f"```text\n{usage.removeprefix('Usage: ').strip()}\n```\n")
         rows = [_parameter_row(item) for item in command.params if not item.hidden]
@@ -126,6 +140,22 @@ def authorization() -> str:
             if any(cells):
                 rows.append([f"`{resource.value}`", f"`{action.value}`", *(marks[cell] for cell in cells)])
     return _table(["resource", "action", *(role.value.replace("_", " ") for role in Role)], rows)
+
+
+# Errors
+
+
+def _error_rows(error: type[ImemError], above: str) -> Iterable[list[str]]:
+    meaning = _first_paragraph(error.__doc__)
+    yield [f"`{error.__name__}`", above and f"`{above}`", "yes" if error.retryable else "no", meaning]
+    for below in error.__subclasses__():
+        if below.__module__ == ImemError.__module__:
+            yield from _error_rows(below, error.__name__)
+
+
+def error_table() -> str:
+    """Return the table of errors: each class below the one that it descends from."""
+    return _table(["error", "is a", "may be repeated", "meaning"], _error_rows(ImemError, ""))
 
 
 # Tools
@@ -295,6 +325,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "commands": commands,
     "settings": settings,
     "authorization": authorization,
+    "errors": error_table,
     "pause_states": pause_states,
     "gate_states": gate_states,
     "task_states": task_states,
@@ -308,10 +339,28 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
 }
 
 
-def write(_app: Any = None) -> None:
-    """Write every part that has changed; a build that finds them unchanged reads nothing anew."""
-    GENERATED.mkdir(parents=True, exist_ok=True)
-    for name, part in PARTS.items():
-        path, text = GENERATED / f"{name}.md", part()
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+def with_parts(text: str) -> str:
+    """
+    Return the text of a page with the parts that it names as the code gives them now.
+
+    Raises:
+        KeyError: it names a part that does not exist.
+    """
+    return _PART.sub(lambda found: f"{found[1]}\n{PARTS[found['name']]().strip()}\n\n{found[3]}", text)
+
+
+def pages() -> list[Path]:
+    """Return the pages that have such a part, in order."""
+    found = (page for page in sorted(DOCS.rglob("*.md")) if "_build" not in page.parts)
+    return [page for page in found if _PART.search(page.read_text(encoding="utf-8"))]
+
+
+def write() -> list[Path]:
+    """Write the parts into their pages; return the pages that changed."""
+    changed = []
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        if (new := with_parts(text)) != text:
+            page.write_text(new, encoding="utf-8")
+            changed.append(page)
+    return changed

@@ -68,7 +68,7 @@ class RestoringRuntime(ArchivingRuntime, ReviewRuntime, Protocol):
 
 
 class RestoreTrigger(StrEnum):
-    """What brings patterns back."""
+    """An event that restores patterns."""
 
     ACCESS = "access"
     POLICY_RATE = "policy_rate"
@@ -90,7 +90,7 @@ class SentBack(Fields):
 
 class RestoredPattern(BaseModel):
     """
-    What people see of a pattern that is back.
+    The view of a restored pattern.
 
     Attributes:
         pattern_id, name, says: of the pattern.

@@ -14,39 +14,7 @@ from typing import Annotated
 import typer
 
 import imem.commands
-from imem.commands import (
-    alerts,
-    analyses,
-    archive,
-    data,
-    demo,
-    graph,
-    jobs,
-    mcp,
-    pauses,
-    regime,
-    snapshots,
-    stack,
-    sync,
-    tasks,
-    work,
-)
-from imem.commands.memory import (
-    ask,
-    debates,
-    forecasts,
-    lessons,
-    memories,
-    panels,
-    patterns,
-    postmortems,
-    reflections,
-    scores,
-    sections,
-    signals,
-    trades,
-    values,
-)
+from imem.commands.table import ImemCommands
 from imem.journal.errors import ImemError, SettingsError
 from imem.terminal import output
 from imem.terminal.version import version_of_this
@@ -57,40 +25,12 @@ _debug = False
 
 app = typer.Typer(
     name="imem",
+    cls=ImemCommands,
     help="Institutional memory for teams of analysis agents.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(stack.app)
-app.add_typer(data.app)
-app.add_typer(ask.app)
-app.add_typer(debates.app)
-app.add_typer(scores.app)
-app.add_typer(sections.app)
-app.add_typer(memories.app)
-app.add_typer(mcp.app)
-app.add_typer(trades.app)
-app.add_typer(reflections.app)
-app.add_typer(signals.app)
-app.add_typer(panels.app)
-app.add_typer(values.app)
-app.add_typer(forecasts.app)
-app.add_typer(lessons.app)
-lessons.learning_app.add_typer(patterns.app)
-app.add_typer(postmortems.app)
-app.add_typer(demo.app)
-app.add_typer(graph.app)
-app.add_typer(work.app)
-app.add_typer(alerts.app)
-app.add_typer(regime.app)
-app.add_typer(archive.app)
-app.add_typer(tasks.app)
-app.add_typer(jobs.app)
-app.add_typer(analyses.app)
-app.add_typer(pauses.app)
-app.add_typer(sync.app)
-app.add_typer(snapshots.app)
 
 
 def _print_version(value: bool) -> None:  # noqa: FBT001 - the shape of a Typer callback

@@ -35,7 +35,7 @@ try:
 
     from imem.checkpoints.langgraph.executors import TaskExecutor, ThreadExecutor
     from imem.checkpoints.langgraph.saver import Saver
-    from imem.checkpoints.langgraph.serializer import Allow, TypeName, types_of
+    from imem.checkpoints.langgraph.value_types import Allow, TypeName, types_of
     from imem.debates.nodes import DebateGraphState, ReadyThread, debate_node, ready_threads
     from imem.services.memory_store import MemoryStore
 except ModuleNotFoundError as error:
@@ -200,7 +200,7 @@ class SaverDatabase:
 
 
 class SetupDone:
-    """What is done already, for those who would wait for it."""
+    """An awaitable that is already completed."""
 
     def __await__(self) -> Generator[Any, None, None]:
         """Return at once."""

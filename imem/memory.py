@@ -80,8 +80,8 @@ LONGEST_ACTOR: Final = 200
 """Most characters of an agent's name."""
 
 
-_OF_THE_GRAPH: Final = (Part.GRAPH, Part.CACHE)
-"""What a read of the graph needs beside Postgres."""
+_OF_THE_GRAPH: Final = (Part.GRAPH, Part.CACHE, Part.SCORES)
+"""The parts that a read of the graph needs beside Postgres."""
 
 
 class ReadOptions(TypedDict, total=False):
@@ -237,7 +237,7 @@ class Memory(
         self, subject: str, *, for_agent: str | None = None, limits: Limits | None = None, **asked: Unpack[ReadOptions]
     ) -> Briefing:
         """
-        Return what the institution knew about *subject*: a subject id, a ticker, or an exact name.
+        Return what the institution knew about *subject*: a subject id, a ticker, or a name.
 
         Each section is labelled with its quality; one that fails or is late does not affect the others.
 
@@ -349,7 +349,7 @@ class Memory(
             as_of=as_of,
             unscored=unscored,
             clock=clock,
-            deadline=await self._due(deadline_ms),
+            deadline=await self._due(deadline_ms, Part.SCORES),
         )
 
     async def panel(
@@ -362,7 +362,7 @@ class Memory(
         **asked: Unpack[ReadOptions],
     ) -> PanelsSection:
         """
-        Return what several agents said about the same question on *subject*, pooled with equal weights and by record.
+        Return what several agents said about the same question on *subject*, pooled in every way that panels keep.
 
         ::
 
@@ -370,7 +370,9 @@ class Memory(
             print(panel.equal.value, panel.weighted.value, [(one.agent, one.weight) for one in panel.answers])
 
         Each agent counts with its newest answer. Probabilities and votes are pooled by their mean, values by their
-        median. The weights are those of :meth:`weights`; an agent sees them here, with the answers that they are of.
+        median. Baselines are shown and never pooled: where they alone answered, ``equal`` and ``weighted`` are None.
+        ``pools`` holds every pool with its record, ``best`` the one that ``weighted`` comes from. The weights are those
+        of :meth:`weights`; an agent sees them here, with the answers that they are of.
 
         Args:
             subject: a market is one question; of a company each metric and moment is one, the last one first.
@@ -403,8 +405,8 @@ class Memory(
             found = await memory.weights(["macro", "options", "news"], "rates", as_of=days)
             shares = found.at(days[0])
 
-        They follow from what was known by then: from the loss of each on questions that others answered too, at about
-        the same time. Where an agent did not answer, divide the weights of the others by their sum.
+        They are those of a panel's answer: by earlier seasons, or by record, as of what was known by then. A baseline
+        has none. Where an agent did not answer, divide the weights of the others by their sum.
 
         Args:
             context: values of the questions by dimension, as for :meth:`credibility`; observations that share fewer
@@ -418,7 +420,13 @@ class Memory(
         """
         moments = [as_of] if isinstance(as_of, datetime) else as_of
         return await single_reads.weights(
-            self._recall, agents, domain, context, as_of=moments, clock=clock, deadline=await self._due(deadline_ms)
+            self._recall,
+            agents,
+            domain,
+            context,
+            as_of=moments,
+            clock=clock,
+            deadline=await self._due(deadline_ms, Part.SCORES),
         )
 
     async def debate(self, debate_id: str, **asked: Unpack[ReadOptions]) -> RecordedDebate:
@@ -467,7 +475,7 @@ class Memory(
             query: 1 to 10,000 characters of plain text; nothing in it is syntax.
             kinds: of ``analysis``, ``finding``, ``decision``, ``debate``, ``lesson``, ``pattern``, ``subject``,
                 ``contradiction`` and ``memory``; by default all that the actor may read.
-            subject: what is about this subject alone: its id, ticker or exact name; of memories those below
+            subject: what is about this subject alone: its id, ticker or name; of memories those below
                 ``symbol/`` and its ticker.
             recent_days: prefer what is new, with a bonus that halves each so many days; None: age does not count.
             limit: most results, 1 to 200.

@@ -31,7 +31,7 @@ def send_traces(settings: Settings, role: str) -> Callable[[], None]:
     if address.scheme not in {"http", "https"} or not address.hostname or "@" in address.netloc:
         raise SettingsError(
             f"{_NAME} is no URL of a collector.",
-            mend="Such as http://HOST:4318; what it wants to know you by goes into OTEL_EXPORTER_OTLP_HEADERS.",
+            mend="Such as http://HOST:4318; its credentials go into OTEL_EXPORTER_OTLP_HEADERS.",
         )
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - optional

@@ -38,14 +38,14 @@ SET_ASIDE: Final = "WORK_SET_ASIDE"
 
 class DueRule(NamedTuple):
     """
-    Which events make rows of a queue due.
+    The events that make rows of a queue due.
 
     Attributes:
         queue: of the pipeline.
         kind: of the rows, which says what their keys are of.
         event: kind of the event, as ``record.Finding``.
         keys: an SQL/JSON path into the event's payload that finds the keys. Its variables ``$key``, ``$analysis``,
-            ``$subject`` and ``$metric`` are columns of the event. What it does not find makes nothing due.
+            ``$subject`` and ``$metric`` are columns of the event. Events that it does not find make nothing due.
     """
 
     queue: str

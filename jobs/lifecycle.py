@@ -143,7 +143,7 @@ class LifecycleRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
     """
-    What a step leaves to the end of its transaction, since it takes locks that others wait for.
+    The work that a step defers to the end of its transaction, since it takes locks that others wait for.
 
     Attributes:
         facts: to be appended to the journal, each with its actor and the action that its kinds need.
@@ -204,7 +204,7 @@ async def move(
     """
     Set *row* to the state *after*, with the audit row, in the transaction of *conn*; return it as it is then.
 
-    The audit row names who asked, or :data:`SYSTEM`. What waits for its effect had it.
+    The audit row names who asked, or :data:`SYSTEM`. A state that waits for its effect had the effect already.
 
     Args:
         facts: for the guard of the transition.
@@ -270,7 +270,7 @@ async def request_transition(
 @dataclass(slots=True)
 class AdvanceReport:
     """
-    What a round did.
+    Counts of what a round did.
 
     Attributes:
         moved: kind → how many rows were moved.
@@ -355,7 +355,7 @@ async def finish(conn: Connection, effects: Effects, gateway: Gateway, deadline:
         entries = [entry for _, _, entry in group]
         for receipt in await gateway.append_in(conn, entries, actor=actor, action=action, deadline=deadline):
             if receipt.verdict.refused:
-                raise BadInput("facts", f"what a step records was refused: {receipt.verdict.value}.")
+                raise BadInput("facts", f"the records of a step were refused: {receipt.verdict.value}.")
     for matter in effects.over:
         await close_alerts(conn, matter)
     for alert in effects.alerts:

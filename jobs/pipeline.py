@@ -28,7 +28,7 @@ log = structlog.get_logger()
 R = TypeVar("R", bound=Runtime)
 
 Report = Mapping[str, Any]
-"""What a run did, as plain values. A true ``more`` means that work is left, and requests another run."""
+"""The report of a run, as plain values. A true ``more`` means that work is left, and requests another run."""
 
 REPORT_OF_NOTHING: Final[Report] = {}
 

@@ -23,7 +23,7 @@ BUDGET_MS: Final = 5_000
 @dataclass(frozen=True, slots=True)
 class StoredReport:
     """
-    What a run of a pipeline did.
+    The report of a run of a pipeline.
 
     Attributes:
         pipeline: its name.

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Runtime(Protocol):
-    """What a worker process owns: one event loop in one thread, and the database that lives in it."""
+    """The resources of a worker process: one event loop in one thread, and the database that lives in it."""
 
     database: Database
 

@@ -104,7 +104,7 @@ class Action(StrEnum):
 
 
 class Scope(StrEnum):
-    """Which owners a cell of the table covers."""
+    """The owners that a cell of the table covers."""
 
     OWN = "own"
     ALL = "all"
@@ -113,7 +113,7 @@ class Scope(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Resource:
     """
-    What a call accesses.
+    The kind of data that a call accesses.
 
     Attributes:
         type: the row of the table.

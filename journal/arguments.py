@@ -2,8 +2,8 @@
 Checks arguments of public methods against their signatures, before a store is asked or written.
 
 The signature is the only declaration: a parameter annotated ``datetime | None`` takes an aware datetime or None, and
-everything else is :class:`~imem.journal.errors.BadInput` that names the parameter. What a type cannot say (a bound, a
-key that must exist) is checked where it is used.
+everything else is :class:`~imem.journal.errors.BadInput` that names the parameter. Constraints that a type cannot
+express (a bound, a key that must exist) are checked where they are used.
 """
 
 from __future__ import annotations

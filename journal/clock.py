@@ -106,6 +106,11 @@ def known_at_of_date(day: date) -> datetime:
     return datetime.combine(day + timedelta(days=1), time(12), tzinfo=UTC)
 
 
+def said_at_of_date(day: date, now: datetime) -> datetime:
+    """Return the moment of what was said on a day: the last one of it in UTC, or *now*, where the day is not over."""
+    return min(now, datetime.combine(day, time.max, tzinfo=UTC))
+
+
 def known_at_of_naive(local: datetime) -> datetime:
     """
     Return the latest ``known_at`` of a fact with a local time of unknown zone.

@@ -16,7 +16,7 @@ BEHIND_S: Final = 5.0
 
 
 class Mode(StrEnum):
-    """What can be relied on."""
+    """The stores that can be relied on."""
 
     NORMAL = "normal"
     """Everything."""
@@ -33,7 +33,7 @@ class Mode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Health:
     """
-    Which stores answered the last check.
+    The stores that answered the last check.
 
     Attributes:
         postgres: whether there is no evidence that it is away (:mod:`imem.journal.postgres.failure_detector`).

@@ -130,7 +130,7 @@ class Settings(BaseSettings):
     )
 
     actor: str = Field(
-        "local", description="Who calls: an agent, a person, a service.", pattern=r"^[A-Za-z0-9_.:-]{1,90}$"
+        "local", description="The caller: an agent, a person or a service.", pattern=r"^[A-Za-z0-9_.:-]{1,90}$"
     )
     role: Role = Field(
         Role.HUMAN_ADMIN,
@@ -158,6 +158,11 @@ class Settings(BaseSettings):
         "once in five minutes, and nobody waits to see it; nothing is lost.",
     )
     credibility_halflife_years: float = Field(2.0, gt=0, description="Age at which an observation weighs half.")
+    panel_seasons: Literal["gap", "year"] = Field(
+        "gap",
+        description="The end of a season; a panel weighs its agents by earlier seasons: 60 days without an answer of "
+        "the agent, or the calendar year.",
+    )
     regime_file: Path | None = Field(
         None, description="CSV or JSON file of the indicators from which the regime of the market is detected."
     )
@@ -169,10 +174,10 @@ class Settings(BaseSettings):
     price_url: SecretStr | None = Field(None, description="URL that returns them as JSON, if no file is named.")
     price_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
     auto_resolution_basis: Literal["posterior", "as_designed"] = Field(
-        "posterior", description="Which score decides between two agents: the posterior, or the product as designed."
+        "posterior", description="The score that decides between two agents: the posterior, or the product as designed."
     )
     postmortem_priority: Literal["deviation", "weighted"] = Field(
-        "deviation", description="What orders the queue of post-mortems: the deviation, or the impact."
+        "deviation", description="The order of the queue of post-mortems: by the deviation, or the impact."
     )
     debate_acknowledge_s: str = Field(
         "900",
@@ -194,11 +199,17 @@ class Settings(BaseSettings):
         description="Seconds in which a reviewer decides a debate; then the cautious position counts provisionally.",
     )
     precedent_text_weight: float = Field(
-        0.5, ge=0, description="What the likeness of its text counts for an earlier debate among the precedents of one."
+        0.5, ge=0, description="Precedents of a debate: the weight of the likeness of texts."
     )
-    precedent_subject_weight: float = Field(0.25, ge=0, description="What it counts to be about the same subject.")
-    precedent_agents_weight: float = Field(0.15, ge=0, description="What it counts to be between the same two agents.")
-    precedent_domain_weight: float = Field(0.1, ge=0, description="What it counts to be in the same domain.")
+    precedent_subject_weight: float = Field(
+        0.25, ge=0, description="Precedents of a debate: the weight of the same subject."
+    )
+    precedent_agents_weight: float = Field(
+        0.15, ge=0, description="Precedents of a debate: the weight of the same two agents."
+    )
+    precedent_domain_weight: float = Field(
+        0.1, ge=0, description="Precedents of a debate: the weight of the same domain."
+    )
     contradiction_guard: bool = Field(
         default=True,
         description="Whether contradicting values that look mistyped go to a person, whatever their sources.",
@@ -247,7 +258,7 @@ class Settings(BaseSettings):
     )
     reflection_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
     pattern_gate_mode: Literal["both", "as_designed"] = Field(
-        "both", description="Which gates a pattern must pass: the sound tests as well, or those of the design alone."
+        "both", description="The gates that a pattern must pass: the sound tests as well, or those of the design alone."
     )
     shadow_runs_enabled: bool = Field(
         default=True, description="Whether candidates are tested blind: without, they wait after their hold-out."
@@ -302,7 +313,7 @@ class Settings(BaseSettings):
         30, ge=1, le=36_500, description="Days without an access after which the importance of a memory decays."
     )
     memory_daily_decay: float = Field(
-        0.99, gt=0, le=1, description="What is left of it a day later; 1 keeps all of it."
+        0.99, gt=0, le=1, description="The share that is left a day later; 1 keeps all of it."
     )
     memory_least_importance: float = Field(
         0.1, ge=0, le=1, description="Importance at which decay ends; a memory below may be deleted; 0 keeps all."
@@ -329,7 +340,7 @@ class Settings(BaseSettings):
     )
     webhook_url: SecretStr | None = Field(None, description="Where alerts are sent, beside the log.")
     webhook_secret: SecretStr | None = Field(
-        None, description="What they are signed with: whsec_ and Base64, or any text of 16 characters or more."
+        None, description="The key that signs them: whsec_ and Base64, or any text of 16 characters or more."
     )
     prometheus_port: int | None = Field(
         None, ge=1, le=65535, description="Port of 127.0.0.1 on which the applier shows metrics to Prometheus."

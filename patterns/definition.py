@@ -49,7 +49,7 @@ _HOLDS: Final[Mapping[Comparison, Callable[[Any, Any], bool]]] = {
 
 
 class Period(StrEnum):
-    """What cases are compared within: each subject has one case in each, that of its first forecast."""
+    """The period in which cases are compared: each subject has one case in each, that of its first forecast."""
 
     WEEK = "week"
     MONTH = "month"

@@ -59,7 +59,7 @@ NOTICES: Final = (timedelta(days=30), timedelta(days=7))
 
 
 class GateMode(StrEnum):
-    """Which gates a pattern must pass."""
+    """The gates that a pattern must pass."""
 
     BOTH = "both"
     """Those of the design, and the sound tests."""
@@ -87,7 +87,7 @@ CANDIDATES: Final[Mapping[str, Any]] = {"states": [PatternStatus.CANDIDATE.value
 
 class Stage(StrEnum):
     """
-    What a candidate waits for.
+    The event that a candidate waits for.
 
     The row keeps until when in ``look_at`` and not in ``due_at``, so that a family is judged together.
     """

@@ -1,7 +1,7 @@
 """
 The miner: conditions that held in training cases whose outcomes lay off the best forecast. Pure, and deterministic.
 
-It sees the training part alone, the cuts of numbers included. What it returns are proposals, not findings: among
+It sees the training part alone, the cuts of numbers included. It returns proposals, not findings: among
 thousands of conditions some fit by chance. So a run says how many it looked at, and all its proposals are tested as one
 family.
 
@@ -61,7 +61,7 @@ class Finding(NamedTuple):
 
 class Mined(BaseModel):
     """
-    What a run proposes.
+    The proposals of a run.
 
     Attributes:
         proposals: definitions, the largest statistic first.

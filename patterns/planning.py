@@ -1,5 +1,5 @@
 """
-What testing a pattern would take, said before it is proposed: nothing of validation or test outcomes is looked at.
+The effort of testing a pattern, before it is proposed: no outcome of validation or test cases is read.
 
 To look at them would be a test that no family counts.
 """
@@ -42,7 +42,7 @@ class PlannedPart(BaseModel):
 
 class TestPlan(BaseModel):
     """
-    What a test of a pattern would have to go by.
+    The data that a test of a pattern would have.
 
     Attributes:
         key: the pattern's key.

@@ -65,7 +65,7 @@ ISOLATION_ALERT: Final = "BLIND_TEST_NOT_ISOLATED"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
     """
-    What the checks before a blind test, and at each look, have found.
+    The results of the checks before a blind test, and at each look.
 
     Attributes:
         cache_cleared: no view that agents read holds the pattern.

@@ -1,4 +1,4 @@
-"""What people read of patterns, whatever their status, and what their tests said; from rows and journal alone."""
+"""Reads patterns of every status, and the results of their tests, for people; from rows and journal alone."""
 
 from __future__ import annotations
 

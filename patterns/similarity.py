@@ -27,7 +27,7 @@ SAME: Final = 1e-9
 
 class AlikePairs(BaseModel):
     """
-    What the reviewer sees.
+    The view of the reviewer.
 
     Attributes:
         pattern_id, says: of the candidate.

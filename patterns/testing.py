@@ -1,9 +1,9 @@
 """
 Tier 1 as a pipeline: the hold-out of candidates, all of one mining run judged together.
 
-Cases are read and permuted outside of any transaction. What follows is one transaction a family under the lock of the
-queue: the record of each test, and the status of what failed. Ids follow from pattern, tier and attempt: a crash leaves
-the family as it was, and a repeated run records nothing twice.
+Cases are read and permuted outside of any transaction. The result is stored in one transaction a family under the lock
+of the queue: the record of each test, and the status of what failed. Ids follow from pattern, tier and attempt: a crash
+leaves the family as it was, and a repeated run records nothing twice.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ AT_ONCE: Final = 25
 """Candidates whose cases are held in memory at once; all of one family share permutations by their seed."""
 
 Family = tuple[str | None, str, str]
-"""What a candidate is judged together with: the mining run (None: by hand), the metric, and the reference."""
+"""The family that a candidate is judged with: the mining run (None: by hand), the metric, and the reference."""
 
 
 SOON: Final = timedelta(days=1)

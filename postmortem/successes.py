@@ -2,7 +2,7 @@
 Successes: whether a return that went as the decision's stance expected was skill or luck.
 
 A checkpoint whose outcome was compared with its forecast makes it due, and so does each result of a finding that the
-decision cites. What is recorded follows from records alone: a step may be repeated, and a batch is one transaction.
+decision cites. The recorded events follow from records alone: a step may be repeated, and a batch is one transaction.
 Nothing else is changed: no pattern and no score knows of a success.
 """
 

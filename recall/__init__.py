@@ -1,1 +1,1 @@
-"""What the institution knows about a subject, under one deadline: briefings and their rendering."""
+"""Briefings about a subject under one deadline, and their rendering."""

@@ -1,5 +1,5 @@
 """
-What answers of several sections are made of.
+The parts of an answer with several sections.
 
 Times are UTC; probabilities, confidences and shares are fractions 0–1. Texts are verbatim, as they were stored: data,
 never instructions. :mod:`imem.recall.rendering.markdown` quotes them.
@@ -37,7 +37,7 @@ class Quality(StrEnum):
 
 
 class Completeness(StrEnum):
-    """What a partial answer is made of."""
+    """The completeness of an answer."""
 
     TOP_N = "top_n"
     """The first records alone."""

@@ -48,6 +48,7 @@ from imem.recall.subjects import (
     SubjectName,
     candidates,
     checked_candidates,
+    label_of,
 )
 from imem.recall.timing.lateness import reports_lateness
 
@@ -114,7 +115,7 @@ class Recall:
         Return what was known about *subject*.
 
         Args:
-            subject: a subject id, a ticker, a market id, the exact name of a company, or the text of a market.
+            subject: a subject id, a ticker, a market id, the name of a company, or the text of a market.
             for_agent: the agent that asks; its own track record is included.
             as_of: the moment; none means now.
             clock: ``known`` or ``recorded``.
@@ -172,7 +173,7 @@ class Recall:
                 specs, switched_off = _WITHOUT_AGENT, {OWN_SIGNALS.name: OwnSignalsSection(reason=SWITCHED_OFF)}
             answers = await self._answers(reader, specs) | switched_off
             due_s = min(due.at_s, time.monotonic())
-            briefing = await self._assembled(reader, answers, reserve_ms)
+            briefing = _labelled(await self._assembled(reader, answers, reserve_ms), subject)
         finally:
             await reader.lookup.end()
         self.sources.assembly.note(due_s)
@@ -382,7 +383,15 @@ class Recall:
             AmbiguousSubject: several subjects had that name.
             BadInput: *subject* cannot be a name.
         """
-        return (await self.subjects.find(subject, at, deadline=deadline)).subject_id
+        return (await self.found_subject(subject, at, deadline=deadline)).subject_id
+
+    async def found_subject(self, subject: str, at: AsOf = PRESENT, *, deadline: Deadline) -> SubjectName:
+        """
+        Return the subject of an id, ticker or name, and how it was found.
+
+        Raises: as :meth:`subject`.
+        """
+        return await self.subjects.find(subject, at, deadline=deadline)
 
     def _without_journal(
         self, subject: str, specs: Sequence[SectionSpec[Any]], asked: datetime | None, clock: str, reason: str
@@ -424,7 +433,17 @@ async def _guarded(reader: SectionReader, spec: SectionSpec[A]) -> A:
     except PermissionDenied:
         raise
     except TimeoutError:
-        error: ImemError = BudgetExceeded("It was not there before the deadline.")
+        error: ImemError = BudgetExceeded("The result did not come before the deadline.")
     except ImemError as failure:
         error = failure
     return unavailable(spec.model, error)
+
+
+def _labelled(briefing: Briefing, asked: str) -> Briefing:
+    """Return the briefing; it says so where the name of its subject differs from what was asked in accents."""
+    about = briefing.subject
+    name = None
+    if about.record is not None:
+        name = about.record.groups.get("profile", {}).get("name") or about.record.core.get("question")
+    label = label_of(asked, about.subject_id, name)
+    return briefing.model_copy(update={"subject": about.model_copy(update={"label": label})}) if label else briefing

@@ -120,21 +120,23 @@ class Rows(list[dict[str, Any]]):
 
 class Subject(AnswerModel):
     """
-    What the briefing is about.
+    The subject of the briefing.
 
     Attributes:
         subject_id: ``company:<ticker>`` or ``market:<market_id>``.
         record: its record as of the moment; None if only other records mention it.
+        label: says so where the name that was asked differs from its own in accents.
     """
 
     subject_id: str
     record: DatedRecord | None = None
+    label: str | None = None
 
 
 @checks_arguments
 class Briefing(AnswerModel):
     """
-    What the institution knew about a subject at a moment.
+    The knowledge of the institution about a subject at a moment.
 
     Attributes:
         as_of: the resolved as-of.

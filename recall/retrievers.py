@@ -1,5 +1,5 @@
 """
-What the retrievers of sections share: each finds keys in the graph and reads their values as of the moment in Postgres.
+Steps that retrievers of sections share: find keys in the graph, read their values as of the moment in Postgres.
 
 Fallbacks without Neo4j find the keys in the journal's record heads, so what is known through links alone is missing,
 and the section is labelled partial; others read a sample of half of the rows. :mod:`imem.recall.request.fallbacks`
@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from imem.credibility.panels.pooling import Seasons
 from imem.credibility.track_record import scores_until
 from imem.journal.arguments import check_int
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
 from imem.kg.asof import AsOf, RecordAsOf, Ref, ValuesAsOf, dated
-from imem.kg.engine import Graph
 from imem.kg.kinds.metrics import unit_of
 from imem.recall.answers import BriefingSection, ClaimSummary, Completeness, DatedRecord, Quality
+
+if TYPE_CHECKING:
+    from imem.kg.engine import Graph
 
 A = TypeVar("A", bound=BriefingSection)
 
@@ -82,6 +85,7 @@ class RetrievalRequest:
         limits: most items of each sort.
         halflife_years: age at which an observation weighs half.
         for_agent: the agent that asks, if known.
+        seasons: what ends a season of an agent's record.
     """
 
     subject_id: str
@@ -92,6 +96,7 @@ class RetrievalRequest:
     limits: Limits
     halflife_years: float
     for_agent: str | None = None
+    seasons: Seasons = "gap"
 
     async def dated(self, refs: Iterable[Ref]) -> ValuesAsOf:
         """Return the values of *refs* as of the moment, from Postgres."""

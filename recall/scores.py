@@ -73,7 +73,7 @@ class ScoresTable(BriefingSection):
 
 class ScoreExplanation(BriefingSection):
     """
-    What a score rests on.
+    The evidence of a score.
 
     Attributes:
         score: the score.

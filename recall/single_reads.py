@@ -8,8 +8,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-import neo4j.time
-
 from imem.credibility.panels.evidence import weights_as_of
 from imem.credibility.scores.people import pinned_scores
 from imem.credibility.store import TrackRecordKey
@@ -141,7 +139,7 @@ async def part(
             section = await recall.sources.assembly.in_time(reader.section(spec), deadline)
         _, mode = await recall.horizon_and_mode(reader, whole=section.quality is Quality.EXACT)
     except TimeoutError as error:
-        raise BudgetExceeded("It was not there before the deadline.") from error
+        raise BudgetExceeded("The result did not come before the deadline.") from error
     finally:
         await reader.lookup.end()
     return section.model_copy(update={"mode": mode})
@@ -172,8 +170,9 @@ async def panels_on(
     async def answer() -> PanelsSection:
         subject_id = await recall.subject(subject, at, deadline=deadline)
         ask = RetrievalRequest(
-            subject_id, at, recall.database, recall.sources.graph, deadline, limits, recall.sources.halflife_years
-        )
+            subject_id, at, recall.database, recall.sources.graph, deadline, limits, recall.sources.halflife_years,
+            seasons=recall.sources.seasons,
+        )  # fmt: skip
         return await panels.load(ask, metric=metric, target_at=target_at)
 
     section = await recall.authorized(Resource(ResourceType.GRAPH, subject), Action.READ, answer, deadline=deadline)
@@ -381,12 +380,17 @@ async def weights(
     async def ask() -> WeightsTable:
         panel = [TrackRecordKey(agent, domain) for agent in named]
         found, waiting = await weights_as_of(
-            recall.database, [panel], moments, contexts=[of_questions], deadline=deadline
+            recall.database,
+            [panel],
+            moments,
+            contexts=[of_questions],
+            seasons=recall.sources.seasons,
+            deadline=deadline,
         )
         items = [
             DatedWeight(as_of=moment.at, **weight_item(one).model_dump())
             for moment, by_context in zip(moments, found[0], strict=True)
-            for one in by_context[0]
+            for one in by_context[0].answer
         ]
         table = WeightsTable(items=items, total=len(items), mode=recall.mode(read_horizon))
         if waiting is not None and any(waiting <= moment.recorded_until for moment in moments):
@@ -551,7 +555,9 @@ async def named(
 
 def _plain(value: Any) -> Any:
     """Return a value of the graph as JSON types."""
-    if isinstance(value, neo4j.time.DateTime):
+    from neo4j.time import DateTime  # noqa: PLC0415 - a search shall not wait for the driver
+
+    if isinstance(value, DateTime):
         return value.iso_format()
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}

@@ -49,7 +49,7 @@ class HeldTask:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
     """
-    What becomes of a new task.
+    The decision about a new task.
 
     Attributes:
         reviewer: who gets it; None where the default applies.

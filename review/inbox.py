@@ -1,5 +1,5 @@
 """
-What reviewers do: list and read tasks, answer them, hand them over; and the roster.
+The operations of reviewers: list and read tasks, answer them, hand them over; and the roster.
 
 An answer is checked here against the task's kind, stored with its audit row, and from then on counts: of several, or of
 an answer and the end of the task's time, the first one. The pipeline gives it its effect within seconds.
@@ -23,6 +23,7 @@ from imem.journal.errors import BadInput, PermissionDenied, TransitionRefused
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
+from imem.journal.texts.spelling import says_nothing
 from imem.review.admission import Reviewer, answers, check_room
 from imem.review.kinds import Task, TaskAction, TaskKind
 from imem.review.states import ANSWERABLE, PROVISIONAL, TASK_STATES, TaskFacts, TaskState
@@ -293,7 +294,7 @@ def _checked(action: TaskAction, package: BaseModel, fields: Mapping[str, Any]) 
 
 def _rationale(text: str | None, *, required: bool, field: str = "rationale") -> str | None:
     said = (text or "").strip()
-    if required and not said:
+    if required and says_nothing(said):
         raise BadInput(field, "is required here: say why.")
     if len(said) > LONGEST_RATIONALE:
         raise BadInput(field, f"has more than {LONGEST_RATIONALE:,} characters.")

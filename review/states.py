@@ -28,7 +28,7 @@ class TaskState(StrEnum):
     CLOSED = "closed"
     """A human gate has closed the window: the default stands for good."""
     WITHDRAWN = "withdrawn"
-    """What it asks is no question any more."""
+    """Its question is settled already."""
 
 
 PROVISIONAL: Final = (TaskState.DEFAULTED, TaskState.INVESTIGATING)

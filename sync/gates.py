@@ -50,7 +50,7 @@ _ASK_MS: Final = 2_000
 @dataclass(frozen=True, slots=True)
 class AgentLag:
     """
-    What of one agent is not delivered yet.
+    The undelivered items of one agent.
 
     Attributes:
         agent_id, actor, agent_type: of the agent.

@@ -403,7 +403,7 @@ class Snapshots:
             after = {"id": str(snapshot_id), "deferrals": _deferrals(debate)}
             given = _change(debate_id, debate["stored"], after, by, f"It has the hash {frozen.sha256}.")
             if not await rows(conn, "debate_snapshot_set", given):
-                raise LeaseLost("Somebody else has taken this debate's snapshot meanwhile, or closed it.")
+                raise LeaseLost("Another process took this debate's snapshot meanwhile, or the debate was closed.")
         return snapshot_id, frozen
 
     # Reading

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
 from imem.journal.events.entry import Tier
 from imem.journal.modes import BEHIND_S
 from imem.journal.postgres.database import Database
-from imem.kg.engine import Graph
 from imem.kg.projection.verification import compare
 from imem.sync.delivery.metrics import DEEPEST
 from imem.sync.metrics import BACKPRESSURE_ACTIVE, DELIVERY, QUEUE_DEPTH
+
+if TYPE_CHECKING:
+    from imem.kg.engine import Graph
 
 ACTIVE_WITHIN_S: Final = 10.0
 """An applier that marked an event within this time, in seconds, is active."""

@@ -50,7 +50,7 @@ class SingleFlight(Generic[T]):
                 return await asyncio.shield(flight.task), joined
         except TimeoutError as error:
             flight.left = True
-            raise BudgetExceeded("It was not there before the deadline.") from error
+            raise BudgetExceeded("The result did not come before the deadline.") from error
         finally:
             flight.waiting -= 1
             if not flight.waiting and not flight.left and not flight.task.done():

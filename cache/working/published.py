@@ -1,5 +1,5 @@
 """
-What an agent publishes from its working memory: records and links, marked there until they are pushed.
+The items that an agent publishes from its working memory: records and links, marked there until they are pushed.
 
 An item gets its identity when it is published, and the journal's event has the same one: a second push, after a crash
 or by another process, writes nothing more. The item is a line of the journal's format. The actor is not part of it: it
@@ -75,7 +75,7 @@ def item_of(
     if not isinstance(line, RecordLine | LinkLine):
         raise BadInput("item", "must be a record or a link; a correction is written by whoever may correct.")
     if line.known_at is not None:
-        raise BadInput("known_at", "what is published is known when it is pushed.")
+        raise BadInput("known_at", "leave it out: a published item becomes known when it is pushed.")
     item = PublishedItem(uuid7(), line, tier)
     encoded(item)
     return item
@@ -114,7 +114,7 @@ def decoded(item_id: bytes, text: bytes) -> PublishedItem:
     except (ValueError, KeyError, TypeError, BadInput) as error:
         raise ConsistencyError(f"A published item is damaged: {item_id[:40]!r}.") from error
     if not isinstance(line, RecordLine | LinkLine) or line.known_at is not None:
-        raise ConsistencyError(f"A published item states what none may: {item_id[:40]!r}.")
+        raise ConsistencyError(f"A published item has a field that none may have: {item_id[:40]!r}.")
     return PublishedItem(name, line, tier)
 
 
@@ -134,4 +134,4 @@ def decode_push_result(text: bytes) -> PushResult:
     try:
         return PushResult(**orjson.loads(text))
     except (ValueError, TypeError) as error:
-        raise ConsistencyError("What is recorded of a published item is damaged.") from error
+        raise ConsistencyError("The record of a published item is damaged.") from error

@@ -130,7 +130,7 @@ class Meta:
                 clean_rev=int(found["clean_rev"]) if found["clean_rev"] else None,
             )
         except (KeyError, ValueError, OverflowError, BadInput) as error:
-            raise ConsistencyError(f"What is recorded of the working memory of {agent_id} is damaged.") from error
+            raise ConsistencyError(f"The record of the working memory of {agent_id} is damaged.") from error
 
 
 def moment_of(ms: int) -> datetime:

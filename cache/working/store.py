@@ -291,7 +291,7 @@ class WorkingStore:
         except OutcomeUnknown as error:
             if all(change.repeatable for change in changes):
                 raise
-            raise NotRepeatable(error.message, mend="Look what stands there before making the change again.") from error
+            raise NotRepeatable(error.message, mend="Read the value before you repeat the change.") from error
         if answer[0] != b"ok":
             raise refusal(agent_id, answer, epoch=epoch, names={change.suffix: change.key for change in changes})
         return WriteResult(answer[1], answer[2], tuple(answer[3]))
@@ -473,7 +473,7 @@ class WorkingStore:
             TooLarge: they exceed the cap.
             OutcomeUnknown: the end of it was not confirmed; restoring again is safe.
         """
-        _compare(contents, digest, "What should be restored")
+        _compare(contents, digest, "The snapshot to restore")
         if (size := size_of(contents)) > CAP_BYTES:
             raise TooLarge("contents", f"take {size:,} bytes; working memory holds {CAP_BYTES:,}.")
         its, agent_id, mark = keys.working(identity.agent_id), identity.agent_id, secrets.token_hex(16)
@@ -488,7 +488,7 @@ class WorkingStore:
         names = (its.meta, its.index, its.scratch)
         answer = await self._client.run(script("restore"), names, arguments, deadline=deadline)
         if answer[0] == b"differs":
-            raise ConsistencyError(f"What was restored as {agent_id} is not what was given.")
+            raise ConsistencyError(f"The snapshot restored as {agent_id} differs from the given one.")
         if answer[0] != b"ok":
             raise refusal(agent_id, answer, epoch=epoch)
         try:
@@ -547,4 +547,4 @@ def _bounded(changes: Sequence[Change]) -> None:
 
 def _compare(contents: Contents, wanted: str, whose: str) -> None:
     if digest(contents) != wanted:
-        raise ConsistencyError(f"{whose} is not what its digest says.")
+        raise ConsistencyError(f"{whose} does not match its digest.")

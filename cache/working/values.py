@@ -1,10 +1,10 @@
 """
 Values of working memory as users pass them and get them, and their leaves.
 
-A value is a text or bytes; a list or tuple, a set or frozenset of them; a dict of them; or a :class:`SortedSet`. Texts
-are stored as UTF-8. Stored text and bytes cannot be told apart, so that all are read as text, or with ``raw`` all as
-bytes. Every other type is refused, naming its key: a number or None would come back as a text, and nested values have
-no form here.
+A value is a text or bytes; a list, a set or a dict of them; or a :class:`SortedSet`. Texts are stored as UTF-8. Stored
+text and bytes cannot be told apart, so that all are read as text, or with ``raw`` all as bytes. Every other type is
+refused, naming its key: a number or None would come back as a text, a tuple or a class made from one of these types as
+another type, and nested values have no form here.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class SortedSet(dict[Any, float]):
         return f"SortedSet({super().__repr__()})"
 
 
-Value = Annotated[
-    str | bytes | list[Any] | tuple[Any, ...] | dict[Any, Any] | set[Any] | frozenset[Any] | SortedSet, CHECKED_INSIDE
-]
+Value = Annotated[str | bytes | list[Any] | dict[Any, Any] | set[Any] | SortedSet, CHECKED_INSIDE]
 """The types that a key may be set to."""
+
+_KEPT: Final = frozenset({str, bytes, list, dict, set, SortedSet})
 
 
 def entry_of(key: str, value: object) -> MemoryEntry:
@@ -46,19 +46,25 @@ def entry_of(key: str, value: object) -> MemoryEntry:
     Return what the key named *key* holds when it is set to *value*.
 
     Raises:
-        UnsupportedType: it is none of the five types, is an empty collection, or holds something else than texts and
-            bytes (in a sorted set: and scores); names the key.
+        UnsupportedType: it is none of these types exactly, is an empty collection, or holds something else than texts
+            and bytes (in a sorted set: and scores); names the key.
     """
     match value:
+        case str() | bytes() | list() | tuple() | set() | frozenset() | dict() if type(value) not in _KEPT:
+            raise UnsupportedType(
+                key,
+                f"{_named(value)} would come back as another type.",
+                mend="Give it as a str, bytes, list, set, dict or SortedSet.",
+            )
         case str() | bytes():
             return MemoryEntry(Type.STRING, (leaf_of(key, value),))
-        case list() | tuple():
+        case list():
             return MemoryEntry(Type.LIST, _some(key, tuple(leaf_of(key, leaf) for leaf in value)))
         case SortedSet():
             return MemoryEntry(Type.ZSET, _some(key, scored_of(key, value)))
         case dict():
             return MemoryEntry(Type.HASH, _some(key, pairs_of(key, value)))
-        case set() | frozenset():
+        case set():
             return MemoryEntry(Type.SET, _some(key, members_of(key, value)))
         case _:
             raise UnsupportedType(
@@ -119,9 +125,9 @@ def leaf_of(key: str, leaf: object) -> bytes:
     Raises:
         UnsupportedType: it is neither, or a text that UTF-8 cannot encode; names the key.
     """
-    if isinstance(leaf, bytes):
+    if type(leaf) is bytes:
         return leaf
-    if not isinstance(leaf, str):
+    if type(leaf) is not str:
         raise UnsupportedType(key, f"{_named(leaf)} cannot be kept inside a value.", mend="Text and bytes can.")
     try:
         return leaf.encode()

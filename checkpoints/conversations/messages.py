@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, Self, cast, get_args
 
-import orjson
 import uuid_utils
 
 from imem.checkpoints.model import LONGEST_THREAD, UNSTORABLE, checked_text
 from imem.journal.errors import BadInput, TooLarge
 from imem.journal.postgres.connection import Row
-from imem.journal.texts.json_text import object_text
+from imem.journal.texts.json_text import exact_object_text, object_text, value_of
 
 MessageRole = Literal["user", "assistant", "system", "tool"]
 
@@ -33,8 +32,8 @@ OLDEST: Final = 15
 MOST_PINNED: Final = 20
 """Pinned messages of a thread at most."""
 
-MOST_CALLS: Final = WINDOW - 1
-"""Tool calls of one message at most: with its results it fits into a window."""
+MOST_CALLS: Final = WINDOW - 2
+"""Tool calls of one message at most: with its results and the last user message it fits into a window."""
 
 CONTENT_BYTES: Final = 256 * 1024
 """Longest content, in bytes of UTF-8."""
@@ -96,7 +95,7 @@ class Message:
         _check_metadata(self.metadata)
         _check_calls(self.role, self.metadata)
         # A private copy of what JSON will return.
-        object.__setattr__(self, "metadata", orjson.loads(orjson.dumps(self.metadata)))
+        object.__setattr__(self, "metadata", value_of(object_text(self.metadata, "metadata")))
 
     @property
     def calls(self) -> frozenset[str]:
@@ -230,14 +229,6 @@ def _ends(turns: Sequence[ConversationTurn], found: Sequence[int | None], *, wai
     return ends
 
 
-def without_orphans(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
-    """Return *messages* without tools' results whose call is missing: models refuse those."""
-    calls = answered(messages)
-    return [
-        message for message, call in zip(messages, calls, strict=True) if message.role != "tool" or call is not None
-    ]
-
-
 # Validation
 
 
@@ -257,14 +248,9 @@ def _check_content(content: str) -> None:
 def _check_metadata(metadata: Mapping[str, Any]) -> None:
     if not isinstance(metadata, dict):
         raise BadInput("metadata", "is an object of JSON values.")
-    try:
-        size = len(orjson.dumps(metadata))
-    except TypeError:
-        raise BadInput("metadata", "is an object of JSON values.") from None
+    size = len(exact_object_text(metadata, "metadata").encode())
     if size > METADATA_BYTES:
         raise TooLarge("metadata", f"has {size:,} bytes of JSON; at most {METADATA_BYTES:,} are kept.")
-    # That encoder writes NaN as null, and knows values that JSON has not.
-    object_text(metadata, "metadata")
 
 
 def _check_calls(role: str, metadata: Mapping[str, Any]) -> None:
@@ -274,9 +260,9 @@ def _check_calls(role: str, metadata: Mapping[str, Any]) -> None:
     name = "metadata.tool_calls"
     if role != "assistant":
         raise BadInput(name, "are made by an assistant alone.")
-    if not isinstance(calls, list | tuple) or not all(isinstance(call, dict) for call in calls):
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise BadInput(name, "is a list of objects.")
     if len(calls) > MOST_CALLS:
-        raise BadInput(name, f"are at most {MOST_CALLS}: with their results they must fit into a window.")
+        raise BadInput(name, f"are at most {MOST_CALLS}: with results and a question they must fit into a window.")
     for call in calls:
         checked_text(f"{name}.id", call.get("id"), LONGEST_THREAD)

@@ -32,13 +32,14 @@ from imem.checkpoints.conversations.messages import (
     MessageOutline,
     StoredMessage,
     cut,
-    without_orphans,
 )
 from imem.checkpoints.conversations.summaries import Summariser, cleaned
+from imem.checkpoints.conversations.windows import window_of
 from imem.checkpoints.statements import thread_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError
 from imem.journal.postgres.database import Database
+from imem.journal.texts.json_text import object_text
 
 log = structlog.get_logger()
 
@@ -156,7 +157,7 @@ class Conversations:
             "content": message.content,
             "agent_id": message.agent_id,
             "tool_call_id": message.tool_call_id,
-            "metadata": orjson.dumps(message.metadata).decode(),
+            "metadata": object_text(message.metadata, "metadata"),
             "pinned": message.pinned,
             "most_pinned": MOST_PINNED,
             "window": WINDOW,
@@ -181,9 +182,10 @@ class Conversations:
         """
         Return the messages that a model needs of a thread, in order; empty where there is no such thread.
 
-        These are the pinned ones and at most :data:`~imem.checkpoints.conversations.messages.WINDOW` others: the
-        summary of the older messages, if there is one, and the newest. A tool's result whose call is not among them is
-        left out.
+        These are the pinned ones and at most :data:`~imem.checkpoints.conversations.messages.WINDOW` others: the last
+        user message, the summary of the older messages, if there is one, and the newest. A call is followed by its
+        results, also by those that came later; a marker stands in the place of one that is missing. A result without a
+        call is left out.
 
         Args:
             owner: return nothing of another actor's thread; None for any thread.
@@ -194,14 +196,7 @@ class Conversations:
         """
         given = {**thread_of(workflow_id, thread_id), "owner": owner, "limit": WINDOW}
         rows = await self._database.named("window_messages", given, deadline=deadline)
-        found = [StoredMessage.from_row(row) for row in rows]
-        others = [message for message in found if not message.pinned]
-        summaries = [message for message in others if message.is_summary]
-        said = [message for message in others if not message.is_summary]
-        # The summary covers all older messages, so that it is left out last.
-        newest = said[len(summaries) - WINDOW :] if len(said) + len(summaries) > WINDOW else said
-        shown = {message.id for message in without_orphans([*summaries, *newest])}
-        return tuple(message for message in found if message.pinned or message.id in shown)
+        return window_of([StoredMessage.from_row(row) for row in rows])
 
     async def history(
         self,

@@ -18,6 +18,7 @@ from imem.journal.endpoints.models import ChatModel
 from imem.journal.errors import SettingsError, StatementRejected
 from imem.journal.settings import PREFIX as VARIABLES
 from imem.journal.settings import Settings
+from imem.journal.texts.json_text import json_text
 
 SUMMARY_CHARS: Final = 4000
 """Longest summary, in characters."""
@@ -111,7 +112,8 @@ def transcript(messages: Sequence[StoredMessage]) -> str:
         if message.agent_id is not None:
             said["agent"] = message.agent_id
         if message.calls:
-            said["tool_calls"] = shortened(orjson.dumps(message.metadata.get("tool_calls")).decode(), QUOTED_CHARS // 4)
+            calls = json_text(message.metadata.get("tool_calls"), "metadata.tool_calls")
+            said["tool_calls"] = shortened(calls, QUOTED_CHARS // 4)
         said["text"] = _middle_left_out(text)
         lines.append(orjson.dumps(said).decode())
     return "[\n" + ",\n".join(lines) + "\n]"

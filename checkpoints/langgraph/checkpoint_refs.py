@@ -10,6 +10,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS
 
 from imem.checkpoints.langgraph.names import read, written
+from imem.checkpoints.langgraph.objects import content_of, content_type
 from imem.journal.errors import BadInput
 
 EPOCH: Final = "imem_epoch"
@@ -83,7 +84,8 @@ def metadata_of(config: RunnableConfig, metadata: Mapping[str, Any]) -> dict[str
     """
     Return *metadata* with what the run's config adds, by LangGraph's rule, but with every text unchanged.
 
-    LangGraph's function for this removes NUL, for the sake of databases that cannot hold it.
+    LangGraph's function for this removes NUL, for the sake of databases that cannot hold it. A text or number of a
+    class of its own is added as a plain one: it is there to be searched for.
     """
     found = dict(metadata)
     for source in (config.get("metadata"), config.get("configurable")):
@@ -95,8 +97,14 @@ def metadata_of(config: RunnableConfig, metadata: Mapping[str, Any]) -> dict[str
                 and not key.startswith("__")
                 and isinstance(value, str | int | bool | float)
             ):
-                found[key] = value
+                found[key] = _plain(value)
     return found
+
+
+def _plain(value: str | float) -> str | float:
+    """Return a text or number of a class of its own, such as an enumeration's, as the text or number that it is."""
+    kind = content_type(type(value))
+    return value if type(value) is bool or kind is None else content_of(value, kind)
 
 
 def _epoch(configurable: Mapping[str, Any]) -> int | None:

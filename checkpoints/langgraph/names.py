@@ -86,10 +86,12 @@ def packed(serde: SerializerProtocol, field: str, value: object) -> tuple[str, b
     Return the kind and the bytes of a value by *serde*.
 
     Raises:
-        UnsupportedType: *serde* cannot encode it, such as a function or an unencodable key of a mapping.
+        UnsupportedType: *serde* cannot encode it, such as a function; names the part of *field*.
     """
     try:
         return serde.dumps_typed(value)
+    except UnsupportedType as error:
+        raise UnsupportedType(f"{field}{error.field.removeprefix('value')}", error.reason, mend=error.mend) from error
     except TypeError as error:
         raise UnsupportedType(field, f"cannot be serialized: {error}") from error
 

@@ -18,7 +18,7 @@ State = Any
 Node = Callable[..., Any]
 
 Steps = Generator[Callable[[], Any], Any, Any]
-"""What a node does: it yields calls, gets their results or errors, and returns the update of the state."""
+"""The steps of a node: it yields calls, gets their results or errors, and returns the update of the state."""
 
 
 def value_of(state: State, key: str) -> Any:

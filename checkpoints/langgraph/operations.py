@@ -24,10 +24,12 @@ from langgraph.checkpoint.base import (
     PendingWrite,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import ERROR
 from langgraph.types import Interrupt
 
 from imem.checkpoints.langgraph.checkpoint_refs import LEASE, CheckpointRef, config_of, metadata_of
 from imem.checkpoints.langgraph.names import packed, read, searchable, version, written
+from imem.checkpoints.langgraph.serializer import Serializer
 from imem.journal.errors import BadInput, ConsistencyError, StaleEpoch, UnsupportedType, shown
 from imem.journal.postgres.connection import Row
 
@@ -97,7 +99,7 @@ def put(
         [row] = yield StatementCall(
             "langgraph_put", {**parameters, **_values(serde, checkpoint, everything)}, writes=True
         )
-    _refuse_if_fenced(row["outcome"], place)
+    _refuse_unless_stored(row["outcome"], place)
     configurable = config["configurable"]
     return {
         "configurable": {
@@ -181,7 +183,10 @@ def put_writes(
         raise BadInput("configurable.checkpoint_id", "is missing: writes belong to a checkpoint")
     # Two errors of one task have one index, and the last wins; a statement cannot change one row twice.
     rows = {
-        WRITES_IDX_MAP.get(channel, n): (written("channel", channel), *packed(serde, f"writes.{shown(channel)}", value))
+        WRITES_IDX_MAP.get(channel, n): (
+            written("channel", channel),
+            *packed(serde, f"writes.{shown(channel)}", _stored(serde, channel, value)),
+        )
         for n, (channel, value) in enumerate(map(_pair, writes))
     }
     if not rows:
@@ -202,7 +207,16 @@ def put_writes(
         },
         writes=True,
     )
-    _refuse_if_fenced(row["outcome"], place)
+    _refuse_unless_stored(row["outcome"], place)
+
+
+def _stored(serde: SerializerProtocol, channel: str, value: object) -> object:
+    """Return what is stored of a write: of the error of a task its text, as LangGraph's own serializer does."""
+    return (
+        repr(value)
+        if channel == ERROR and isinstance(value, BaseException) and isinstance(serde, Serializer)
+        else value
+    )
 
 
 def _pair(write: object) -> tuple[str, Any]:
@@ -213,11 +227,17 @@ def _pair(write: object) -> tuple[str, Any]:
             raise BadInput("writes", f"must be pairs of a channel and a value, not {type(write).__name__}.")
 
 
-def _refuse_if_fenced(outcome: str, place: CheckpointRef) -> None:
+def _refuse_unless_stored(outcome: str, place: CheckpointRef) -> None:
     if outcome == "stale":
         raise StaleEpoch(
             f"Somebody has taken over this thread since epoch {place.epoch}; nothing was written.",
             mend="Stop this run: whoever holds the lease goes on from the last checkpoint.",
+        )
+    if outcome == "deleted":
+        raise BadInput(
+            "configurable.checkpoint_id",
+            "is of a state that was deleted with its thread, or follows from one; nothing was written.",
+            mend="Stop this run; one that begins anew under the same thread_id names no checkpoint.",
         )
     if outcome == "unknown":
         raise BadInput(f"configurable.{LEASE}", f"no lease of that name has had the epoch {place.epoch}")
@@ -412,7 +432,7 @@ class InterruptListing:
 
 
 def delete_thread(thread_id: str) -> Operation[None]:
-    """Remove everything stored of a thread."""
+    """Remove everything stored of a thread; a write or put that comes too late is refused for 30 days."""
     threads = [written("thread_id", thread_id)]
     yield StatementCall("langgraph_delete_threads", {"thread_ids": threads, "before": None}, writes=True)
 

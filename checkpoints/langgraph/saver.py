@@ -29,7 +29,8 @@ from imem.checkpoints.langgraph.operations import (
     Rows,
     StatementCall,
 )
-from imem.checkpoints.langgraph.serializer import Allow, Serializer, types_of
+from imem.checkpoints.langgraph.serializer import Serializer
+from imem.checkpoints.langgraph.value_types import Allow, types_of
 from imem.journal.arguments import CHECKED_INSIDE, checks_arguments
 from imem.journal.errors import BadInput
 
@@ -50,7 +51,8 @@ class Saver(BaseCheckpointSaver[str]):
 
     A put and a task's writes are stored whole or not at all, and repeats are safe. A write is refused, with
     :class:`~imem.journal.errors.StaleEpoch`, only where the config has an epoch (``imem_epoch``, and ``imem_lease`` to
-    name its lease) and a later one exists.
+    name its lease) and a later one exists, also of a thread that was deleted since; or, with BadInput, where its
+    checkpoint was deleted with the thread in the last 30 days. A run that begins anew is not refused.
 
     Raises of every method: :class:`~imem.journal.errors.PostgresUnavailable` (nothing was written),
     :class:`~imem.journal.errors.OutcomeUnknown` (repeat the call), :class:`~imem.journal.errors.BadInput`.
@@ -183,7 +185,7 @@ class Saver(BaseCheckpointSaver[str]):
         self._do(operations.put_writes(self.serde, config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: Name) -> None:
-        """Remove everything stored of a thread."""
+        """Remove everything stored of a thread; a run that still goes on is refused, see :class:`Saver`."""
         self._do(operations.delete_thread(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[Name]) -> None:
@@ -264,7 +266,7 @@ class Saver(BaseCheckpointSaver[str]):
         await self._ado(operations.put_writes(self.serde, config, writes, task_id, task_path))
 
     async def adelete_thread(self, thread_id: Name) -> None:
-        """Remove everything stored of a thread."""
+        """Remove everything stored of a thread; a run that still goes on is refused, see :class:`Saver`."""
         await self._ado(operations.delete_thread(thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[Name]) -> None:

@@ -26,7 +26,7 @@ from imem.checkpoints.statements import call, thread_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, NotResumable, StaleEpoch
 from imem.journal.postgres.database import Database
-from imem.journal.texts.json_text import json_text, value_of
+from imem.journal.texts.json_text import exact_text, value_of
 
 KEEP_FAILED: Final = timedelta(days=30)
 """How long a failed thread is kept."""
@@ -73,7 +73,7 @@ class Workflows:
         """
         if not 1 <= state_version <= NEWEST_VERSION:
             raise BadInput("state_version", f"must be 1 to {NEWEST_VERSION}, not {state_version}.")
-        text = json_text(state, "state")
+        text = exact_text(state, "state")
         parameters = {
             **thread_of(workflow_id, thread_id),
             "id": uuid7(),
@@ -129,7 +129,7 @@ class Workflows:
             **thread_of(workflow_id, thread_id),
             "seq": seq,
             "task_id": checked_text("task_id", task_id, LONGEST_THREAD),
-            "payload": json_text(payload, "payload"),
+            "payload": exact_text(payload, "payload"),
         }
         row = (await call(self._database, "finish_branch", parameters, deadline=deadline))[0]
         if row["status"] == "behind":

@@ -213,7 +213,7 @@ class BatchRuns:
             found = [pause_of(row) for row in await rows(conn, "pauses_named", {"names": names})]
             missing = sorted(set(names) - {pause.analysis_id for pause in found})
             if missing:
-                raise TransitionRefused(f"{missing[0]!r} is not paused.", mend="`imem pauses` lists what is.")
+                raise TransitionRefused(f"{missing[0]!r} is not paused.", mend="`imem pauses` lists the pauses.")
             batch_id = await _written(
                 conn, "resume", name=name, reason="Resumed together.", limit=limit, members=_in_order(found), by=by
             )

@@ -24,6 +24,7 @@ from imem.journal.errors import BadInput, TransitionRefused
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import rows
+from imem.journal.texts.spelling import says_nothing
 from imem.review.states import ANSWERABLE
 from imem.review.tasks import ReviewRuntime, close_windows
 
@@ -112,7 +113,7 @@ async def answer_gate(
     """
     if answer not in ANSWERS:
         raise BadInput("answer", f"is one of {', '.join(ANSWERS)}.")
-    if not 0 < len(reason.strip()) <= MOST_REASON:
+    if says_nothing(reason) or len(reason.strip()) > MOST_REASON:
         raise BadInput("reason", f"is a text of at most {MOST_REASON:,} characters.")
     which, named = _which(analysis_id, gate), ANSWERS[answer]
     found = await _stored(database, which, deadline)

@@ -58,7 +58,7 @@ KINDS: Final = {Timer.REMINDER: "PAUSE_REMINDER", Timer.WARNING: "PAUSE_WARNING"
 @dataclass(slots=True)
 class RoundReport:
     """
-    What a round did.
+    Counts of what a round did.
 
     Attributes:
         done: name of the work → how many rows.

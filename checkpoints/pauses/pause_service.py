@@ -280,7 +280,8 @@ class PauseService:
             pause = await _open(conn, name)
             if pause.status is not PauseStatus.PAUSED:
                 raise TransitionRefused(
-                    f"What is {pause.status.value} cannot be extended.", mend="Only what is PAUSED can be."
+                    f"A pause that is {pause.status.value} cannot be extended.",
+                    mend="Only a pause that is PAUSED can be.",
                 )
             now = (await rows(conn, "pause_now"))[0]["now"]
             timers.check_extension(pause.paused_at, pause.extended_until, until, now=now)
@@ -381,7 +382,7 @@ def _trigger(found: object) -> Trigger:
 
 
 def _not_paused(name: str) -> TransitionRefused:
-    return TransitionRefused(f"{name!r} is not paused.", mend="`imem pauses` lists what is.")
+    return TransitionRefused(f"{name!r} is not paused.", mend="`imem pauses` lists the pauses.")
 
 
 async def _open(conn: Connection, analysis_id: str) -> Pause:

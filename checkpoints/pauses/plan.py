@@ -193,7 +193,7 @@ def plan(states: Collection[AgentState], graph: Graph) -> Plan:
     """
     Return the default plan of a resume.
 
-    An agent that failed restarts from its checkpoint; its descendants restart clean if they have begun. Of the others,
+    An agent that failed restarts from its checkpoint; its descendants restart clean if they have begun. Other
     completed agents are skipped, and agents in progress restart from their checkpoint, or clean without one.
     """
     around = restricted(graph, {state.agent_type for state in states})

@@ -27,6 +27,7 @@ from imem.journal.errors import BadInput
 from imem.journal.events.ids import id_of, new_id
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import as_json, execute, rows
+from imem.journal.texts.spelling import says_nothing
 
 DRAIN: Final = timedelta(seconds=60)
 """How long agents may take to reach a safe point before they are fenced off."""
@@ -335,7 +336,7 @@ def checked_reason(value: object, field: str = "reason") -> str:
         BadInput: it is empty, too long, or cannot be stored.
     """
     text = checked_text(field, value, LONGEST_REASON).strip()
-    if not text:
+    if says_nothing(text):
         raise BadInput(field, "says nothing.")
     return text
 

@@ -318,7 +318,7 @@ class Saga:
             raise ConsistencyError(f"The pause's checkpoint of {agent['agent_type']} is not recorded.")
         contents = contents_of(kept.l1_snapshot)
         if not agent["digest"] == kept.l1_snapshot_hash == digest(contents):
-            raise ConsistencyError(f"The pause's checkpoint of {agent['agent_type']} is not what its digest says.")
+            raise ConsistencyError(f"The pause's checkpoint of {agent['agent_type']} does not match its digest.")
         meta = snapshot_of(kept, taken_at=kept.created_at, protects_until=self._lives_until(pause))
         await self._s.snapshots.put(meta, dict(kept.l1_snapshot), flush=True, deadline=deadline)
         found = await self._s.snapshots.get(agent["agent_id"], deadline=deadline)

@@ -264,7 +264,7 @@ async def order_resume(
     notify: bool = True,
 ) -> Pause:
     """
-    Request a resume, with its plan: PAUSED or STALE → RESUMING. Of concurrent requests, one succeeds.
+    Request a resume, with its plan: PAUSED or STALE → RESUMING. One of several concurrent requests succeeds.
 
     Raises:
         TransitionRefused: it is not paused, or the initiator may not resume it.

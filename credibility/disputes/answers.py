@@ -1,5 +1,5 @@
 """
-What a reviewer of contradictions sees, and what an answer makes of each item.
+The view of a reviewer of contradictions, and the effect of an answer on each item.
 
 A person chooses a document, confirms what counts provisionally, marks both values as uncertain, or states a value of
 their own, which becomes a data point (:func:`own_point`).
@@ -103,7 +103,7 @@ class SeenItem(_Seen):
 
 
 class DocumentPair(_Seen):
-    """What the reviewer of a contradiction sees."""
+    """The view of a contradiction's reviewer."""
 
     subject_id: str
     documents: tuple[SeenDocument, SeenDocument]

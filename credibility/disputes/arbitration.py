@@ -204,7 +204,7 @@ CONTRADICTION: Final[TaskKind[Any, DocumentPair]] = TaskKind(
         ),
         TaskAction(
             name="confirm",
-            does="What counts provisionally counts for good.",
+            does="The provisional value counts for good.",
             reviews=TaskState.CONFIRMED,
             only_default=True,
         ),
@@ -245,7 +245,7 @@ class Question:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """What tasks are grouped by: the subject, the analysis, and the two documents."""
+        """The group of a task: the subject, the analysis, and the two documents."""
         names = [(one.source, one.document or "") for one in self.documents]
         return self.subject_id, self.analysis_id or "", *names[0], *names[1]
 

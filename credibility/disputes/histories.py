@@ -22,7 +22,7 @@ BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class Cell(NamedTuple):
-    """What the points of a cell state a value of."""
+    """The quantity whose values the points of a cell state."""
 
     subject_id: str
     metric: str

@@ -1,4 +1,4 @@
-"""Which value of a metric counts, and how neighbours differ, as of any moment: read from the journal."""
+"""Reads from the journal, as of any moment, the value of a metric that counts, and how its neighbours differ."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def type_of(name: str) -> str:
 
 class Tally(NamedTuple):
     """
-    What was known of a source from a moment on.
+    The record of a source as known from a moment on.
 
     Attributes:
         since: the moment.

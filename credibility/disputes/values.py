@@ -1,5 +1,5 @@
 """
-Which value of a cell counts, how sure that is, and what stands against it.
+The value of a cell that counts, how sure that is, and the values against it.
 
 The latest document of each source counts for it. Between sources the levels decide; the value that a source replaced is
 a rival too, since the source was at odds with itself. A value that a person states is a point of its own, which stands
@@ -59,7 +59,7 @@ class Rival(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Standing:
     """
-    What counts in a cell.
+    The value that counts in a cell.
 
     Attributes:
         point: whose value counts; None while that is uncertain.
@@ -84,7 +84,7 @@ Said = frozenset[tuple[str, float]]
 
 class Decision(NamedTuple):
     """
-    What a person decided about two values.
+    A person's decision about two values.
 
     Attributes:
         value: the one that counts; None where neither does.
@@ -100,7 +100,7 @@ class Decision(NamedTuple):
 
 class Judge(NamedTuple):
     """
-    What contradictions of a cell are resolved by.
+    The rules by which contradictions of a cell are resolved.
 
     Attributes:
         source: returns a source with its score.

@@ -27,7 +27,7 @@ NOISE: Final = Decimal("1.645")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviationPolicy:
     """
-    What counts as a deviation.
+    Thresholds above which a difference counts as a deviation.
 
     Attributes:
         deviation: relative to the forecast; above it.
@@ -43,7 +43,7 @@ POLICY: Final = DeviationPolicy()
 
 
 class DeviationClass(StrEnum):
-    """What a deviation means."""
+    """The meaning of a deviation."""
 
     NONE = "none"
     """It is 0.30 at most."""

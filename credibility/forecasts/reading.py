@@ -26,7 +26,7 @@ LISTED = 200
 
 class DecisionForecast(BaseModel):
     """
-    What a decision forecast for one checkpoint, and what happened.
+    The forecast of a decision for one checkpoint, and its outcome.
 
     Attributes:
         decision_id, subject_id: of the decision.

@@ -1,4 +1,4 @@
-"""What another policy would have decided of the forecasts that were measured as of a moment; it changes nothing."""
+"""Applies another policy to the forecasts that were measured as of a moment; it changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from imem.journal.postgres.database import Database
 from imem.kg.asof import AsOf
 
 SETTINGS: Final = ("deviation", "noise")
-"""What a policy sets: see :class:`~imem.credibility.forecasts.measures.DeviationPolicy`."""
+"""A setting of a policy: see :class:`~imem.credibility.forecasts.measures.DeviationPolicy`."""
 
 PAGE: Final = 500
 """Decisions that are read at a time."""
@@ -29,7 +29,7 @@ LISTED: Final = 200
 
 class PolicyReplay(BaseModel):
     """
-    What another policy would have decided.
+    The decisions that another policy would have made.
 
     Attributes:
         as_of: the moment in use.

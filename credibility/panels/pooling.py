@@ -12,6 +12,10 @@ that grows with the number of observations (:data:`RANGE_PRIOR`): without any it
 
 Agents whose losses and errors agree in observation after observation share one weight, of which who answers first has
 more: a copy adds nothing.
+
+Beside these weights stand those by earlier seasons: equal ones for the half of the agents that did best in seasons
+that are over (:func:`earlier_seasons`). Which of them is the panel's answer follows from the record of each
+(:mod:`imem.credibility.panels.choice`).
 """
 
 from __future__ import annotations
@@ -20,12 +24,11 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Final, NamedTuple
+from datetime import UTC, datetime
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from imem.credibility.posterior import INTERVAL, SECONDS_IN_YEAR
 from imem.credibility.scores.context import ClaimContext, matches
@@ -37,7 +40,7 @@ SHARPNESS: Final = 4.0
 """Logarithm of the weight per loss saved, in units of the typical loss of the panel."""
 
 OWN_PRIOR: Final = 16.0
-SHARED_PRIOR: Final = 208.0
+SHARED_PRIOR: Final = 48.0
 """Observations without an advantage that are added to each part: shrinkage towards the equal weight."""
 
 RANGE_PRIOR: Final = 4.0
@@ -59,7 +62,24 @@ COPY_PRIOR: Final = 4.0
 MATCH: Final = 0.5
 """Similarity from which agents are named as copies, and share by who answers first."""
 
+SEASON_GAP_S: Final = 60 * 86_400.0
+"""Time without an observation of an agent after which a new season begins, in seconds."""
+
+LEAST_EARLIER: Final = 15
+"""Observations in earlier seasons from which an agent can be of the better half."""
+
+LEAST_AGENTS: Final = 3
+LEAST_PART: Final = 0.25
+"""Agents with as many from which there is a better half, and their least part of the panel; so is the half's."""
+
+THIS_SEASON: Final = 0.3
+"""The weight of an observation of this season beside those of earlier ones, for an agent that has any."""
+
+Seasons = Literal["gap", "year"]
+"""The end of a season: a gap in an agent's record, or the calendar year (UTC)."""
+
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 Indices = NDArray[np.intp]
 
 
@@ -98,6 +118,9 @@ class AgentWeight(NamedTuple):
         spread: standard error of the logarithm of the weight.
         shared_with: agents that it matches so closely that they share one weight.
         resemblance: the part of its weight that it lost since others of the panel err as it does; below zero it gained.
+        earlier: observations in earlier seasons.
+        better_half: whether it is of the half that did best in them; None where there is no such half.
+        baseline: whether it is a baseline, which is shown and never pooled.
     """
 
     agent: str
@@ -110,6 +133,29 @@ class AgentWeight(NamedTuple):
     spread: float
     shared_with: tuple[str, ...] = ()
     resemblance: float = 0.0
+    earlier: int = 0
+    better_half: bool | None = None
+    baseline: bool = False
+
+
+class EarlierSeasons(NamedTuple):
+    """
+    The weights by earlier seasons.
+
+    Attributes:
+        shares: by agent; those of a panel sum to 1.
+        evidence: decayed number of observations on which they rest.
+    """
+
+    shares: Floats
+    evidence: float
+
+
+class Weights(NamedTuple):
+    """The weights of a panel as of a moment: by record, and by earlier seasons; None where there is none."""
+
+    by_record: list[AgentWeight]
+    by_seasons: EarlierSeasons | None
 
 
 class Pool(NamedTuple):
@@ -136,16 +182,54 @@ class Evidence:
     def weights(
         self, at: datetime, context: ClaimContext | None = None, *, since: datetime | None = None
     ) -> list[AgentWeight]:
+        """Return the weight of each agent by its record as of *at*, in the agents' order; see :meth:`both`."""
+        return self.both(at, context, since=since).by_record
+
+    def claims(self, at: datetime) -> Floats:
+        """Return how many claims each agent has in observations as of *at*."""
+        newest = self._newest(at)
+        return np.bincount(
+            self._place[newest] // max(len(self._targets), 1), self._values[newest, 0], len(self.agents)
+        ).astype(np.float64, copy=False)
+
+    def _newest(self, at: datetime) -> Indices:
+        """Return the places of the newest version of each observation as of *at*."""
+        last = int(np.searchsorted(self._at, at.timestamp(), side="right"))
+        found: Indices = last - 1 - np.unique(self._cell[:last][::-1], return_index=True)[1]
+        return found
+
+    def both(
+        self,
+        at: datetime,
+        context: ClaimContext | None = None,
+        *,
+        since: datetime | None = None,
+        seasons: Seasons = "gap",
+    ) -> Weights:
         """
-        Return the weight of each agent as of *at*, in the agents' order.
+        Return the weights as of *at*, in the agents' order.
 
         Args:
             context: of the questions; claims of other contexts count less. None: of any.
             since: the earliest ``target_at`` that counts; None for all.
+            seasons: what ends a season.
         """
+        return _listed(self.agents, self._weighed(at, context, since, seasons)) if self.agents else Weights([], None)
+
+    def shares(
+        self, at: datetime, *, since: datetime | None = None, seasons: Seasons = "gap"
+    ) -> tuple[Floats, Floats | None]:
+        """Return the shares by record and by earlier seasons, as columns; the arguments are those of :meth:`both`."""
+        if not self.agents:
+            return np.zeros(0), None
+        found = self._weighed(at, None, since, seasons)
+        return found.shares, None if found.seasons is None else found.seasons.shares
+
+    def _weighed(
+        self, at: datetime, context: ClaimContext | None, since: datetime | None, seasons: Seasons
+    ) -> _Weighing:
         moment = at.timestamp()
-        last = int(np.searchsorted(self._at, moment, side="right"))
-        newest = last - 1 - np.unique(self._cell[:last][::-1], return_index=True)[1]
+        newest = self._newest(at)
         place, values = self._place[newest], self._values[newest]
         share = np.ones(len(self._contexts))
         if context is not None:
@@ -167,21 +251,55 @@ class Evidence:
         means /= np.maximum(part, 1e-12)
         age = np.maximum(moment - targets, 0.0) / SECONDS_IN_YEAR
         weight = 0.5 ** (age / HALFLIFE_YEARS) * part / np.maximum(total, 1.0)
-        return _weights(self.agents, weight, total, means)
+        return _weighing(weight, total, means, _earlier(targets, total > 0, at, seasons))
 
 
-def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats) -> list[AgentWeight]:
+def _earlier(targets: Floats, there: Flags, at: datetime, seasons: Seasons) -> Flags:
     """
-    Return the weights.
+    Return by agent and observation whether it is of an earlier season as of *at*.
+
+    Args:
+        targets: ``target_at`` of each observation, in order.
+        there: which of them each agent has.
+    """
+    if seasons == "year":
+        began = datetime(at.astimezone(UTC).year, 1, 1, tzinfo=UTC).timestamp()
+        return np.broadcast_to(targets < began, there.shape)
+    # The time from each observation to the agent's next one, the last one's to the moment.
+    following = np.where(there, targets, np.inf)
+    following = np.minimum.accumulate(following[:, ::-1], axis=1)[:, ::-1]
+    following = np.append(following[:, 1:], np.full((len(there), 1), np.inf), axis=1)[:, : there.shape[1]]
+    ends = there & (np.minimum(following, at.timestamp()) - targets > SEASON_GAP_S)
+    return np.logical_or.accumulate(ends[:, ::-1], axis=1)[:, ::-1]
+
+
+class _Weighing(NamedTuple):
+    """What weights follow from and are, by agent; see :class:`AgentWeight`."""
+
+    weight: Floats
+    there: Flags
+    before: Flags
+    means: Floats
+    shares: Floats
+    advantage: Floats
+    spread: Floats
+    alike: Floats
+    resemblance: Floats
+    best: Flags
+    seasons: EarlierSeasons | None
+
+
+def _weighing(weight: Floats, rows: Floats, means: Floats, earlier: Flags) -> _Weighing:
+    """
+    Return the weights, as columns.
 
     Args:
         weight: by agent and observation; zero where it has none, as in *rows* and *means*.
         means: loss, peer loss, error and seconds ahead, each by agent and observation.
+        earlier: whether the observation is of an earlier season of the agent.
     """
-    if not agents:
-        return []
-    there = rows > 0
-    if len(agents) > 1:
+    there, agents = rows > 0, len(rows)
+    if agents > 1:
         # What no other of the panel has is beside agents outside of it, whose skill is no merit of one in it.
         there &= there.sum(axis=0) > 1
         weight = np.where(there, weight, 0.0)
@@ -193,11 +311,9 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats)
     of_all = np.where(there, shared - peer_loss * share, 0.0)
     own = np.where(there, loss - peer_loss, 0.0) - of_all
     weights = weight.sum(axis=1)
-    typical = ((weight * peer_loss).sum() + OWN_PRIOR * PRIOR_LOSS * len(agents)) / (
-        weights.sum() + OWN_PRIOR * len(agents)
-    )
-    saved = np.zeros(len(agents))
-    variance = np.zeros(len(agents))
+    typical = ((weight * peer_loss).sum() + OWN_PRIOR * PRIOR_LOSS * agents) / (weights.sum() + OWN_PRIOR * agents)
+    saved = np.zeros(agents)
+    variance = np.zeros(agents)
     for part, prior in ((own, OWN_PRIOR), (of_all, SHARED_PRIOR)):
         mean = (weight * part).sum(axis=1) / (weights + prior)
         saved -= mean
@@ -205,35 +321,68 @@ def _weights(agents: Sequence[str], weight: Floats, rows: Floats, means: Floats)
     advantage = saved / typical
     alike = _similarity(weight, np.stack([loss, error]), there)
     wanted = SHARPNESS * advantage
-    wanted -= np.logaddexp.reduce(wanted) - math.log(len(agents))
+    wanted -= np.logaddexp.reduce(wanted) - math.log(agents)
     # Half of the range lies above the equal weight, half below; the curve has slope 1 there and no corner.
     reach = np.log1p(weights / RANGE_PRIOR) / 2.0
     bounded = np.tanh(wanted / np.maximum(reach, 1e-12))
     alone = np.exp(reach * bounded)
-    raw = alone / _voices(alike, weight, ahead, there)
+    voices = _voices(alike, weight, ahead, there)
+    raw = alone / voices
     shares = raw / raw.sum()
+    before = there & earlier
+    best, evidence = _better_half(weight, own + of_all, before)
     lost = 1.0 - shares / (alone / alone.sum())
     spread = SHARPNESS * np.sqrt(variance) / typical * (1.0 - bounded**2)
+    part = best / voices
+    seasons = EarlierSeasons(part / part.sum(), evidence) if best.any() else None
+    return _Weighing(weight, there, before, means, shares, advantage, spread, alike, lost, best, seasons)
+
+
+def _listed(agents: Sequence[str], of: _Weighing) -> Weights:
+    """Return the weights agent by agent."""
     found = []
     for place, agent in enumerate(agents):
-        seen = weights[place] > 0
-        means_of = (means[:, place] @ weight[place] / weights[place]).tolist() if seen else (None, None, None)
-        same = tuple(agents[int(other)] for other in np.flatnonzero(alike[place] >= MATCH) if other != place)
+        weight, alike = of.weight[place], of.alike[place]
+        total = weight.sum()
+        means = (of.means[:, place] @ weight / total).tolist() if total > 0 else (None, None, None)
         found.append(
             AgentWeight(
                 agent,
-                float(shares[place]),
-                int(there[place].sum()),
-                means_of[0],
-                means_of[1],
-                means_of[2],
-                advantage=float(advantage[place]),
-                spread=float(spread[place]),
-                shared_with=same,
-                resemblance=float(lost[place]),
+                float(of.shares[place]),
+                int(of.there[place].sum()),
+                means[0],
+                means[1],
+                means[2],
+                advantage=float(of.advantage[place]),
+                spread=float(of.spread[place]),
+                shared_with=tuple(agents[int(one)] for one in np.flatnonzero(alike >= MATCH) if one != place),
+                resemblance=float(of.resemblance[place]),
+                earlier=int(of.before[place].sum()),
+                better_half=bool(of.best[place]) if of.seasons is not None else None,
             )
         )
-    return found
+    return Weights(found, of.seasons)
+
+
+def _better_half(weight: Floats, relative: Floats, before: Flags) -> tuple[Flags, float]:
+    """
+    Return which agents are of the half that did best, and on how many decayed observations that rests; else none.
+
+    Args:
+        weight: by agent and observation; zero where it does not count.
+        relative: loss less that of the others on the same questions.
+        before: which observations are of an earlier season.
+    """
+    known = before.sum(axis=1) >= LEAST_EARLIER
+    least = math.ceil(LEAST_PART * len(weight))
+    if known.sum() < max(LEAST_AGENTS, least):
+        return np.zeros(len(weight), dtype=bool), 0.0
+    counted = weight * np.where(before, 1.0, THIS_SEASON)
+    mean = (counted * relative).sum(axis=1) / (counted.sum(axis=1) + OWN_PRIOR)
+    # Who did as well as the last of them is of it as well, so that their order is nothing.
+    last = np.sort(mean[known])[max((int(known.sum()) + 1) // 2, least) - 1]
+    best = known & (mean <= last + 1e-12)
+    return best, float((weight * before)[best].sum(axis=1).mean())
 
 
 def _similarity(weight: Floats, points: Floats, there: NDArray[np.bool_]) -> Floats:
@@ -328,6 +477,8 @@ def _interval(value: float, values: Floats, shares: Floats, spread: Floats) -> t
     effective = 1.0 / float((shares**2).sum())
     if count < 2 or effective <= 1.0 + 1e-9:
         return None, None
+    from scipy.special import stdtrit  # noqa: PLC0415 - a command that needs no score shall not wait for it
+
     # In units of the largest: the square of a value that one agent made up may be no number any more.
     unit = max(float(np.abs(values).max()), sys.float_info.min)
     apart = values / unit - value / unit

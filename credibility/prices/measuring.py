@@ -1,11 +1,11 @@
 """
-What became of forecasts of returns: measured by prices, and recorded as outcomes of checkpoints.
+Measures forecasts of returns by prices, and records the results as outcomes of checkpoints.
 
 Prices are read outside of any transaction: once an hour while there are forecasts of returns, and when a checkpoint is
 over. A batch of outcomes is one transaction under a lock, and their ids follow from decision, checkpoint and vintage: a
-crash leaves whole batches, and the next run records the rest. What a source revises is a new vintage. An outcome that a
-person recorded stands. Where a price is missing, or a row of the subject cannot be read, nothing is recorded, and the
-checkpoint waits.
+crash leaves whole batches, and the next run records the rest. A revision by the source is a new vintage. An outcome
+that a person recorded stands. Where a price is missing, or a row of the subject cannot be read, nothing is recorded,
+and the checkpoint waits.
 """
 
 from __future__ import annotations

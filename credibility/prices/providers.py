@@ -34,7 +34,7 @@ _FLAGS: Final[Mapping[str, bool]] = {"none": False, "true": True, "false": False
 
 class PriceRow(NamedTuple):
     """
-    What a session closed with.
+    The closing values of a session.
 
     Attributes:
         subject_id: of what.

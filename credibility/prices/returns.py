@@ -71,7 +71,7 @@ class PriceSeries:
 
 class Prices(NamedTuple):
     """
-    What a provider's rows amount to.
+    The prices in a provider's rows.
 
     Attributes:
         series: by subject.
@@ -140,7 +140,7 @@ def volatility(series: PriceSeries, start: date, end: date) -> float | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredReturn:
     """
-    What happened from a decision to a checkpoint.
+    The return from a decision to a checkpoint.
 
     Attributes:
         stock, market, sector: total returns, as fractions; None where they are unknown.

@@ -1,1 +1,1 @@
-"""What a score is: contexts, cells of evidence, and the formulas over them."""
+"""Scores: contexts, cells of evidence, and the formulas over them."""

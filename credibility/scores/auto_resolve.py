@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import betainc, betaincinv
 
 from imem.credibility.posterior import Posterior
 from imem.credibility.settlement import TOLERANCE
@@ -26,7 +25,7 @@ STALE_AFTER: Final = timedelta(hours=24)
 
 
 class Basis(StrEnum):
-    """Which score decides."""
+    """The score that decides."""
 
     POSTERIOR = "posterior"
     AS_DESIGNED = "as_designed"
@@ -138,6 +137,8 @@ def _verdict(a: Contender, b: Contender, basis: Basis) -> Verdict:
 
 def probability_greater(a: Posterior, b: Posterior) -> float:
     """Return the probability that the share right of *a* exceeds that of *b*; reported, not gating."""
+    from scipy.special import betainc, betaincinv  # noqa: PLC0415 - a command that needs no score shall not wait for it
+
     # The mean of b's distribution function over the quantiles of a: smooth, however much lies at the ends.
     nodes, weights = np.polynomial.legendre.leggauss(200)
     shares = betaincinv(a.alpha, a.beta, (nodes + 1.0) / 2.0)

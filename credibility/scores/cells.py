@@ -8,7 +8,7 @@ only decay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -39,21 +39,6 @@ class CellShare(NamedTuple):
 
 
 NO_CLAIMS = CellShare(0, 0, 1)
-
-
-def shares_of(rows: Iterable[tuple[ClaimContext, int]]) -> dict[ClaimContext, CellShare]:
-    """Return the share of each context in an observation, whose *rows* are given by context and whether right (1)."""
-    counts: dict[ClaimContext, list[int]] = {}
-    of = 0
-    for context, y in rows:
-        of += 1
-        found = counts.get(context)
-        if found is None:
-            counts[context] = [1, y]
-        else:
-            found[0] += 1
-            found[1] += y
-    return {context: CellShare(count, right, of) for context, (count, right) in counts.items()}
 
 
 def decayed(step: CellStep, to: datetime, halflife_years: float) -> ContextCell:

@@ -38,7 +38,7 @@ PENALTIES: Final = ((0.40, 0.70), (0.20, 0.85))
 
 
 class FormulaVersion(StrEnum):
-    """Which factors a score has."""
+    """The factors of a score."""
 
     SIMPLE = "simple"
     """Base accuracy and temporal weight alone: the early delivery stage."""

@@ -1,5 +1,5 @@
 """
-What people say about agents, as of a moment: overrides, pins, and corrections of biases that they approved.
+Statements of people about agents, as of a moment: overrides, pins, and corrections of biases that they approved.
 
 A recommendation is a question that the agent answered in the domain and that settled, or what a person overrode: what
 is neither settled nor overridden is not counted, however many findings an agent states. An override of a finding was
@@ -64,7 +64,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class PeopleFacts:
-    """What people said about one agent in one domain."""
+    """Statements of people about one agent in one domain."""
 
     overrides: OverrideFigures = OverrideFigures()  # noqa: RUF009 - it is immutable
     pin: Pin | None = None

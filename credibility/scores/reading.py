@@ -42,7 +42,7 @@ MEDIUM_CONFIDENCE: Final = 10
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentScore:
     """
-    What the record of one agent in one domain says, on both bases; fractions, unless it says otherwise.
+    The score of one agent in one domain, on both bases; fractions, unless it says otherwise.
 
     Attributes:
         record: its track record: observations, rows, Brier, log score and skill.

@@ -1,4 +1,4 @@
-"""What a search for the precedents of a debate asks, and its answer."""
+"""The question of a search for the precedents of a debate, and its answer."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Precedents(PrecedentModel):
 @dataclass(frozen=True, slots=True)
 class PrecedentQuestion:
     """
-    What precedents are compared with: a debate, or a topic alone.
+    The query that precedents are compared with: a debate, or a topic alone.
 
     Attributes:
         text: topic, and basis of the challenge.
@@ -186,7 +186,7 @@ class PrecedentQuestion:
 
 @dataclass(frozen=True, slots=True)
 class PrecedentWeights:
-    """What a likeness counts; see the settings ``precedent_…_weight``."""
+    """The weights of the kinds of likeness; see the settings ``precedent_…_weight``."""
 
     text: float
     subject: float

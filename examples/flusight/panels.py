@@ -1,14 +1,14 @@
 """
-Whose forecast counts: a season of panels, weighted by record beside equal weights, and attacks on the weights.
+Whose forecast counts: a season of panels, each pool beside equal weights, and attacks on the weights.
 
-Each week the agents' forecasts are pooled with equal weights and with those that :mod:`imem.credibility.panels` gives
-them by what was published until then; both pools are scored against the last revision. The attacks add an agent: one
-that copies the best, one that floods a single week, one that answers only easy questions, a new name, and one that
-answers when nearly all is known.
+Each week the agents' forecasts are pooled in every way that :mod:`imem.credibility.panels` keeps, by what was published
+until then, and each pool is scored against the last revision. Baselines are left out, as in the memory. The attacks add
+an agent: one that copies the best, one that floods a single week, one that answers only easy questions, a new name, one
+that answers when nearly all is known, and one that is good for a season and wrong in the next.
 
 Run it with ``python examples/flusight/panels.py [--data DIR] [--season S] [--methods] [--pictures DIR]``: it prints the
-table by week and the attacks' effect, with ``--methods`` other ways to pool, and writes the pictures of
-docs/explanation/panels.md.
+table of pools, the one by week and the attacks' effect, with ``--methods`` other ways to pool, and writes the pictures
+of docs/explanation/panels.md.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -31,19 +31,37 @@ if __name__ == "__main__":  # a script finds its own folder only; the shared mod
 from docs.pictures import drawing
 from examples import lines
 from examples.flusight.convert import HERE, Question, read_forecasts, read_question
-from imem.credibility.panels.pooling import Evidence, Observations
+from imem.credibility.panels.choice import Claims, PanelWeights, drawn_of, weigh
+from imem.credibility.panels.pooling import Evidence, Observations, Weights
 from imem.credibility.scores.context import ClaimContext
 
-ATTACKS: Final = ("a copy of the best", "floods one week", "easy questions alone", "a new name", "answers last")
+ATTACKS: Final = (
+    "a copy of the best",
+    "floods one week",
+    "easy questions alone",
+    "a new name",
+    "answers last",
+    "turns after a good season",
+)
 COPIED: Final = "the best, copied"
 LATE_S: Final = 60.0
 """Seconds by which a copy comes after what it copies, and before the end at which who answers last does."""
 
+POOLS: Final = ("equal", "median", "record", "seasons", "answer")
+EVERYBODY: Final = "equal, with baselines"
+
 RESAMPLES: Final = 4000
+BLOCK: Final = 4
+"""Weeks that are drawn together for the second interval: those next to one another are alike."""
+
 FLOOD_WEEK: Final = 10
 """The week of the season in which the flood is answered."""
 
+SPREAD: Final = 0x9E3779B97F4A7C15
+"""An odd number by which the places of questions are spread over 64 bits, as their hash is in the memory."""
+
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -52,8 +70,10 @@ class Season:
     Questions with the agents' probabilities, one row each; NaN where an agent did not answer.
 
     Attributes:
+        agents: without baselines.
         ahead: seconds from each answer to the moment that the question is about; of the same shape.
         first: index of the first question of the season that is evaluated; those before are earlier seasons.
+        baselines: the mean of the baselines' answers and their number, by question.
     """
 
     agents: list[str]
@@ -61,6 +81,8 @@ class Season:
     stated: Floats
     ahead: Floats
     first: int
+    baselines: tuple[Floats, Floats]
+    evidence: dict[tuple[datetime, bytes], tuple[Evidence, Weights]] = field(default_factory=dict)
 
     @cached_property
     def targets(self) -> Floats:
@@ -106,18 +128,27 @@ def read_season(data: Path, season: str) -> Season:
     rows.sort(key=lambda row: (row["season"], row["question_id"]))
     questions = [read_question(row) for row in rows]
     forecasts = read_forecasts(data / "forecasts.csv.gz")
-    agents = sorted({one.agent for question in questions for one in forecasts.get(question.key, ())})
-    places = {agent: place for place, agent in enumerate(agents)}
-    stated = np.full((len(questions), len(agents)), np.nan)
+    kinds = {row["agent"]: row["kind"] for row in lines.read_rows(data / "agents.csv.gz")}
+    everybody = sorted({one.agent for question in questions for one in forecasts.get(question.key, ())})
+    places = {agent: place for place, agent in enumerate(everybody)}
+    stated = np.full((len(questions), len(everybody)), np.nan)
     for number, question in enumerate(questions):
         for one in forecasts.get(question.key, ()):
             stated[number, places[one.agent]] = float(one.p_up)
+    baseline = np.array([kinds[agent] == "baseline" for agent in everybody])
+    count = (~np.isnan(stated[:, baseline])).sum(axis=1).astype(np.float64)
+    mean_of = np.nansum(stated[:, baseline], axis=1) / np.maximum(count, 1.0)
     lead = np.array([(question.target_at - question.asked_at).total_seconds() for question in questions])
+    agents = [agent for agent in everybody if kinds[agent] != "baseline"]
     ahead = np.repeat(lead[:, None], len(agents), axis=1)
-    return Season(agents, questions, stated, ahead, sum(row["season"] < season for row in rows))
+    first = sum(row["season"] < season for row in rows)
+    return Season(agents, questions, stated[:, ~baseline], ahead, first, (mean_of, count))
 
 
-def observed(season: Season, at: datetime, panel: NDArray[np.bool_]) -> Floats:
+# Weights
+
+
+def observed(season: Season, at: datetime, panel: Flags) -> Floats:
     """
     Return what is known of a panel at a moment, by agent and target week, as the memory keeps it.
 
@@ -126,8 +157,9 @@ def observed(season: Season, at: datetime, panel: NDArray[np.bool_]) -> Floats:
     """
     answers = season.answers(at)
     known = ~np.isnan(answers)
-    targets, error = season.targets[known], season.stated[known] - answers[known, None]
-    ahead, there = season.ahead[known], ~np.isnan(error)
+    weeks_of, week = np.unique(season.targets[known], return_inverse=True)
+    error, ahead = season.stated[known] - answers[known, None], season.ahead[known]
+    there = ~np.isnan(error)
     loss = np.where(there, error * error, 0.0)
     stage = np.floor(np.log2(np.maximum(ahead, 1.0)))
     peers, compared = np.zeros_like(loss), np.zeros_like(there)
@@ -136,26 +168,61 @@ def observed(season: Season, at: datetime, panel: NDArray[np.bool_]) -> Floats:
         count, total = of_stage.sum(axis=1, keepdims=True), (loss * of_stage).sum(axis=1, keepdims=True)
         peers = np.where(of_stage, (total - loss) / np.maximum(count - 1, 1), peers)
         compared |= of_stage & (count > 1)
-    places = np.flatnonzero(panel)
-    found = []
-    for target in np.unique(targets):
-        week = targets == target
-        for number, place in enumerate(places):
-            own = compared[week, place]
-            if own.any():
-                means = (one[week, place][own].mean() for one in (loss, peers, error, ahead))
-                found.append((number, target, own.sum(), *means))
-    return np.array(found, dtype=float).reshape(-1, 7)
+    found = [np.zeros((0, 7))]
+    for number, place in enumerate(np.flatnonzero(panel)):
+        own = compared[:, place]
+        rows = np.bincount(week[own], minlength=len(weeks_of))
+        means = [
+            np.bincount(week[own], one[own, place], len(weeks_of)) / np.maximum(rows, 1)
+            for one in (loss, peers, error, ahead)
+        ]
+        some = rows > 0
+        found.append(np.column_stack([np.full(len(rows), number), weeks_of, rows, *means])[some])
+    return np.concatenate(found)
 
 
-def weights(season: Season, at: datetime, panel: NDArray[np.bool_]) -> dict[str, float]:
-    """Return the weights of a panel by what the memory knows at a moment."""
-    columns = observed(season, at, panel)
-    ours, of_any = columns[:, 0].astype(np.intp), np.zeros(len(columns), dtype=np.intp)
-    since = np.full(len(columns), at.timestamp())
-    found = Observations(ours, since, columns[:, 1], of_any, [ClaimContext()], columns[:, 2:])
-    agents = [season.agents[place] for place in np.flatnonzero(panel)]
-    return {one.agent: one.weight for one in Evidence(agents, found).weights(at)}
+def claims(season: Season, at: datetime, panel: Flags) -> Claims:
+    """Return the claims of a panel that are scored at a moment, with the answers of then."""
+    answers = season.answers(at)
+    known = np.flatnonzero(~np.isnan(answers))
+    error = season.stated[known][:, panel] - answers[known, None]
+    row, agent = np.nonzero(~np.isnan(error))
+    target_at = season.targets[known[row]]
+    always = np.full(len(row), np.inf)
+    # Multiplied in whole numbers of 64 bits, the places of questions lose their order.
+    question = (known[row].astype(np.uint64) * np.uint64(SPREAD) >> np.uint64(1)).astype(np.int64)
+    said_at = target_at - season.ahead[known][:, panel][row, agent]
+    return Claims(agent, question, target_at, said_at, -always, always, error[row, agent])
+
+
+def evidence_of(season: Season, at: datetime, panel: Flags) -> tuple[Evidence, Weights]:
+    """Return the evidence of a panel at a moment, and the weights by it; each is computed once."""
+    key = at, panel.tobytes()
+    if key not in season.evidence:
+        columns = observed(season, at, panel)
+        ours, of_any = columns[:, 0].astype(np.intp), np.zeros(len(columns), dtype=np.intp)
+        since = np.full(len(columns), at.timestamp())
+        found = Observations(ours, since, columns[:, 1], of_any, [ClaimContext()], columns[:, 2:])
+        evidence = Evidence([season.agents[place] for place in np.flatnonzero(panel)], found)
+        season.evidence[key] = evidence, evidence.both(at)
+    return season.evidence[key]
+
+
+def panel_weights(season: Season, at: datetime, panel: Flags) -> PanelWeights:
+    """Return the weights of a panel and its pools by what the memory knows at a moment."""
+
+    def shares(moment: float) -> tuple[Floats, Floats | None]:
+        _, found = evidence_of(season, datetime.fromtimestamp(moment, UTC), panel)
+        by_record = np.array([one.weight for one in found.by_record])
+        return by_record, None if found.by_seasons is None else found.by_seasons.shares
+
+    evidence, now = evidence_of(season, at, panel)
+    return weigh(now, shares, claims(season, at, panel), at, drawn=drawn_of(evidence.claims(at)))
+
+
+def weights(season: Season, at: datetime, panel: Flags) -> dict[str, float]:
+    """Return the weights of a panel's answer by what the memory knows at a moment."""
+    return {one.agent: one.weight for one in panel_weights(season, at, panel).answer}
 
 
 class Week(NamedTuple):
@@ -165,43 +232,76 @@ class Week(NamedTuple):
     Attributes:
         at: when the forecasts were known.
         questions: how many.
-        equal, weighted: mean Brier score of both pools against the last revision.
+        scores: by pool the mean Brier score against the last revision.
+        best: the pool that the answer came from.
     """
 
     at: datetime
     questions: int
-    equal: float
-    weighted: float
+    scores: Mapping[str, float]
+    best: str
+
+    @property
+    def equal(self) -> float:
+        """The score of equal weights."""
+        return self.scores["equal"]
+
+    @property
+    def weighted(self) -> float:
+        """The score of the answer."""
+        return self.scores["answer"]
 
 
 Pooling = Callable[[Season, datetime, Floats], Floats]
 """From the season, a moment and the answers to some questions, by agent and NaN without one: the pooled answers."""
 
 
-def by_record(season: Season, at: datetime, stated: Floats) -> Floats:
-    """Return the mean by the weights of the memory."""
-    return mean(stated, weights(season, at, np.asarray((~np.isnan(stated)).any(axis=0))), season.agents)
+def pools(season: Season, at: datetime, stated: Floats) -> tuple[dict[str, Floats], str]:
+    """Return every pool of the answers to some questions, and which of them the answer comes from."""
+    panel = np.asarray((~np.isnan(stated)).any(axis=0))
+    found = panel_weights(season, at, panel)
+    names = [one.agent for one in found.answer]
+    equal, median = np.nanmean(stated, axis=1), np.nanmedian(stated, axis=1)
+    shares = {name: dict(zip(names, by_agent, strict=True)) for name, by_agent in found.by_pool.items()}
+    given: dict[str, Floats] = {name: mean(stated, one, season.agents) for name, one in shares.items()}
+    answer = mean(stated, {one.agent: one.weight for one in found.answer}, season.agents)
+    if found.best == "median":
+        answer = found.trust * median + (1.0 - found.trust) * equal
+    # Without an earlier season equal weights stand in its place.
+    return {"seasons": equal, **given, "equal": equal, "median": median, "answer": answer}, found.best
 
 
 def mean(stated: Floats, shares: Mapping[str, float], agents: Sequence[str]) -> Floats:
-    """Return the mean of those who answered, by *shares*."""
-    weight = np.where(np.isnan(stated), 0.0, [shares.get(agent, 0.0) for agent in agents])
+    """Return the mean of those who answered, by *shares*; with equal ones where none of them has a share."""
+    there = ~np.isnan(stated)
+    weight = np.where(there, [shares.get(agent, 0.0) for agent in agents], 0.0)
+    weight = np.where(weight.sum(axis=1, keepdims=True) > 0.0, weight, there)
     found: Floats = (np.nan_to_num(stated) * weight).sum(axis=1) / weight.sum(axis=1)
     return found
 
 
-def weeks(season: Season, pooled: Pooling = by_record) -> list[Week]:
-    """Return every round of the season; a round answered by a single agent is no panel."""
+def weeks(season: Season, pooled: Pooling | None = None) -> list[Week]:
+    """
+    Return every round of the season; a round answered by a single agent is no panel.
+
+    Args:
+        pooled: another way to pool, whose score stands as the answer's.
+    """
     found = []
     for at, places in season.rounds():
         asked = places[(~np.isnan(season.stated[places])).sum(axis=1) > 1]
         if not len(asked):
             continue
         stated = season.stated[asked]
+        if pooled is None:
+            given, best = pools(season, at, stated)
+        else:
+            given, best = {"equal": np.nanmean(stated, axis=1), "answer": pooled(season, at, stated)}, "answer"
+        others, count = (~np.isnan(stated)).sum(axis=1), season.baselines[1][asked]
+        together = (np.nansum(stated, axis=1) + season.baselines[0][asked] * count) / (others + count)
         final = np.array([season.final(place) for place in asked])
-        pools = (np.nanmean(stated, axis=1), pooled(season, at, stated))
-        equal, weighted = (float(((pool - final) ** 2).mean()) for pool in pools)
-        found.append(Week(at, len(asked), equal, weighted))
+        scores = {name: float(((pool - final) ** 2).mean()) for name, pool in {**given, EVERYBODY: together}.items()}
+        found.append(Week(at, len(asked), scores, best))
     return found
 
 
@@ -230,19 +330,24 @@ def refused(season: Season) -> dict[str, list[Week]]:
     methods: dict[str, Pooling] = {
         "exponential weights (Hedge) of the whole error, rate 1": hedge(1.0),
         "the same, rate 4": hedge(4.0),
-        "median": lambda _, __, stated: np.nanmedian(stated, axis=1),
         "mean of log odds": log_odds(1.0),
         "the same, half as extreme again": log_odds(1.5),
     }
     return {name: weeks(season, pooled) for name, pooled in methods.items()}
 
 
-def difference(found: Sequence[Week]) -> tuple[float, float, float]:
-    """Return by what fraction the weighted pool's mean score differs, with its 95 % bootstrap interval over weeks."""
-    equal, weighted = np.array([week.equal for week in found]), np.array([week.weighted for week in found])
-    drawn = np.random.default_rng(0).integers(0, len(found), (RESAMPLES, len(found)))
-    lower, upper = np.quantile(weighted[drawn].mean(axis=1) / equal[drawn].mean(axis=1) - 1.0, (0.025, 0.975))
-    return float(weighted.mean() / equal.mean() - 1.0), float(lower), float(upper)
+def difference(found: Sequence[Week], pool: str = "answer", *, block: int = 1) -> tuple[float, float, float]:
+    """
+    Return by what fraction a pool's mean score differs from equal weights, with its 95 % bootstrap interval over weeks.
+
+    Args:
+        block: weeks next to one another that are drawn together, in a circle.
+    """
+    equal, other = np.array([week.equal for week in found]), np.array([week.scores[pool] for week in found])
+    starts = np.random.default_rng(0).integers(0, len(found), (RESAMPLES, -(-len(found) // block)))
+    drawn = ((starts[:, :, None] + np.arange(block)) % len(found)).reshape(RESAMPLES, -1)[:, : len(found)]
+    lower, upper = np.quantile(other[drawn].mean(axis=1) / equal[drawn].mean(axis=1) - 1.0, (0.025, 0.975))
+    return float(other.mean() / equal.mean() - 1.0), float(lower), float(upper)
 
 
 # Attacks
@@ -262,19 +367,24 @@ def attacked(season: Season, attack: str) -> Season:
             if question.target_at == target and question.vintages:
                 column[place] = question.vintages[-1].up
     elif attack == ATTACKS[2]:
-        field = np.nanmean(stated, axis=1)
-        column = np.where((field < 0.05) | (field > 0.95), np.round(field), np.nan)
+        field_mean = np.nanmean(stated, axis=1)
+        column = np.where((field_mean < 0.05) | (field_mean > 0.95), np.round(field_mean), np.nan)
     elif attack == ATTACKS[3]:
         column[rounds[-1][1]] = 0.5
-    else:
+    elif attack == ATTACKS[4]:
         column = np.array([one.vintages[-1].up if one.vintages else np.nan for one in season.questions])
         ahead = np.full(len(stated), LATE_S)
+    else:
+        # Right to a degree that nobody else is, and then the opposite of what all others say.
+        right = np.array([one.vintages[-1].up if one.vintages else np.nan for one in season.questions])
+        column = np.where(np.arange(len(stated)) < season.first, 0.1 + 0.8 * right, 1.0 - np.nanmean(stated, axis=1))
     return Season(
         [*season.agents, "attacker"],
         season.questions,
         np.column_stack([stated, column]),
         np.column_stack([season.ahead, ahead]),
         season.first,
+        season.baselines,
     )
 
 
@@ -308,17 +418,33 @@ def by_attack(season: Season) -> dict[str, list[float]]:
 
 def pictures(found: Sequence[Week], attacks: Mapping[str, Sequence[float]]) -> dict[str, str]:
     """Return the pictures of docs/explanation/panels.md by file."""
-    both = {"equal weights": [week.equal for week in found], "by record": [week.weighted for week in found]}
+    both = {"equal weights": [week.equal for week in found], "the answer": [week.weighted for week in found]}
     across = (1.0, float(len(found)), "week of the season")
+    drawn = {name: values for name, values in attacks.items() if name != "answers last"}
     return {
         name: drawing(
             {label: list(enumerate(values, start=1)) for label, values in curves.items()}, across=across, up=up
         )
         for name, curves, up in (
             ("panels-weeks.svg", both, (0.0, 0.6, "Brier score of the pool: lower is better")),
-            ("panels-attacks.svg", attacks, (0.0, 1.6, "weight of an attacker, in equal weights")),
+            ("panels-attacks.svg", drawn, (0.0, 4.0, "weight of an attacker, in equal weights")),
         )
     }
+
+
+def pool_table(found: Sequence[Week]) -> list[str]:
+    """Return the table of pools: score, difference from equal weights, and in how many weeks each was better."""
+    shown = ["| pool | Brier | difference, 95 % over weeks | over blocks of four weeks | better weeks |"]
+    shown.append("| --- | --- | --- | --- | --- |")
+    for name in (EVERYBODY, *POOLS):
+        score = np.mean([week.scores[name] for week in found])
+        (change, lower, upper), (_, low, high) = difference(found, name), difference(found, name, block=BLOCK)
+        better = sum(week.scores[name] < week.equal - 1e-12 for week in found)
+        shown.append(
+            f"| {name} | {score:.4f} | {change:+.1%} [{lower:+.1%}, {upper:+.1%}] "
+            f"| [{low:+.1%}, {high:+.1%}] | {better} of {len(found)} |"
+        )
+    return shown
 
 
 def main() -> None:
@@ -331,20 +457,23 @@ def main() -> None:
     arguments = parser.parse_args()
     season = read_season(arguments.data, arguments.season)
     found = weeks(season)
-    shown = ["| forecast of | questions | equal weights | by record |", "|---|---|---|---|"]
-    shown += [f"| {week.at:%Y-%m-%d} | {week.questions} | {week.equal:.4f} | {week.weighted:.4f} |" for week in found]
-    change, lower, upper = difference(found)
-    better = sum(week.weighted < week.equal for week in found)
+    shown = [
+        *pool_table(found),
+        "",
+        "| forecast of | questions | equal | answer | by |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     shown += [
-        "",
-        f"By record {change:+.2%} [{lower:+.2%}, {upper:+.2%}], better in {better} of {len(found)} weeks.",
-        "",
+        f"| {week.at:%Y-%m-%d} | {week.questions} | {week.equal:.4f} | {week.weighted:.4f} | {week.best} |"
+        for week in found
     ]
     series = by_attack(season)
-    shown += [f"{name}: {values[-1]:.2f} times the equal weight at the end." for name, values in series.items()]
+    shown += ["", *(f"{name}: {values[-1]:.2f} times the equal weight at the end." for name, values in series.items())]
     shown.append(f"the best, alone: {by_week(season, best(season))[-1]:.2f} times.")
+    turned = weeks(attacked(season, ATTACKS[5]))
+    shown.append(f"with one that turns after a good season, the answer differs {difference(turned)[0]:+.1%}.")
     if arguments.methods:
-        shown += ["", "| method | difference from equal weights |", "|---|---|"]
+        shown += ["", "| method | difference from equal weights |", "| --- | --- |"]
         for name, scores in refused(season).items():
             change, lower, upper = difference(scores)
             shown.append(f"| {name} | {change:+.1%} [{lower:+.1%}, {upper:+.1%}] |")

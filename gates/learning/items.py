@@ -1,5 +1,5 @@
 """
-What waits for Gate 6: one declaration for each kind of item, from which packages, answers and the inbox follow.
+The items of Gate 6: one declaration for each kind, from which packages, answers and the inbox follow.
 
 Nothing is approved but by a person's answer: without one, an item stays as it is and comes up again.
 """
@@ -26,7 +26,7 @@ APPROVE: Final = "approve"
 
 
 class Seen(BaseModel):
-    """What the reviewer sees."""
+    """The view of the reviewer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,7 +45,7 @@ class ItemPriority(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importance:
     """
-    What the priority of an item follows from; None: not known.
+    The facts from which the priority of an item follows; None: not known.
 
     Attributes:
         impact, confidence: 0 to 1.

@@ -92,7 +92,7 @@ class PackageItem(Seen):
 
 class LearningPackage(Seen):
     """
-    What the reviewer of a package sees.
+    The view of a package's reviewer.
 
     Attributes:
         number: of the package, from 1.

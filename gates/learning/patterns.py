@@ -29,7 +29,7 @@ MORE_EVIDENCE: Final = "request_evidence"
 
 class SeenPattern(Seen):
     """
-    What the reviewer of a pattern sees.
+    The view of a pattern's reviewer.
 
     Attributes:
         pattern_id, name, category: of the pattern.

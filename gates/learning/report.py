@@ -79,7 +79,7 @@ class AppliedLesson(_Value):
 
 class Reinforced(_Value):
     """
-    What successes speak for: an agent, a pattern or a lesson.
+    The agent, pattern or lesson that successes speak for: an agent, a pattern or a lesson.
 
     Attributes:
         kind, key: ``agent``, ``pattern`` or ``lesson``, and which.

@@ -27,8 +27,8 @@ class SyncMemory(Twin[Memory]):
     """
     The memory for callers without an event loop; made by :meth:`imem.memory.Memory.sync`.
 
-    Calls run in one loop thread; any number of threads may call at once. What the methods promise and raise stands
-    at :class:`imem.memory.Memory`.
+    Calls run in one loop thread; any number of threads may call at once. The methods' promises and errors
+    stand at :class:`imem.memory.Memory`.
     """
 
     def __init__(self, portal: Portal, memory: Memory) -> None:

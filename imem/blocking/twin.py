@@ -24,7 +24,7 @@ R = TypeVar("R")
 P = ParamSpec("P")
 
 _ASYNC: Final = re.compile(r"\basync (?=def|with|for)|\bawait ")
-"""What an example of a coroutine has and that of its counterpart has not."""
+"""The words that only the example of the coroutine has."""
 
 
 class Twin(Generic[T]):

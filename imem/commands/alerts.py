@@ -20,7 +20,7 @@ BUDGET_MS = 5000
 """How long the answer may take, in milliseconds."""
 
 app = typer.Typer()
-alerts_app = typer.Typer(help="What people have to look at.")
+alerts_app = typer.Typer(help="List conditions that people have to look at.")
 app.add_typer(alerts_app, name="alerts")
 
 

@@ -31,7 +31,7 @@ app.add_typer(group, name="gates")
 def start(
     analysis: Annotated[str, typer.Argument(metavar="ANALYSIS", help="Its id, which you choose.")],
     *,
-    subject: Annotated[str, typer.Option("--subject", help="What it is about, such as company:MU.")],
+    subject: Annotated[str, typer.Option("--subject", help="Its subject, such as company:MU.")],
     agent: Annotated[
         list[str],
         typer.Option("--agent", metavar="TYPE=INSTANCE", help="An agent type, and the instance that does it; repeat."),

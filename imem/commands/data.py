@@ -38,6 +38,16 @@ def load(
         bool, typer.Option("--strict", help="Read everything first, and load nothing if any line is bad.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the graph holds what was loaded.")] = True,
+    wait_pipelines: Annotated[
+        int,
+        typer.Option(
+            "--wait-pipelines",
+            metavar="SECONDS",
+            help="Wait also until scores, comparisons and search hold it, at most so long.",
+            min=0,
+            max=604_800,
+        ),
+    ] = 0,
     map_file: Annotated[
         Path | None,
         typer.Option("--map", metavar="FILE", help="The files are CSV or Parquet, and this makes lines of rows."),
@@ -57,8 +67,9 @@ def load(
     With --map the files are tables, and a map in TOML says how each row becomes lines.
 
     A refused line is reported and the others are loaded. Loading the same file again adds nothing, so a load that was
-    interrupted continues when it is repeated. Exit code 0: everything is loaded; 1: a line was refused, or the load
-    stopped; 3: loaded, but the graph does not hold it yet.
+    interrupted continues when it is repeated. The end says what the pipelines still have to do; on a terminal it asks
+    whether to wait for them. Exit code 0: everything is loaded; 1: a line was refused, or the load stopped; 3: loaded,
+    but the graph does not hold it yet, or the pipelines were not done after --wait-pipelines.
     """
     from imem.commands import load  # noqa: PLC0415 - as below
     from imem.ingest.line_reader import sources_of  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
@@ -76,7 +87,8 @@ def load(
         raise typer.Exit(code)
     if strict and any(one.size_bytes is None for one in sources):
         raise typer.BadParameter("--strict reads everything twice: name files, and neither a pipe nor -.")
-    code = asyncio.run(load.run(settings, sources, strict=strict, wait=wait, report=report, as_json=as_json))
+    waits = load.Waits(graph=wait, pipelines_s=wait_pipelines, asks=wait and not wait_pipelines)
+    code = asyncio.run(load.run(settings, sources, strict=strict, waits=waits, report=report, as_json=as_json))
     if code:
         raise typer.Exit(code)
 

@@ -84,7 +84,7 @@ STILL_RUNS: Final = (
     "The servers still run, and what is loaded stays: `imem demo` goes on from here, `imem doctor` checks every "
     "server, and `imem down` stops them."
 )
-"""What to do after a demo that could not show everything."""
+"""The next step after a demo that could not show everything."""
 
 NEXT: Final = (
     ("imem brief company:ORCL --as-of 2026-06-04", "another company, as of another day"),
@@ -221,12 +221,12 @@ async def _load(settings: Settings, files: Sequence[Path]) -> None:
     Raises:
         StackError: a line was refused.
     """
-    from imem.commands.load import run  # noqa: PLC0415 - as above
+    from imem.commands.load import Waits, run  # noqa: PLC0415 - as above
     from imem.ingest.line_reader import sources_of  # noqa: PLC0415
 
     sources = sources_of([str(file) for file in files])
     # What follows waits for the graph together with all else.
-    if await run(settings, sources, strict=False, wait=False, report=None, as_json=False):
+    if await run(settings, sources, strict=False, waits=Waits(graph=False), report=None, as_json=False):
         raise StackError("Lines of the examples were refused.", mend="`imem doctor` checks every server.")
 
 

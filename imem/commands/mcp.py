@@ -29,9 +29,10 @@ def server_settings(env: Mapping[str, str] | None = None) -> Settings:
 @app.command()
 def mcp() -> None:
     """
-    Serve tools and resources to an MCP client over standard input and output, as the actor of IMEM_ACTOR and IMEM_ROLE.
+    Serve tools and resources to an MCP client over standard input and output.
 
-    Without IMEM_ROLE it is an agent, and without IMEM_ACTOR its name is mcp. The role reader only reads.
+    It acts as the actor of IMEM_ACTOR and IMEM_ROLE. Without IMEM_ROLE it is an agent, and without IMEM_ACTOR its name
+    is mcp. The role reader only reads.
 
     A client starts it; the how-to page shows the configuration of usual ones. It ends when the client does.
     """

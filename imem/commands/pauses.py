@@ -47,7 +47,7 @@ Wait = Annotated[int, typer.Option("--wait", metavar="SECONDS", help="How long t
 Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Analyses at a time, in a batch.", min=1, max=100)]
 
 app = typer.Typer()
-group = typer.Typer(help="What is paused.")
+group = typer.Typer(help="List pauses.")
 app.add_typer(group, name="pauses")
 
 
@@ -87,7 +87,7 @@ def resume(
     ] = None,
     *,
     plan: Annotated[
-        str | None, typer.Option("--plan", help="What each agent does, as JSON, or @ and the name of a file.")
+        str | None, typer.Option("--plan", help="The steps of each agent, as JSON, or @ and the name of a file.")
     ] = None,
     cause: Annotated[
         str | None,

@@ -32,7 +32,7 @@ app = typer.Typer()
 regime_app = typer.Typer(help="The regime of a market.")
 app.add_typer(regime_app, name="regime")
 
-Market = Annotated[str, typer.Option("--market", help="Which market.")]
+Market = Annotated[str, typer.Option("--market", help="The market.")]
 
 
 @regime_app.callback(invoke_without_command=True)

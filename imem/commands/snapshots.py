@@ -23,7 +23,7 @@ SHOWN_CHARS = 100
 """Characters of a statement that a line shows."""
 
 app = typer.Typer()
-snapshot_app = typer.Typer(help="What debates argue from.", no_args_is_help=True)
+snapshot_app = typer.Typer(help="Snapshots that debates argue from.", no_args_is_help=True)
 app.add_typer(snapshot_app, name="snapshot")
 
 

@@ -13,21 +13,23 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
 
-from imem.journal.errors import BadInput, SettingsError, StackError
+from imem.journal.errors import BadInput, ImemError, StackError
 from imem.journal.modes import Health, Mode
 from imem.journal.settings import PREFIX, Settings
 from imem.local import state, status_view, trial
 from imem.local.folders import Folders, open_log
 from imem.local.process import ProcessIdentity
 from imem.local.workers import TOP
-from imem.logs import configure
 from imem.terminal import output
 from imem.terminal.command import DEGRADED, FAILURE, Json, moment, print_answer, print_json, wrong_usage
+
+if TYPE_CHECKING:
+    from imem.jobs.backlog import Waiting
 
 STOP_WAIT_S = 60.0
 POLL_S = 0.05
@@ -64,6 +66,7 @@ def up(
             now = start_detached(settings, report)
         else:
             from imem.local.daemon import supervise  # noqa: PLC0415 - a command imports only what it needs
+            from imem.logs import configure  # noqa: PLC0415
 
             folders = Folders(settings.home)
             folders.prepare()
@@ -200,39 +203,49 @@ def stop_running(supervisor: ProcessIdentity) -> None:
 @app.command()
 def status(*, as_json: Json = False) -> None:
     """
-    Show what runs, and the mode: normal, degraded_read, degraded_write, read_only or recovering.
+    Show what runs, the mode, and what the pipelines still have to do.
+
+    Modes are normal, degraded_read, degraded_write, read_only and recovering.
 
     Exit code 0: all is ready and the mode normal; 3: something is not; 1: no stack runs.
     """
     settings = Settings.read()
-    now, health = state.running(Folders(settings.home)), None
+    now, health, left = state.running(Folders(settings.home)), None, None
     if now is not None:
         now = status_view.with_ended_children(now)
-        health = asyncio.run(_health(settings)) if now.ready else None
-    _print_state(now, health, as_json=as_json)
+        health, left = asyncio.run(_health(settings)) if now.ready else (None, None)
+    _print_state(now, health, left, as_json=as_json)
     if now is None:
         raise typer.Exit(FAILURE)
     if not now.ready or now.unready or (health is not None and health.mode is not Mode.NORMAL):
         raise typer.Exit(DEGRADED)
 
 
-async def _health(settings: Settings) -> Health | None:
-    """Return what answers; None for a part of a stack."""
-    from imem.services.health import check_health  # noqa: PLC0415 - a command imports only what it needs
+async def _health(settings: Settings) -> tuple[Health | None, tuple[Waiting, ...] | None]:
+    """Return what answers, None for a part of a stack; and what the pipelines have to do, None if that is unknown."""
+    from imem.services.health import backlog, check_health  # noqa: PLC0415 - a command imports only what it needs
     from imem.services.stores import Stores  # noqa: PLC0415
 
+    health = None
     try:
         async with Stores.open(settings) as stores:
-            return await check_health(stores)
-    except SettingsError:
-        return None
+            health = await check_health(stores)
+            return health, await backlog(stores)
+    except ImemError:  # A part of a stack, a schema that is not migrated, or a store that is away.
+        return health, None
 
 
-def _print_state(now: state.StackState | None, health: Health | None = None, *, as_json: bool) -> None:
+def _print_state(
+    now: state.StackState | None,
+    health: Health | None = None,
+    left: tuple[Waiting, ...] | None = None,
+    *,
+    as_json: bool,
+) -> None:
     folders = Folders(Settings.read().home)
     if as_json:
         clock = trial_json(folders)
-        known = status_view.to_json(now) | (status_view.health_json(health) if health is not None else {})
+        known = status_view.to_json(now) | (status_view.health_json(health, left) if health is not None else {})
         typer.echo(json.dumps(known | ({"clock": clock} if clock is not None else {})))
         return
     if now is None:
@@ -240,7 +253,7 @@ def _print_state(now: state.StackState | None, health: Health | None = None, *, 
     else:
         output.console().print(status_view.table(now))
         if health is not None:
-            typer.echo(status_view.mode_line(health))
+            typer.echo("\n".join((status_view.mode_line(health), *status_view.backlog_lines(left))))
     if (line := trial.sentence(folders)) is not None:
         typer.echo(line)
 
@@ -364,7 +377,7 @@ def doctor(
 
 def _print_settings(*, as_json: bool) -> None:
     """List the settings; a variable that names none is no reason to hide those that are known."""
-    from imem.local.doctor.checks import settings_table  # noqa: PLC0415 - a command imports only what it needs
+    from imem.local.doctor.settings_view import settings_table  # noqa: PLC0415 - a command imports only what it needs
 
     known = {name: text for name, text in os.environ.items() if name.upper() in Settings.variables()}
     found = Settings.read(known)

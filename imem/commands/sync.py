@@ -27,7 +27,7 @@ POLL_S = 0.5
 """Poll interval of ``--wait``, in seconds."""
 
 app = typer.Typer()
-sync_app = typer.Typer(help="What was recorded on its way to the graph and to agents.", no_args_is_help=True)
+sync_app = typer.Typer(help="Show the delivery of records to the graph and to agents.", no_args_is_help=True)
 app.add_typer(sync_app, name="sync")
 
 

@@ -30,16 +30,16 @@ ASK_MS = 10_000
 app = typer.Typer()
 group = typer.Typer(help="Questions that wait for people.")
 app.add_typer(group, name="tasks")
-roster_group = typer.Typer(help="Who answers tasks.")
+roster_group = typer.Typer(help="The people who answer tasks.")
 group.add_typer(roster_group, name="roster")
 rules_group = typer.Typer(help="Answers that count for all later contradictions of a kind.")
 group.add_typer(rules_group, name="rules")
 
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="Its id, as `imem tasks` shows it.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why.")]
-Kind = Annotated[str | None, typer.Option("--kind", help="Of this kind alone.")]
-ReviewerOption = Annotated[str | None, typer.Option("--reviewer", help="Of this reviewer alone.")]
-Analysis = Annotated[str | None, typer.Option("--analysis", help="Of this analysis alone.")]
+Kind = Annotated[str | None, typer.Option("--kind", help="Only tasks of this kind.")]
+ReviewerOption = Annotated[str | None, typer.Option("--reviewer", help="Only tasks of this reviewer.")]
+Analysis = Annotated[str | None, typer.Option("--analysis", help="Only tasks of this analysis.")]
 
 
 @group.callback(invoke_without_command=True)
@@ -165,7 +165,7 @@ def set_(
     kind: Annotated[list[str] | None, typer.Option("--kind", help="A kind of task; repeat. All by default.")] = None,
     capacity: Annotated[int, typer.Option("--capacity", help="Tasks at a time.")] = 3,
     away: Annotated[str | None, typer.Option("--away-until", help="Until when the person is away.")] = None,
-    deputy: Annotated[str | None, typer.Option("--deputy", help="Who gets tasks meanwhile.")] = None,
+    deputy: Annotated[str | None, typer.Option("--deputy", help="The person who gets tasks meanwhile.")] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Take the person off the roster.")] = False,
 ) -> None:
     """Put a person on the roster, or change or remove the entry: it is written whole. Requires an admin."""

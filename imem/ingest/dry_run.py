@@ -1,7 +1,7 @@
 """
 Checks across lines for ``imem load --dry-run``, without a server.
 
-It finds two lines with different cores for one key, and dates in the future. What needs the journal (another
+It finds two lines with different cores for one key, and dates in the future. Errors that need the journal (another
 core recorded before, a correction of a missing record) is found by a load with ``--strict``.
 """
 
@@ -75,7 +75,7 @@ class DryCheck:
             yield CoreConflict(
                 "core",
                 f"is not the one that {where} states for {line.kind} {shown(line.key)}; the first counts.",
-                mend="What differs from row to row belongs into the key, or into a group where the kind has one.",
+                mend="Fields that differ from row to row belong into the key, or into a group where the kind has one.",
             )
         elif first is None and len(self._cores) < self._most:
             self._cores[ref] = (core, file, number)

@@ -66,7 +66,7 @@ SOURCES: Final[Mapping[str, Source]] = {
 @dataclass(slots=True)
 class ImportReport:
     """
-    What an import did.
+    The result of an import.
 
     Attributes:
         counts: entries by what became of them: new, updated, identical, or read in a dry run.
@@ -197,16 +197,23 @@ class MemoryImport(Memories):
         if isinstance(entry, ImportedItem):
             if await self._table.items.was_put(where, entry.key, deadline=due):
                 return "identical"
-            created_at = entry.created_at if actor.may_import else None
-            item = NewItem(where, entry.key, value_text(entry.value), leaves(entry.value), created_at=created_at)
+            created_at, known_at = (entry.created_at, entry.known_at) if actor.may_import else (None, None)
+            item = NewItem(
+                where, entry.key, value_text(entry.value), leaves(entry.value), created_at=created_at, known_at=known_at
+            )
             await self._table.items.put(actor, [item], deadline=due)
             return "new"
-        memory, created_at = entry.memory, entry.created_at
+        memory, created_at, known_at = entry.memory, entry.created_at, entry.known_at
         if created_at is not None and not actor.may_import:
             memory = replace(memory, metadata={**memory.metadata, "created_at": created_at.isoformat()})
-            created_at = None
+            created_at = known_at = None
+        if memory.occurred_at is not None and not actor.may_import:
+            stated = {"occurred_at": memory.occurred_at.isoformat()}
+            memory = replace(memory, metadata={**memory.metadata, **stated}, occurred_at=None)
         known = id_of(where, source, entry.id)
-        done = await self._table.store(actor, where, memory, imported_as=known, created_at=created_at, deadline=due)
+        done = await self._table.store(
+            actor, where, memory, imported_as=known, created_at=created_at, known_at=known_at, deadline=due
+        )
         return done.status.value
 
 

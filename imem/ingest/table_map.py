@@ -53,25 +53,25 @@ class Conversion(_MapModel):
     """How a text is read: ``{ value = "{rating}", map = { Overweight = "positive" } }``."""
 
     value: str = Field(description="A template.")
-    default: str | int | float | bool | None = Field(None, description="What is stated where the template is empty.")
+    default: str | int | float | bool | None = Field(None, description="The value where the template is empty.")
     map: dict[str, str | int | float | bool] | None = Field(
-        None, description='What each text means; `"*"` is every other. A text that is not listed is refused.'
+        None, description='The meaning of each text; `"*"` is every other. A text that is not listed is refused.'
     )
     percent: bool = Field(False, description="Whether a number is a percentage, with or without its sign.")  # noqa: FBT003
     split: str = Field(
-        ";", min_length=1, description="What separates the items of a list in a text; a list of Parquet needs none."
+        ";", min_length=1, description="The separator of the items of a list in a text; a list of Parquet needs none."
     )
     format: str | None = Field(
         None, description="How a time is written, as of `strptime`, or `epoch_s` or `epoch_ms`; ISO 8601 by default."
     )
     zone: str | None = Field(None, description="The zone of times without one, such as `America/New_York`.")
     day: Literal["over", "start"] = Field(
-        "over", description="What a day alone means: when it is over everywhere, or when it begins in UTC."
+        "over", description="The time that a day alone means: when it is over everywhere, or when it begins in UTC."
     )
 
 
 class When(_MapModel):
-    """Of which rows a line is made: ``{ value = "{type}", is = ["rating"] }``."""
+    """Condition on the rows of which a line is made: ``{ value = "{type}", is = ["rating"] }``."""
 
     value: str = Field(description="A template.")
     is_: list[str] = Field(alias="is", min_length=1, description="The texts that it must be one of.")
@@ -114,7 +114,7 @@ class MapFile(_MapModel):
 
     known_at: ValueRule | None = Field(None, description="When a row could first be known, for every record and link.")
     zone: str | None = Field(None, description="The zone of local times, where a value names no other.")
-    delimiter: str = Field(",", min_length=1, max_length=1, description="What separates the cells of CSV.")
+    delimiter: str = Field(",", min_length=1, max_length=1, description="The separator of the cells of CSV.")
     constants: dict[str, str] = Field({}, description="Texts that templates name like columns.")
     record: list[RecordRule] = Field([], description="The records of a row, in their order.")
     link: list[LinkRule] = Field([], description="The links of a row, after its records.")

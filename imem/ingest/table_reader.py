@@ -6,14 +6,17 @@ The batches are those of :mod:`imem.ingest.line_reader`, so a table is loaded li
 
 from __future__ import annotations
 
-import csv
 import json
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from datetime import datetime
+from decimal import Decimal
 from itertools import chain
+from numbers import Real
 from typing import Any, Final
 
+from imem.ingest.csv_rows import CsvRows
 from imem.ingest.line_reader import BATCH_BYTES, BATCH_LINES, Batch, LineReader, LoadSource, RefusedLine, UnreadableFile
 from imem.ingest.recorder import prepare
 from imem.ingest.table_map import Row, Rule, TableMap
@@ -21,77 +24,13 @@ from imem.journal.errors import BadInput
 from imem.journal.events.canonical import content_hash
 from imem.kg.kinds.fields import shown
 from imem.kg.load_format.entries import object_of
-from imem.kg.load_format.lines import LINE_BYTES, Line, RecordLine, parse_line
+from imem.kg.load_format.lines import Line, RecordLine, parse_line
 
-COLUMNS: Final = 1000
-"""Most columns of a table."""
+_EXACT: Final = 2.0**53
+"""Up to this, a float holds every whole number."""
 
 REMEMBERED: Final = 20_000
 """Recent statements that are remembered, so that content repeated in every row is emitted once."""
-
-
-class CsvRows:
-    """
-    The rows of a CSV file, each with the number of the line that it begins at.
-
-    Args:
-        reader: its lines.
-        delimiter: what separates the cells.
-    """
-
-    def __init__(self, reader: LineReader, delimiter: str) -> None:
-        self._reader = reader
-        self._label = reader.source.label
-        self._cells = csv.reader(self._texts(), delimiter=delimiter)
-        self.columns = self._header()
-
-    def _texts(self) -> Iterator[str]:
-        while (raw := self._reader.read_line()) is not None:
-            if len(raw) > LINE_BYTES:
-                raise UnreadableFile(
-                    f"{self._label}, line {self._reader.number:,} is longer than {LINE_BYTES:,} bytes."
-                )
-            try:
-                yield raw.removeprefix(b"\xef\xbb\xbf").decode() if self._reader.number == 1 else raw.decode()
-            except UnicodeDecodeError as error:
-                raise UnreadableFile(
-                    f"{self._label}, line {self._reader.number:,} is not UTF-8: byte {error.start} cannot be read."
-                ) from None
-
-    def _header(self) -> tuple[str, ...]:
-        _, cells = next(self._numbered(), (0, []))
-        columns = tuple(cell.strip() for cell in cells)
-        twice = next((name for place, name in enumerate(columns) if name in columns[:place]), None)
-        if not columns or len(columns) > COLUMNS or twice is not None:
-            said = f"names {shown(twice)} twice" if twice is not None else f"must name 1 to {COLUMNS} columns"
-            raise UnreadableFile(f"{self._label}: the first line {said}.")
-        return columns
-
-    def _numbered(self) -> Iterator[tuple[int, list[str]]]:
-        while True:
-            begins = self._reader.number + 1
-            try:
-                cells = next(self._cells)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                # After an unclosed quote, rows cannot be separated any more.
-                raise UnreadableFile(f"{self._label}, line {begins:,} cannot be read: {error}.") from None
-            if any(cell.strip() for cell in cells):
-                yield begins, cells
-
-    def __iter__(self) -> Iterator[tuple[int, Row | BadInput]]:
-        """
-        Yield number and row; for one whose cells do not fit the header, the refusal.
-
-        Raises:
-            UnreadableFile: the rest cannot be read.
-        """
-        for number, cells in self._numbered():
-            if len(cells) == len(self.columns):
-                yield number, dict(zip(self.columns, cells, strict=True))
-            else:
-                yield number, BadInput("row", f"has {len(cells)} cells, and the header {len(self.columns)} columns.")
 
 
 class ParquetRows:
@@ -125,13 +64,23 @@ class ParquetRows:
         except self._errors as error:
             raise UnreadableFile(f"{source.label} is no Parquet file: {str(error).rstrip('.')}.") from error
         self.columns = tuple(self._file.schema_arrow.names)
+        twice = next((name for place, name in enumerate(self.columns) if name in self.columns[:place]), None)
+        if twice is not None:
+            raise UnreadableFile(f"{source.label} has two columns {shown(twice)}.")
 
     def __iter__(self) -> Iterator[tuple[int, Row | BadInput]]:
-        """Yield number, from 1, and row."""
+        """
+        Yield number, from 1, and row, or the refusal of a row.
+
+        Raises:
+            UnreadableFile: the file is damaged.
+        """
         try:
-            batches = self._file.iter_batches(BATCH_LINES)
-            rows = chain.from_iterable(self._rows_of(batch) for batch in batches)
+            rows = chain.from_iterable(map(self._rows_of, self._file.iter_batches(BATCH_LINES)))
             for number, row in enumerate(rows, 1):
+                if isinstance(row, BadInput):
+                    yield number, row
+                    continue
                 try:
                     yield number, {name: _cell(value) for name, value in row.items()}
                 except UnicodeDecodeError:
@@ -139,19 +88,49 @@ class ParquetRows:
         except self._errors as error:
             raise UnreadableFile(f"{self._label} is damaged: {str(error).rstrip('.')}.") from error
 
-    def _rows_of(self, batch: Any) -> list[dict[str, Any]]:
-        """Return the rows of a batch; timestamps in nanoseconds are truncated to Python's microseconds."""
-        import pyarrow as pa  # noqa: PLC0415 - as above
+    def _rows_of(self, batch: Any) -> list[dict[str, Any] | BadInput]:
+        """Return the rows of a batch; times in nanoseconds are truncated to Python's microseconds."""
+        import pyarrow as pa  # noqa: PLC0415 - an extra, and heavy
 
-        fields = [
-            field.with_type(pa.timestamp("us", field.type.tz)) if _nanoseconds(field.type) else field
-            for field in batch.schema
-        ]
-        return list(batch.cast(pa.schema(fields), safe=False).to_pylist())
+        fields = [_field_in_microseconds(field, pa) for field in batch.schema]
+        cast = batch.cast(pa.schema(fields), safe=False)
+        try:
+            return list(cast.to_pylist())
+        except (ValueError, OverflowError):
+            return [self._row_of(cast.slice(place, 1)) for place in range(cast.num_rows)]
+
+    def _row_of(self, batch: Any) -> dict[str, Any] | BadInput:
+        """Return the only row of *batch*, or its refusal."""
+        try:
+            return dict(batch.to_pylist()[0])
+        except UnicodeDecodeError:
+            return BadInput("row", "holds bytes that are not UTF-8.")
+        except (ValueError, OverflowError):
+            return BadInput("row", "holds a day or a time outside the years 1 to 9999.")
 
 
-def _nanoseconds(kind: Any) -> bool:
-    return str(kind).startswith("timestamp[ns")
+def _in_microseconds(kind: Any, pa: Any) -> Any:
+    """Return the type *kind* of pyarrow's with microseconds in the place of nanoseconds, however deep they stand."""
+    types = pa.types
+    if types.is_struct(kind):
+        return pa.struct([_field_in_microseconds(field, pa) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_field_in_microseconds(kind.key_field, pa), _field_in_microseconds(kind.item_field, pa))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_field_in_microseconds(kind.value_field, pa), kind.list_size)
+    if types.is_list(kind):
+        return pa.list_(_field_in_microseconds(kind.value_field, pa))
+    if types.is_large_list(kind):
+        return pa.large_list(_field_in_microseconds(kind.value_field, pa))
+    if getattr(kind, "unit", None) != "ns":
+        return kind
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    return pa.duration("us") if types.is_duration(kind) else pa.time64("us")
+
+
+def _field_in_microseconds(field: Any, pa: Any) -> Any:
+    return field.with_type(_in_microseconds(field.type, pa))
 
 
 def _cell(value: Any) -> str | tuple[str, ...]:
@@ -160,7 +139,7 @@ def _cell(value: Any) -> str | tuple[str, ...]:
 
 def _text(value: Any) -> str:
     """
-    Return *value* as the text of a CSV cell.
+    Return *value* as the text of a CSV cell; an object as JSON.
 
     Raises:
         UnicodeDecodeError: it is bytes that are not UTF-8; some writers store text as bytes.
@@ -171,7 +150,22 @@ def _text(value: Any) -> str:
         return value.decode()
     if isinstance(value, list):
         return ";".join(map(_text, value))
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Real):  # Some versions of pyarrow give half floats as numpy's.
+        return _number(float(value))
+    if isinstance(value, dict | tuple):
+        return json.dumps(value, ensure_ascii=False, default=_text)
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _number(value: float) -> str:
+    """Return a float as text; a whole number as an integer, since some writers make floats of integers with gaps."""
+    if math.isnan(value):
+        return ""
+    return str(int(value) if value.is_integer() and abs(value) <= _EXACT else value)
 
 
 class MappedLines:

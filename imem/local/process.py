@@ -247,6 +247,6 @@ def clear(leftovers: list[ProcessIdentity], *, timeout_s: float = 3.0, kill_time
     if alive:
         pids = ", ".join(str(one.pid) for one in alive)
         raise StackError(
-            f"What an earlier stack left behind does not end: process {pids}.",
+            f"A process of an earlier stack does not end: process {pids}.",
             mend="It may wait for a disk; `ps` shows what it does. Start again once it is gone.",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from imem.journal.errors import shown
 from imem.journal.modes import Health
 from imem.local.process import ProcessIdentity
 from imem.local.state import ChildState, StackState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from imem.jobs.backlog import Waiting
 
 _COLOURS = {"ready": "green", "elsewhere": "green", "restarting": "yellow", "gone": "red"}
 _REFRESHES_PER_S = 4
@@ -76,10 +79,25 @@ def to_json(state: StackState | None) -> dict[str, Any]:
     }
 
 
-def health_json(health: Health) -> dict[str, Any]:
-    """Return what ``imem status --json`` adds about the mode."""
+def health_json(health: Health, left: Sequence[Waiting] | None) -> dict[str, Any]:
+    """Return what ``imem status --json`` adds about the mode, and about what the pipelines have to do."""
     behind_s = round(health.behind_s, 3) if health.behind_s is not None else None
-    return {"mode": health.mode.value, "away": list(health.away), "full": list(health.full), "behind_s": behind_s}
+    pipelines = None if left is None else [one.to_dict() for one in left]
+    mode = {"mode": health.mode.value, "away": list(health.away), "full": list(health.full), "behind_s": behind_s}
+    return {**mode, "pipelines": pipelines}
+
+
+def backlog_lines(left: Sequence[Waiting] | None) -> Iterator[str]:
+    """Return the lines about what the pipelines still have to do; None: it could not be counted."""
+    if left is None:
+        yield "Pipelines: what they have to do could not be counted in time."
+    elif not left:
+        yield "Pipelines: nothing waits."
+    else:
+        far = any(one.far_behind for one in left)
+        yield f"Pipelines{' are far behind, and answers lack what waits' if far else ''}:"
+        for one in left:
+            yield f"  {one}{f'; the last run failed: {shown(one.error)}' if one.error is not None else ''}"
 
 
 def mode_line(health: Health) -> str:

@@ -498,7 +498,7 @@ class LocalStack:
 
     @property
     def state(self) -> StackState:
-        """What runs now."""
+        """The servers that run now."""
         return self._supervisor.state
 
     def start(self) -> Self:

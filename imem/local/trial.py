@@ -14,11 +14,8 @@ import re
 from datetime import datetime, timedelta
 from typing import Final
 
-import psycopg
-
 from imem.journal.clock import MachineClock
 from imem.journal.errors import BadInput, StackError
-from imem.journal.postgres.database import translate_error
 from imem.journal.settings import Settings
 from imem.journal.statements import sql
 from imem.local import state
@@ -159,6 +156,10 @@ def _within(ahead: int, option: str) -> int:
 
 
 def _put(admin_url: str, ahead: int) -> int:
+    import psycopg  # noqa: PLC0415 - a command that only looks at the time shall not wait for the driver
+
+    from imem.journal.postgres.database import translate_error  # noqa: PLC0415 - as above
+
     try:
         with psycopg.connect(admin_url, autocommit=True, connect_timeout=5) as connection:
             row = connection.execute(sql("advance_clock"), {"ahead_s": ahead}).fetchone()

@@ -95,7 +95,9 @@ class MemoryServer:
             raise MCPError(INVALID_PARAMS, f"There is no tool {shortened(params.name, 100)!r}.")
         try:
             answer = await tool.call(self.memory, self.actor, params.arguments or {})
-            return CallToolResult(content=[TextContent(text=tool.text(answer))], structured_content=tool.json(answer))
+            remark = tool.remark(params.arguments or {}, self.actor)
+            text, document = tool.text(answer, remark), tool.json(answer, remark)
+            return CallToolResult(content=[TextContent(text=text)], structured_content=document)
         except ImemError as error:
             return _failed(error, writes=tool.action is not Action.READ, destroys=tool.destroys)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next call shall be answered

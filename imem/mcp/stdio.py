@@ -13,22 +13,22 @@ import json
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import IO, Any, Final
 
 import anyio
-import structlog
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError
 
 from imem.journal.actors import Actor
 from imem.journal.settings import Settings
+from imem.mcp.refusals import HEAD_BYTES, TAIL_BYTES, refusal_of, too_long
 from imem.mcp.server import MemoryServer
 from imem.memory import Memory
 
-log = structlog.get_logger()
-
 MOST_LINE_BYTES: Final = 16 * 2**20
-"""Longest message that is read, in bytes; a longer one ends the connection."""
+"""Longest message that is read, in bytes; a longer one is answered with an error."""
 
 _CHUNK_BYTES: Final = 64 * 2**10
 _WAITING: Final = 16
@@ -51,8 +51,14 @@ async def serve(settings: Settings, version: str) -> None:
     with contextlib.suppress(asyncio.CancelledError), _wire() as out:
         async with Memory.open(settings) as memory:
             server = MemoryServer(memory, Actor.from_settings(settings), version).protocol()
-            given: Any = _lines(0)
+            stream: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+            async def answer(error: JSONRPCError) -> None:
+                await (await stream).send(SessionMessage(error))
+
+            given: Any = _messages(0, answer)
             async with stdio_server(given, anyio.wrap_file(out)) as (reads, writes):
+                stream.set_result(writes)
                 await server.run(reads, writes, server.create_initialization_options())
 
 
@@ -67,33 +73,49 @@ def _wire() -> Iterator[IO[str]]:
         pass
 
 
-async def _lines(source: int) -> AsyncIterator[str]:
+async def _messages(source: int, answer: Callable[[JSONRPCError], Awaitable[None]]) -> AsyncIterator[str]:
+    """Yield the messages of a file descriptor; *answer* each line that is none."""
+    async for line, tail in _lines(source):
+        text = line.decode(errors="replace")
+        if tail is not None:
+            await answer(too_long(text, tail.decode(errors="replace"), MOST_LINE_BYTES))
+        elif text.strip():
+            message = _whole_characters(text)
+            refusal = refusal_of(message)
+            if refusal is None:
+                yield message
+            else:
+                await answer(refusal)
+
+
+async def _lines(source: int) -> AsyncIterator[tuple[bytes, bytes | None]]:
     """
-    Yield the lines of a file descriptor.
+    Yield the lines of a file descriptor, each with None; of one that is too long its beginning, with its end.
 
     A thread reads it that neither a stop nor the program's end waits for: such a read cannot be called off.
     """
-    loop, lines = asyncio.get_running_loop(), asyncio.Queue[bytes | None](_WAITING)
+    loop, lines = asyncio.get_running_loop(), asyncio.Queue[tuple[bytes, bytes | None] | None](_WAITING)
 
-    def put(line: bytes | None) -> None:
+    def put(line: tuple[bytes, bytes | None] | None) -> None:
         asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
 
     def read() -> None:
         with contextlib.suppress(RuntimeError):  # The loop is closed: the server has ended.
-            rest = bytearray()
-            while len(rest) <= MOST_LINE_BYTES and (chunk := os.read(source, _CHUNK_BYTES)):
-                rest += chunk
-                if b"\n" in chunk:
-                    *whole, rest = rest.split(b"\n")
-                    for line in whole:
-                        put(bytes(line))
-            if len(rest) > MOST_LINE_BYTES:
-                log.error("mcp.message_too_long", most_bytes=MOST_LINE_BYTES)
+            rest, is_whole = bytearray(), True
+            while chunk := os.read(source, _CHUNK_BYTES):
+                for number, piece in enumerate(chunk.split(b"\n")):
+                    if number:
+                        put((bytes(rest), None) if is_whole else (bytes(rest[:HEAD_BYTES]), bytes(rest[HEAD_BYTES:])))
+                        rest, is_whole = bytearray(), True
+                    rest += piece
+                    if len(rest) > MOST_LINE_BYTES or not is_whole:
+                        del rest[HEAD_BYTES : max(HEAD_BYTES, len(rest) - TAIL_BYTES)]
+                        is_whole = False
             put(None)
 
     threading.Thread(target=read, name="mcp-stdin", daemon=True).start()
     while (line := await lines.get()) is not None:
-        yield _whole_characters(line.decode(errors="replace"))
+        yield line
 
 
 def _whole_characters(line: str) -> str:

@@ -29,6 +29,7 @@ from imem.journal.settings import Role
 from imem.kg.kinds.enums import Direction, Recommendation, Stance
 from imem.kg.model import Analysis, Decision, Finding
 from imem.mcp.results import MOST_CHARS, as_text, structured
+from imem.mcp.times import stated_time, unheeded_time
 from imem.recall.memories.model import DeletedMemories, MemoriesPage
 from imem.recall.rendering.formatting import found_text_lines, memory_text
 from imem.recall.rendering.metric_values import value_lines
@@ -110,6 +111,7 @@ class Tool:
         lines: the result as lines of Markdown, in which stored text is quoted.
         prepared: turns the arguments into those of the method.
         document: the result as a mapping; None: it is one, or a model.
+        remark: what the result says about the arguments that were given; empty for nothing.
     """
 
     name: str
@@ -123,6 +125,7 @@ class Tool:
     destroys: bool = False
     prepared: Callable[[dict[str, Any], Actor], dict[str, Any]] = field(default=lambda given, _: given)
     document: Callable[[Any], Mapping[str, Any]] | None = None
+    remark: Callable[[Mapping[str, Any], Actor], str] = field(default=lambda _, __: "")
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -179,16 +182,16 @@ class Tool:
             if name not in known:
                 raise BadInput(name, f"is no argument of {self.name} here; it takes {', '.join(known)}.")
 
-    def text(self, answer: Any) -> str:
-        """Return the result as Markdown within the bound, with its quality unless that is exact."""
+    def text(self, answer: Any, remark: str = "") -> str:
+        """Return the result as Markdown within the bound, with its quality unless that is exact, and the remark."""
         reason, quality = getattr(answer, "reason", None), getattr(answer, "quality", None)
         note = f"[{quality.value}: {reason}]" if reason is not None and quality is not None else ""
-        return as_text(list(self.lines(answer)) or ["Nothing was found."], note=note)
+        return as_text([*self.lines(answer), *filter(None, [remark])] or ["Nothing was found."], note=note)
 
-    def json(self, answer: Any) -> dict[str, Any]:
-        """Return the result as JSON types within the bound."""
-        whole = answer if self.document is None else self.document(answer)
-        return structured(to_jsonable_python(whole, exclude_none=True))
+    def json(self, answer: Any, remark: str = "") -> dict[str, Any]:
+        """Return the result as JSON types within the bound, with the remark."""
+        whole = to_jsonable_python(answer if self.document is None else self.document(answer), exclude_none=True)
+        return structured({**whole, "remark": remark} if remark else whole)
 
 
 _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {"integer": int, "number": (int, float), "array": list}
@@ -236,7 +239,7 @@ _CHANGES: Final = {
     "retire": Variant("memories.retire", ("action", "id", "reason")),
     "delete": Variant("memories.delete", ("action", "id")),
 }
-"""What a change of memories is called, and its method."""
+"""The name of a change of memories, and its method."""
 
 
 def _memories(given: Mapping[str, Any]) -> Variant:
@@ -310,13 +313,16 @@ def _debate_json(answer: DebateProgress | list[DebateProgress]) -> dict[str, Any
 
 
 def _analysis(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
+    given = stated_time(given, actor)
+    at = given.pop("occurred_at", None)
+    known = {} if at is None else {"known_at": at, "occurred_at": at}
     body = {"body": given.pop("body")} if "body" in given else {}
     stated = given.pop("findings", [])
     if not isinstance(stated, list):
         raise BadInput("findings", "must be a list of objects.")
     analysis = Analysis(**given)
     findings = [_finding(one, number, analysis, actor) for number, one in enumerate(stated)]
-    return {"analysis": analysis, "findings": findings, **body}
+    return {"analysis": analysis, "findings": findings, **body, **known}
 
 
 def _decision(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
@@ -390,7 +396,7 @@ TOOLS: Final = (
     ),
     Tool(
         name="similar",
-        description="Similar analyses of other subjects, with outcomes.",
+        description="Similar analyses of other subjects.",
         method="similar",
         arguments={"what": _text("Analysis or subject."), "limit": _INTEGER, "as_of": _TEXT},
         required=("what",),
@@ -441,12 +447,12 @@ TOOLS: Final = (
     ),
     Tool(
         name="search_memories",
-        description="Search memories; without a query list them, or show one.",
+        description="Search memories; list them, or show one.",
         method=_memories,
         arguments={
             "query": _TEXT,
             "id": _TEXT,
-            "namespace": _text("symbol/MU; symbol/MU/* is the subtree."),
+            "namespace": _text("symbol/MU, or symbol/MU/*."),
             "user": _TEXT,
             "limit": _INTEGER,
             "offset": _INTEGER,
@@ -472,6 +478,7 @@ TOOLS: Final = (
             "probability": _NUMBER,
             "horizon_days": _INTEGER,
             "model": _TEXT,
+            "occurred_at": _TEXT,
             "body": _TEXT,
             "findings": {
                 "type": "array",
@@ -483,6 +490,7 @@ TOOLS: Final = (
         resource=ResourceType.JOURNAL,
         action=Action.APPEND,
         prepared=_analysis,
+        remark=unheeded_time,
         lines=_receipt,
     ),
     Tool(
@@ -506,6 +514,7 @@ TOOLS: Final = (
         resource=ResourceType.JOURNAL,
         action=Action.APPEND,
         prepared=_decision,
+        remark=unheeded_time,
         lines=_receipt,
     ),
     Tool(
@@ -528,7 +537,7 @@ TOOLS: Final = (
     ),
     Tool(
         name="respond",
-        description="Act in a debate or see it; without an id list yours.",
+        description="Act in a debate, see it, or list yours.",
         method=_act,
         arguments={
             "debate_id": _TEXT,
@@ -554,15 +563,18 @@ TOOLS: Final = (
             "namespace": _text("symbol/X or user/X; by default yours."),
             "memory_type": _TEXT,
             "importance": _NUMBER,
+            "occurred_at": _TEXT,
         },
         required=("text",),
         resource=ResourceType.MEMORIES,
         action=Action.WRITE,
+        prepared=stated_time,
+        remark=unheeded_time,
         lines=_remembered,
     ),
     Tool(
         name="change_memory",
-        description="Correct, retire or delete a memory; delete all of a namespace or user.",
+        description="Correct, retire or delete a memory, or all of a namespace or user.",
         method=_change,
         arguments={
             "action": {"enum": list(_CHANGES)},

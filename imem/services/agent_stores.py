@@ -1,4 +1,4 @@
-"""What all agents of one process share: the Valkeys, the open sessions, and the services over them."""
+"""The resources that all agents of one process share: the Valkeys, the open sessions, and the services over them."""
 
 from __future__ import annotations
 

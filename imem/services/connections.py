@@ -1,5 +1,5 @@
 """
-What a process does once, before its first answers: it connects to the servers, and loads the encoder.
+The start of a process: it connects to the servers, and loads the encoder and SciPy, before its first answers.
 
 No caller's deadline pays for that: a read's deadline begins when the process is connected to what the read needs. So a
 first search finds by meaning as every later one does, and a first briefing is whole on a busy machine. All that comes
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from imem.journal.deadline import Deadline
@@ -32,12 +33,13 @@ AT_ONCE: Final = 4
 
 
 class Part(StrEnum):
-    """What a read may need."""
+    """A server or model that a read may need."""
 
     POSTGRES = "Postgres"
     GRAPH = "Neo4j"
     CACHE = "Valkey"
     ENCODER = "encoder"
+    SCORES = "SciPy"
 
 
 class Connections:
@@ -86,6 +88,7 @@ class Connections:
             Part.GRAPH: self._graph,
             Part.CACHE: self._cache,
             Part.ENCODER: self._encoder,
+            Part.SCORES: self._scores,
         }
         due = Deadline.after_ms(LOADING_MS if part is Part.ENCODER else CONNECTING_MS)
         try:
@@ -117,6 +120,11 @@ class Connections:
         if isinstance(embedder, LocalEmbedder):
             await embedder.embed(["A first text."], deadline=due, purpose=Purpose.QUERY)
             self._loaded_before = True
+
+    @staticmethod
+    async def _scores(_due: Deadline) -> None:
+        """Import what computes the intervals of scores: it takes half a second, for which no deadline pays."""
+        await asyncio.to_thread(import_module, "scipy.special")
 
     def _unloaded(self) -> bool:
         """Whether a local encoder was loaded here and is no longer; one that could not be is not waited for again."""

@@ -1,22 +1,27 @@
-"""Health check of all stores, in parallel: the mode that ``imem status`` shows."""
+"""The content of ``imem status``: the mode, by a check of all stores, and the work that pipelines still have to do."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Final
+from typing import Any, Final
 
 from redis.exceptions import RedisError
 
 from imem.alerts.memory_watch import memory_of
+from imem.jobs.backlog import Waiting, backlog_parameters, read_backlog
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
 from imem.journal.modes import Health
+from imem.journal.settings import Settings
 from imem.journal.valkey_memory import MemoryUse
 from imem.services.stores import Stores, secret
 
 TIMEOUT_MS: Final = 1000.0
 """Timeout of a store's answer, in milliseconds."""
+
+BACKLOG_MS: Final = 10_000.0
+"""Timeout of counting what the pipelines have to do, in milliseconds."""
 
 
 async def check_health(stores: Stores) -> Health:
@@ -39,6 +44,31 @@ async def check_health(stores: Stores) -> Health:
         behind_s=behind,
         applier_interval_s=stores.gateway.applier_interval_s,
     )
+
+
+async def backlog(stores: Stores) -> tuple[Waiting, ...]:
+    """
+    Return what the pipelines and the applier still have to do; empty if nothing waits.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: it could not be counted in time; retryable.
+        SettingsError: see :func:`backlog_parameters_of`.
+    """
+    parameters = backlog_parameters_of(stores.settings)
+    return await read_backlog(stores.database, parameters, deadline=Deadline.after_ms(BACKLOG_MS))
+
+
+def backlog_parameters_of(settings: Settings) -> dict[str, Any]:
+    """
+    Return the parameters of the statement ``pipelines_behind`` under *settings*.
+
+    Raises:
+        SettingsError: an endpoint for vectors is set without its model or dimension.
+    """
+    from imem.services.embedders import embedder_of  # noqa: PLC0415 - numpy takes long to import
+
+    embedder = embedder_of(settings)
+    return backlog_parameters(embedder.model_id, embedder.dimension, situations=settings.situations_enabled)
 
 
 async def _behind(stores: Stores) -> float | None:

@@ -299,7 +299,8 @@ class Memories(ActorApi):
         check_reason(reason)
         memory = NewMemory(text, metadata=metadata or {}, importance=0.5 if importance is None else importance)
         due, known = self._write_due(deadline_ms, REMEMBER_MS), checked_uuid("memory_id", memory_id)
-        await self._authorize_memory(known, Action.WRITE, due)
+        rights = await self._authorize_memory(known, Action.WRITE, due)
+        memory = replace(memory, author=rights.author)
         return await self._table.supersede(
             self._actor, known, memory, reason=reason, importance=importance, deadline=due
         )
@@ -308,8 +309,8 @@ class Memories(ActorApi):
         """
         Take back a memory that holds no longer; where nobody else says it, it is found as of earlier moments alone.
 
-        It stays in its history, with *reason*. Whose saying ends is as of :meth:`supersede`. Retiring it again is
-        ``identical``.
+        It stays in its history, with *reason*. The rule for whose assertion ends is that of :meth:`supersede`. Retiring
+        it again is ``identical``.
 
         Args:
             reason: why, 1 to 1,000 characters.
@@ -369,6 +370,7 @@ class Memories(ActorApi):
         user_id: str | None = None,
         conversation_id: str | None = None,
         author: str | None = None,
+        occurred_at: datetime | None = None,
         extract: bool = False,
         deadline_ms: float | None = None,
     ) -> RememberedMemory:
@@ -383,14 +385,21 @@ class Memories(ActorApi):
             user_id=user_id,
             conversation_id=conversation_id,
             author=author,
+            occurred_at=occurred_at,
         )
         due = self._write_due(deadline_ms, EXTRACT_MS if extract else REMEMBER_MS)
         await self._authorize(resource_of(segments, actor, Action.WRITE), Action.WRITE, due)
+        if occurred_at is not None:
+            await self._authorize(Resource(ResourceType.JOURNAL, owner=actor.id), Action.IMPORT, due)
+        where = "/".join(segments)
         if not extract:
-            return await self._table.store(actor, "/".join(segments), memory, deadline=due)
+            return await self._table.store(
+                actor, where, memory, created_at=occurred_at, known_at=occurred_at, deadline=due
+            )
         message = {"content": text, "author": author}
-        facts = [fact for fact, _ in await FactExtractor.of(self._stores.settings).facts([message], deadline=due)]
-        source, *stored = await self._table.store_facts(actor, "/".join(segments), memory, facts, deadline=due)
+        found = await FactExtractor.of(self._stores.settings).facts([message], deadline=due)
+        facts = [replace(fact, occurred_at=occurred_at) for fact, _ in found]
+        source, *stored = await self._table.store_facts(actor, where, memory, facts, known_at=occurred_at, deadline=due)
         return replace(source, facts=tuple(stored))
 
     async def extract(
@@ -434,9 +443,9 @@ class Memories(ActorApi):
         until = parse_as_of(as_of, AsOfClock.KNOWN)[0]
         return await clamped_until(self._stores.database, until, deadline=deadline)
 
-    async def _authorize_memory(self, memory_id: UUID, action: Action, deadline: Deadline) -> None:
+    async def _authorize_memory(self, memory_id: UUID, action: Action, deadline: Deadline) -> MemoryRights:
         """
-        Authorize *action* on a memory.
+        Authorize *action* on a memory, and return by what that was decided.
 
         In a shared namespace it is of whoever says it, or else of the one who said it first. Where all of it is of
         people, ending it takes the right to overrule them.
@@ -450,6 +459,7 @@ class Memories(ActorApi):
         ends_nothing = rights.of_people and not rights.is_own
         if (action is Action.DELETE and not rights.may_delete) or (action is Action.WRITE and ends_nothing):
             await self._authorize(replace(resource, owner=rights.owner), Action.OVERRULE, deadline)
+        return rights
 
     async def list(
         self,

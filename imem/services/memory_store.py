@@ -35,6 +35,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.journal.settings import Settings
 from imem.journal.texts.json_text import object_text
+from imem.journal.texts.spelling import says_nothing
 from imem.recall.memories.items import NewItem, Segments, check_key, leaves, value_text
 from imem.recall.memories.model import CONTENT_CHARS, MemoryQuery
 from imem.recall.memories.namespaces import (
@@ -147,7 +148,7 @@ class MemoryItems(ActorApi):
         if op.limit == 0:
             return []
         rows: list[dict[str, Any]]
-        if op.query is not None and op.query.strip():
+        if op.query is not None and not says_nothing(op.query):
             asked = MemoryQuery(
                 op.query[:CONTENT_CHARS], covered, limit=op.limit, offset=op.offset, filter=value_filter or "{}"
             )

@@ -58,7 +58,7 @@ def sender(app: Celery) -> Send:
 
 @checks_arguments
 class PauseCommands(PauseApi):
-    """What the command line has beside the methods of ``Memory``: batches, and causes that are over."""
+    """The operations that only the command line has: batches, and ending causes."""
 
     async def resolve(self, cause: str, *, deadline: Deadline) -> str:
         """Mark an external cause, named by its signature, as resolved; return the pattern of its failures."""

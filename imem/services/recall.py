@@ -37,9 +37,10 @@ def recall_over(stores: Stores, actor: Actor | None = None, *, use_cache: bool =
     return Recall(
         RecallDependencies(
             stores.gateway,
-            stores.graph,
+            lambda: stores.graph,
             stores.tiers if use_cache else None,
             halflife_years=stores.settings.credibility_halflife_years,
+            seasons=stores.settings.panel_seasons,
             journal=stores.journal,
             watch=LatencyWatch(stores.database),
             shows_signals=SignalPolicy.of(stores.settings).shows,

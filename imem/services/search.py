@@ -21,7 +21,7 @@ from imem.recall.brief import Recall
 from imem.recall.memories.namespaces import NamespacePattern, parse_pattern, readable, scopes
 from imem.recall.read_horizon import fetch_read_horizon
 from imem.recall.search.model import SearchKind, SearchQuery, SearchSection, kinds_of
-from imem.recall.subjects import PRESENT
+from imem.recall.subjects import PRESENT, SubjectName
 from imem.services.stores import Stores
 
 _NOWHERE: Final = NamespacePattern((), subtree=False)
@@ -50,24 +50,26 @@ async def search(
         asked = frozenset(may or SearchKind)
     resources = sorted({_resource(kind, actor.id) for kind in asked}, key=lambda one: one.type)
     allowed = (gateway.authorize(resource, Action.READ, deadline=deadline, actor=actor) for resource in resources)
-    (until, subject_id), _ = await asyncio.gather(
+    (until, about), _ = await asyncio.gather(
         _moment_and_subject(stores, recall, until, subject, deadline), asyncio.gather(*allowed)
     )
+    subject_id = about.subject_id if about is not None else None
     where = scopes(_of_subject(subject_id), readable(actor))
     found = replace(wanted, kinds=asked, scopes=where, subject_id=subject_id, until=until)
-    return await stores.search.search(found, deadline=deadline)
+    section = await stores.search.search(found, deadline=deadline)
+    return section if about is None else section.model_copy(update={"subject_label": about.label})
 
 
 async def _moment_and_subject(
     stores: Stores, recall: Recall, asked: datetime | None, subject: str | None, deadline: Deadline
-) -> tuple[datetime | None, str | None]:
-    """Return the as-of to use, clamped to the horizon, and the id of the subject as it was named then."""
+) -> tuple[datetime | None, SubjectName | None]:
+    """Return the as-of to use, clamped to the horizon, and the subject as it was named then."""
     at = PRESENT
     if asked is not None:
         horizon = await fetch_read_horizon(stores.database, AsOfClock.KNOWN, deadline=deadline)
         at = horizon.resolve(asked, AsOfClock.KNOWN)
-    subject_id = None if subject is None else await recall.subject(subject, at, deadline=deadline)
-    return None if asked is None else at.at, subject_id
+    about = None if subject is None else await recall.found_subject(subject, at, deadline=deadline)
+    return None if asked is None else at.at, about
 
 
 def _resource(kind: SearchKind, actor: str) -> Resource:

@@ -125,7 +125,7 @@ class Stores:
 
     @cached_property
     def agents(self) -> AgentStores:
-        """What agents of this process share, made on first use."""
+        """The resources that agents of this process share, made on first use."""
         from imem.services.agent_stores import AgentStores  # noqa: PLC0415 - as above
 
         agents = AgentStores(self)
@@ -168,7 +168,7 @@ class Stores:
 
     @cached_property
     def signals(self) -> SignalReader:
-        """What reads agents' signals, made on first use; all actors of the process share its watch and its audit."""
+        """The reader of agents' signals, made on first use; all actors of the process share its watch and its audit."""
         from imem.recall.signals.reader import SignalPolicy, SignalReader  # noqa: PLC0415 - as above
 
         signals = SignalReader(self.gateway, SignalPolicy.of(self.settings))

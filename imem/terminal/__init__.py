@@ -1,1 +1,1 @@
-"""What reaches the terminal: cleaned text, progress bars, the view of a load."""
+"""Output on the terminal: cleaned text, progress bars, the view of a load."""

@@ -1,4 +1,4 @@
-"""What commands are made of: exit codes, the option ``--json``, a call of the services, and its answer."""
+"""The parts of commands: exit codes, the option ``--json``, a call of the services, and its answer."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from imem.ingest.line_reader import Batch, LoadSource, RefusedLine, UnreadableFile
 from imem.ingest.loader import LoadCounts, MissingReferences
+from imem.jobs.backlog import Waiting
 from imem.journal.events.entry import AppendStatus
 from imem.kg.kinds.fields import shown
 from imem.terminal import output
@@ -66,6 +67,7 @@ class LoadView:
         self._tasks: dict[str, TaskID] = {}
         self._before: dict[str, dict[int, int]] = {}
         self._to_apply: int | None = None
+        self._to_do = 0
         self._said_at = time.monotonic()
 
     @classmethod
@@ -128,6 +130,20 @@ class LoadView:
         done = self._to_apply - counts.waiting
         self._show("Applying to the graph", done, self._to_apply, f"{counts.waiting:,} events left")
 
+    def pipelines(self, left: Sequence[Waiting]) -> None:
+        """Show how much the pipelines still have to do."""
+        waiting = sum(one.waiting for one in left)
+        # What was settled makes track records due, so that there may be more than there was.
+        self._to_do = max(self._to_do, waiting)
+        if self._to_do:
+            note = f"{waiting:,} rows left{f': {left[0]}' if left else ''}"
+            self._show("Pipelines", self._to_do - waiting, self._to_do, note)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a person sits before it, who can be asked."""
+        return self._document is None and self._console.is_terminal and sys.stdin.isatty()
+
     def _advance(self, what: str, source: LoadSource, batch: Batch, note: str) -> None:
         # By object: the same file named twice is read twice.
         files = self._before.setdefault(what, {})
@@ -171,15 +187,31 @@ class LoadView:
             self._print(f"Cores were compared for the first {compared:,} records; a load with --strict compares all.")
 
     def close(
-        self, counts: LoadCounts, *, visible: bool | None, checked: bool = False, error: str | None = None
+        self,
+        counts: LoadCounts,
+        *,
+        visible: bool | None,
+        checked: bool = False,
+        left: Sequence[Waiting] | None = None,
+        error: str | None = None,
     ) -> None:
-        """Print the result: counts, rate, whether the graph holds it (None: not awaited), or that a check ended it."""
+        """
+        Print the result.
+
+        Args:
+            counts: counts and rate.
+            visible: whether the graph holds it; None: not awaited.
+            checked: whether a check ended it.
+            left: what the pipelines still have to do; None: it was not looked at.
+            error: why it ended early.
+        """
         if self._document is not None:
-            summary = json.dumps(_summary(counts, visible=visible, error=error))
+            pipelines = None if left is None else [one.to_dict() for one in left]
+            summary = json.dumps({**_summary(counts, visible=visible, error=error), "pipelines": pipelines})
             self._document.write(f"\n], {summary[1:]}\n")
             return
         self._bars.stop()
-        for sentence in _sentences(counts, visible=visible, checked=checked):
+        for sentence in (*_sentences(counts, visible=visible, checked=checked), *still_to_come(left or ())):
             self._print(sentence)
 
 
@@ -218,7 +250,7 @@ def _sentences(counts: LoadCounts, *, visible: bool | None, checked: bool) -> It
         )
     if counts.unchecked_reason:
         yield (
-            f"What the lines refer to was not looked at to the end: {counts.unchecked_reason} The same command again"
+            f"The check of the lines' references was cut short: {counts.unchecked_reason} The same command again"
             " loads nothing twice, and looks once more."
         )
     if checked:
@@ -234,6 +266,16 @@ def _sentences(counts: LoadCounts, *, visible: bool | None, checked: bool) -> It
         )
     if counts.dead:
         yield f"The graph refused {counts.dead:,} events for good; `imem doctor` names them."
+
+
+def still_to_come(left: Sequence[Waiting]) -> Iterator[str]:
+    """Return the lines about what the pipelines still have to do; none if they have done everything."""
+    if not left:
+        return
+    yield "Still to come, by the workers; until then scores, weights, comparisons and searches lack it:"
+    for one in left:
+        yield f"  {one}"
+    yield "`imem status` shows how much is left; `imem load --wait-pipelines SECONDS` waits for it."
 
 
 def _examples(missing: MissingReferences) -> str:

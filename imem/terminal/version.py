@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 
 def version_of_this() -> str:
     """Return the version of the package, or of the checkout that it is run from without being installed."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - it reads mails: most commands need no version
+
     try:
         return version("institutional-memory")
     except PackageNotFoundError:

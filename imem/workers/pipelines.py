@@ -91,7 +91,7 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
 )
 
 DUE_RULES: Final[tuple[DueRule, ...]] = (*RULES, *(rule for pipeline in PIPELINES for rule in pipeline.due))
-"""Which events make which rows due, for the pipelines and the applier; migrations store them in Postgres."""
+"""The events that make rows due, for the pipelines and the applier; migrations store them in Postgres."""
 
 LIFECYCLES: Final[Mapping[str, Lifecycle[Any]]] = {
     one.kind: one for one in (GATES_OF_ANALYSES, TASKS, DEBATES, FORECASTS, CASES, LIFE, PATTERNS)

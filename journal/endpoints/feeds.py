@@ -20,7 +20,6 @@ import orjson
 from pydantic import SecretStr
 
 from imem.journal.deadline import Deadline
-from imem.journal.endpoints.http_client import request
 from imem.journal.errors import BadInput, StoreUnavailable
 from imem.journal.retry import retry
 
@@ -36,7 +35,7 @@ ATTEMPTS: Final = 4
 @dataclass(frozen=True, slots=True)
 class RowShape(Generic[T]):
     """
-    What the rows of a feed are.
+    The kind of rows of a feed.
 
     Attributes:
         what: their plural, for messages.
@@ -87,7 +86,7 @@ class Feed(Protocol[T]):
 
     @property
     def name(self) -> str:
-        """What records name as their source."""
+        """The name that records give as their source."""
 
     async def rows(self, *, deadline: Deadline) -> list[T]:
         """
@@ -145,6 +144,8 @@ class HttpFeed(Generic[T]):
 
     async def rows(self, *, deadline: Deadline) -> list[T]:
         """Return its rows; see :class:`Feed`."""
+        from imem.journal.endpoints.http_client import request  # noqa: PLC0415 - reads of a file, and of readings, need no HTTP
+
         headers = {"accept": "application/json"}
         if self.key is not None:
             headers["authorization"] = f"Bearer {self.key}"

@@ -98,7 +98,7 @@ def notice_entry(kind: str, key: str, group: str, payload: Mapping[str, Any]) ->
 
 
 class AppendStatus(StrEnum):
-    """What the journal did with a line."""
+    """The result of an append for a line."""
 
     NEW = "new"
     CHANGED = "changed"

@@ -40,7 +40,7 @@ _LONGEST_CLOSE_S: Final = 1.0
 """How long closing waits for a connection that is being opened, in seconds."""
 
 _FULL: Final = re.compile(r"too many (?:clients|connections)|connection slots")
-"""What a server says, in English, that has as many connections as it takes; in other languages it just refuses."""
+"""The English message of a server that has no free connection; in other languages it just refuses."""
 
 _Inner = AsyncConnectionPool[Connection]
 

@@ -5,7 +5,9 @@ JSONB keeps numbers as decimals and texts without NUL: a float beyond 1e16 would
 not at all, and a non-text key under another name. So floats are written without an exponent and always with a point,
 and whatever has no form is refused, by name, before anything is written.
 
-Two things change, on purpose: a tuple comes back as a list, and negative zero as zero.
+:func:`json_text` changes two things, on purpose: a tuple becomes a list, as a text or number of a class of its own
+becomes a plain one, and negative zero becomes zero. Values that must come back in their types are checked by
+:func:`check_exact` as well, or made by :func:`exact_text`; negative zero is equal to zero there.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import json
 import math
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from imem.journal.errors import BadInput, TooLarge
 
@@ -58,6 +60,71 @@ def object_text(value: object, field: str) -> str:
     if not isinstance(value, Mapping):
         raise BadInput(field, f"must be an object, not {type(value).__name__}.")
     return json_text(value, field) if value else "{}"
+
+
+def exact_text(value: object, field: str) -> str:
+    """
+    Return *value* as JSON text that comes back equal in value and type.
+
+    Raises:
+        BadInput, TooLarge: as :func:`json_text`, and as :func:`check_exact`.
+    """
+    check_exact(value, field)
+    return json_text(value, field)
+
+
+def exact_object_text(value: object, field: str) -> str:
+    """
+    Return *value*, which must be an object, as JSON text that comes back equal in value and type.
+
+    Raises:
+        BadInput, TooLarge: as :func:`exact_text`.
+    """
+    check_exact(value, field)
+    return object_text(value, field)
+
+
+def check_exact(value: object, field: str, depth: int = 0) -> None:
+    """
+    Check that JSON returns *value* in the types that it has.
+
+    They are ``dict`` with texts for keys, ``list``, ``str``, ``int``, ``float``, ``bool`` and None, and no class made
+    from them. A type that JSON has no form for is left to the encoder.
+
+    Raises:
+        BadInput: a part would come back as another type, or lies too deep; names where, beginning with *field*.
+    """
+    kind = type(value)
+    if kind in _EXACT:
+        return
+    if depth == DEEPEST:
+        raise BadInput(field, f"lies more than {DEEPEST} levels deep.")
+    if kind is list:
+        for number, one in enumerate(cast("list[object]", value)):
+            if type(one) not in _EXACT:
+                check_exact(one, f"{field}[{number}]", depth + 1)
+    elif kind is dict:
+        for key, one in cast("dict[object, object]", value).items():
+            if type(key) is not str:
+                raise BadInput(field, f"has a key of the type {type(key).__name__}; keys are text.")
+            if type(one) not in _EXACT:
+                check_exact(one, f"{field}.{key}", depth + 1)
+    else:
+        _refuse_class(value, field)
+
+
+def _refuse_class(value: object, field: str) -> None:
+    plain = next((name for base, name in _PLAIN if isinstance(value, base)), None)
+    if plain is not None:
+        named = type(value).__name__
+        raise BadInput(field, f"is of the type {named}, which would come back as {plain}.", mend=f"Give it as {plain}.")
+
+
+_EXACT: Final = frozenset({str, int, float, bool, type(None)})
+_PLAIN: Final = (
+    (str, "a text (str)"), (int, "a number (int)"), (float, "a number (float)"),
+    (list | tuple, "a list"), (Mapping, "a dict"),
+)  # fmt: skip
 
 
 def value_of(text: str) -> Any:

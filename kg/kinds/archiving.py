@@ -1,4 +1,4 @@
-"""What the graph keeps of a record whose detail was pruned from it: the journal keeps everything."""
+"""The part of a record that stays in the graph after its detail was pruned there; the journal keeps everything."""
 
 from typing import Final
 

@@ -47,7 +47,7 @@ class DataPoint(Kind, occurred="filed_at", fixed=IDENTITY, tags=(Tag("subject", 
         task_id: Key = Field(description="The review task.")
 
     subject_id: SubjectId
-    metric: Key = Field(description="What is measured, such as revenue.")
+    metric: Key = Field(description="The quantity that is measured, such as revenue.")
     period_start: Moment | None = Field(None, description="When the period begins; absent for a value at an instant.")
     period_end: Moment = Field(description="When the period ends, or the instant.")
     unit: Key = Field(description="Such as USD, shares, USD/shares or pure.")

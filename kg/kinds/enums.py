@@ -214,7 +214,7 @@ class DataDifference(StrEnum):
 
 
 class OutcomeProvenance(StrEnum):
-    """Who or what said which of two values was right; only the first two count as evidence about sources."""
+    """The source of the verdict on two values; only the first two count as evidence about sources."""
 
     HUMAN_LABEL = "human_label"
     LATER_FILING = "later_filing"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -365,6 +366,29 @@ SubjectKey = Annotated[
 ]
 """A ticker or market id: 1 to 180 characters."""
 
+
+TICKER_SIGNS: Final = "._-^=&+$#@:!',~"
+"""Signs in tickers, as in ``^GSPC``, ``EURUSD=X``, ``BRK.B``, ``M&M.NS`` and ``C:EURUSD``."""
+
+
+_MARKS: Final = frozenset({"Mn", "Mc"})
+"""Categories of vowels and other marks of a letter."""
+
+
+def is_ticker_part(text: str) -> bool:
+    """
+    Return whether *text* may stand between two slashes of the ticker of a company whose memories have a namespace.
+
+    That is ``symbol/`` and the ticker. A part has letters of any script with their marks, figures,
+    :data:`TICKER_SIGNS`, and single blanks inside; it does not consist of dots alone.
+    """
+    marks = [unicodedata.category(one) in _MARKS for one in text]
+    taken = all(
+        mark or one.isalnum() or one in TICKER_SIGNS or one == " " for one, mark in zip(text, marks, strict=True)
+    )
+    return taken and marks[:1] != [True] and bool(text.strip(".")) and text.split(" ") == text.split()
+
+
 SubjectId = Annotated[
     str,
     StringConstraints(strict=True, max_length=KEY_CHARS, pattern=SUBJECT),
@@ -514,7 +538,7 @@ ArchiveContents = Annotated[
         fetch=list,
     ),
 ]
-"""What an archive holds."""
+"""The contents of an archive."""
 
 Json = Annotated[
     Mapping[str, Any],

@@ -47,7 +47,7 @@ class ForecastPoint(StrictModel):
 
 class Forecast(StrictModel):
     """
-    What a decision expects.
+    The expectation of a decision.
 
     ::
 

@@ -25,7 +25,7 @@ from imem.journal.errors import BadInput, SettingsError
 SettlingKind = Literal["binary", "direction", "value"]
 
 Cautious = Literal["low", "high"]
-"""Which end of the values of a metric is the most cautious one."""
+"""The end of the values of a metric that is the most cautious one."""
 
 ASKS: Final[dict[SettlingKind, str]] = {"binary": "probability", "direction": "direction", "value": "value"}
 """Kind of metric → the field of a finding that holds the claim."""

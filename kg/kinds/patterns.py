@@ -47,7 +47,7 @@ class Pattern(
         approved_date: Moment | None = None
 
     class Definition(Group, governed="patterns"):
-        """What makes the pattern computable: which forecasts, under which condition, and where outcomes then lie."""
+        """The computable form of the pattern: which forecasts, under which condition, and where outcomes then lie."""
 
         metric: ShortText
         reference: ShortText = Field(description="The agent whose recorded forecasts are the best that existed.")

@@ -39,8 +39,10 @@ class Company(Kind, key="ticker", labels=("Subject",), tags=(Tag("subject", "sub
         industry: ShortText | None = None
         size_class: SizeClass | None = None
         growth_stage: GrowthStage | None = None
-        market_benchmark: SubjectId | None = Field(None, description="What stands for its market, as market:sp500.")
-        sector_benchmark: SubjectId | None = Field(None, description="What stands for its sector.")
+        market_benchmark: SubjectId | None = Field(
+            None, description="The subject that represents its market, such as market:sp500."
+        )
+        sector_benchmark: SubjectId | None = Field(None, description="The subject that represents its sector.")
 
     class Counters(Group, derived=True):
         """The number of analyses of the company."""

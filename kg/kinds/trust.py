@@ -101,7 +101,7 @@ class AgentCredibility(Kind, governed="credibility", tags=(Tag("agent", "agent_i
         formula_version: ShortText | None = None
 
     class Review(Group):
-        """What a person said of a change of the score at Gate 6; later changes are measured from it."""
+        """A person's remark on a change of the score at Gate 6; later changes are measured from it."""
 
         reviewed_score: Prob = Field(description="The mean of the posterior that the person was shown.")
         reviewed_n: Integer = Field(description="The observations that it rested on.")
@@ -163,7 +163,7 @@ class RegimeReading(Kind, occurred="observed_at", reference=True, tags=()):
     )
     fed_funds: Number | None = Field(None, description="Federal funds rate, in percent points.")
     vix: Number | None = Field(None, description="VIX, in index points.")
-    source: ShortText = Field(description="Who or what read it: a person, or the provider of the indicators.")
+    source: ShortText = Field(description="The reader: a person, or the provider of the indicators.")
     run_id: Key | None = Field(None, description="The run that detected it.")
     withdrawn: Flag | None = Field(None, description="Set by a correction: the reading no longer counts.")
 
@@ -232,7 +232,7 @@ class BiasCorrection(
     """
 
     class State(Group):
-        """What was decided about it; only a person approves."""
+        """The decision about it; only a person approves."""
 
         status: BiasStatus
         decided_at: PastMoment
@@ -279,7 +279,7 @@ class DataContradiction(Kind, occurred="timestamp", tags=(Tag("subject", "subjec
         decided_by: Key | None = Field(None, description="The person who decided it.")
 
     class Outcome(Group, governed="credibility"):
-        """Which value turned out to be right."""
+        """The value that turned out to be right."""
 
         outcome_label: ContradictionSide
         outcome_provenance: OutcomeProvenance
@@ -287,7 +287,7 @@ class DataContradiction(Kind, occurred="timestamp", tags=(Tag("subject", "subjec
     id: Key
     subject_id: SubjectId
     analysis_id: Key | None = None
-    data_point: ShortText = Field(description="What the two values are values of.")
+    data_point: ShortText = Field(description="The quantity of the two values.")
     source_a: Key
     source_b: Key
     document_a: Key | None = Field(None, description="The document of source_a, if it is known.")
@@ -333,7 +333,7 @@ class Debate(Kind, owner="challenger_agent", occurred="timestamp", tags=(Tag("su
         version: Count | None = Field(None, description="How many states the debate has had.")
 
     class Records(Group, unowned=True):
-        """What the records of both sides say at level 2, on both bases; the process that runs the debate writes it."""
+        """The records of both sides at level 2, on both bases; the process that runs the debate writes it."""
 
         reason: ShortText = Field(description="Why the records decide the debate, or why they do not.")
         domain: Name
@@ -362,12 +362,14 @@ class Debate(Kind, owner="challenger_agent", occurred="timestamp", tags=(Tag("su
     participants: Names
     disputed_finding: Key | None = None
     challenge_basis: Text | None = None
-    required_evidence: Strings | None = Field(None, description="What the challenger asks the other side to show.")
+    required_evidence: Strings | None = Field(
+        None, description="The evidence that the challenger asks the other side to show."
+    )
     timestamp: PastMoment = Field(description="When the challenge was made.")
     priority: DebatePriority | None = None
     judge: Key | None = Field(None, description="The agent or person that the debate names to judge it at level 2.")
     metric: ShortText | None = Field(
-        None, description="What the positions are values of; it declares which one is the most cautious."
+        None, description="The metric of the positions; it declares which one is the most cautious."
     )
     state: State | None = None
     records: Records | None = None
@@ -387,7 +389,7 @@ class DebateTurn(Kind, owner="speaker", fixed=("debate_id", "number", "speaker")
     speaker: Name
     stage: ShortText | None = Field(None, description="The part of the debate, such as research or risk.")
     stance: ShortText | None = None
-    value: Number | None = Field(None, description="What the speaker holds the value of the debate's metric to be.")
+    value: Number | None = Field(None, description="The speaker's value of the debate's metric.")
     text: LongText
     cites: Keys = Field((), description="Findings that the speaker rests on.")
     id: Key = Field(default_factory=_turn_id, description="<debate_id>#<number>/<speaker>; follows from them.")

@@ -45,10 +45,10 @@ class Analysis(Kind, occurred="date", tags=(Tag("subject", "subject_id"),)):
     id: Key
     subject_id: SubjectId
     date: PastMoment = Field(description="When the analysis was made.")
-    kind: ShortText = Field(description="What sort of work it is, such as equity_research.")
+    kind: ShortText = Field(description="The sort of work, such as equity_research.")
     recommendation: Recommendation | None = None
     confidence: Prob | None = None
-    probability: Prob | None = Field(None, description="Of a question: the probability given to yes.")
+    probability: Prob | None = Field(None, description="For a question: the probability given to yes.")
     horizon_days: Integer | None = Field(None, description="How far ahead it looks, in days.")
     regime: Regime | None = None
     model: ShortText | None = Field(None, description="The language model that wrote it.")
@@ -72,16 +72,16 @@ class Finding(Kind, owner="agent", fixed=_CLAIM, tags=(Tag("subject", "subject_i
     domain: Name
     statement: Text
     direction: Direction | None = None
-    probability: Prob | None = Field(None, description="Of a binary metric: the probability that it happens.")
+    probability: Prob | None = Field(None, description="For a binary metric: the probability that it happens.")
     confidence: Prob | None = None
     importance: Prob | None = None
     key_drivers: Strings | None = None
-    metric: ShortText | None = Field(None, description="What is claimed about the subject; a registered metric.")
-    value: Number | None = Field(None, description="Of a value metric: the number claimed, in unit.")
-    unit: ShortText | None = Field(None, description="Of the value; the metric's own where it is not stated.")
+    metric: ShortText | None = Field(None, description="The metric of the claim; a registered one.")
+    value: Number | None = Field(None, description="For a value metric: the number claimed, in unit.")
+    unit: ShortText | None = Field(None, description="The unit of the value; the metric's own where it is not stated.")
     period_start: Moment | None = Field(
         None,
-        description="Of a metric over a period, such as a quarter's revenue: when it begins; it ends at target_at.",
+        description="For a metric over a period, such as a quarter's revenue: when it begins; it ends at target_at.",
     )
     target_at: Moment | None = Field(None, description="When the claim is true: a session's close, a week's end.")
     distribution: Json | None = Field(None, description="Probability by possible answer.")
@@ -118,14 +118,15 @@ class Decision(
     id: Key
     analysis_id: Key | None = None
     subject_id: SubjectId
-    type: ShortText = Field(description="What is decided, such as portfolio.")
+    type: ShortText = Field(description="The type of the decision, such as portfolio.")
     agents_involved: Names = Field(description="The agents that made it.")
     decided_at: PastMoment
     action: ShortText | None = None
     stance: Stance | None = Field(
-        None, description="What it expects: decides with the outcome of the finding cited first how it turned out."
+        None,
+        description="The expected direction: decides with the outcome of the finding cited first how it turned out.",
     )
-    forecast: Json | None = Field(None, description="What it expects at its checkpoints; see Forecast.")
+    forecast: Json | None = Field(None, description="The expectation at its checkpoints; see Forecast.")
     confidence: Prob | None = None
     size_usd: Number | None = Field(None, description="Size of the position, in USD.")
     portfolio_share: Prob | None = Field(None, description="Share of the position in the portfolio.")
@@ -158,20 +159,20 @@ class Outcome(Kind, occurred="target_at", fixed=_CLAIM, settles=True, tags=(Tag(
     subject_id: SubjectId
     decision_id: Key | None = None
     checkpoint: Integer | None = Field(None, description="Days after the decision at which it is reviewed.")
-    metric: ShortText = Field(description="What was measured; a registered metric.")
+    metric: ShortText = Field(description="The metric that was measured; a registered one.")
     period_start: Moment | None = Field(
         None,
-        description="Of a metric over a period, such as a quarter's revenue: when it begins; it ends at target_at.",
+        description="For a metric over a period, such as a quarter's revenue: when it begins; it ends at target_at.",
     )
     target_at: Moment = Field(description="When the value was true.")
     predicted: Number | None = None
     actual: Number
-    unit: ShortText | None = Field(None, description="Of the value; the metric's own where it is not stated.")
+    unit: ShortText | None = Field(None, description="The unit of the value; the metric's own where it is not stated.")
     observed_at: PastMoment = Field(description="When the value was read from its source.")
     vintage: Count = Field(description="0 for the first number published, 1 for its first revision.")
     source: ShortText | None = None
     stock_return: Number | None = Field(
-        None, description="Of a checkpoint: total return of the subject since the decision, as a fraction."
+        None, description="For a checkpoint: total return of the subject since the decision, as a fraction."
     )
     market_return: Number | None = Field(None, description="The same of the company's market benchmark.")
     sector_return: Number | None = Field(None, description="The same of the company's sector benchmark.")

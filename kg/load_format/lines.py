@@ -26,6 +26,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from imem.journal.errors import BadInput
+from imem.journal.texts.spelling import says_nothing
 from imem.kg.kinds.base import Group, Kind
 from imem.kg.kinds.catalog import (
     KINDS,
@@ -479,7 +480,7 @@ def _reason(value: object) -> str:
         reason = _REASON.validate_python(value)
     except ValidationError as error:
         raise refusal(error, "reason", "a correction", ()) from None
-    if not reason.strip():
+    if says_nothing(reason):
         raise BadInput("reason", "must say why the record is corrected.")
     return reason
 

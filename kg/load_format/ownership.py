@@ -2,8 +2,8 @@
 The owner of each line's facts: an agent may append only its own.
 
 An agent owns its findings, challenges, decisions and work. A fact about the world (a company, an outcome, two sources
-at odds) is owned by the actor that records it. What decides for others (the state or end of a debate, the answer to a
-question, a lesson) is unowned: only roles that may append everything write it.
+at odds) is owned by the actor that records it. A kind that decides for others (the state or end of a debate, the answer
+to a question, a lesson) is unowned: only roles that may append everything write it.
 
 Reference values, against which others are measured, require the import right or a human role (:func:`sets_measure`);
 what a person says about a score requires that role (:func:`requires_person`).

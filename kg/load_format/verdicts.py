@@ -22,7 +22,7 @@ CLOCK_TOLERANCE: Final = timedelta(minutes=1)
 
 class Rule(NamedTuple):
     """
-    What a refusal says.
+    The reason of a refusal.
 
     Attributes:
         field: the offending field; ``{dated}`` is the one with the latest date.

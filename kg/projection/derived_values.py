@@ -18,4 +18,4 @@ RULES: Final = (
     *(DueRule(QUEUE, "subject_counters", f"{verb}.Analysis", "$subject") for verb in ("record", "correct")),
     DueRule(QUEUE, "agent_counters", "record.Decision", "$.core.agents_involved[*]"),
 )
-"""Which events change a counter."""
+"""The events that change a counter."""

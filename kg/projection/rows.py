@@ -120,7 +120,7 @@ class BoundStatement:
 
     @property
     def parameters(self) -> Row:
-        """What the statement takes beside the time."""
+        """The parameters of the statement beside the time."""
         return {"rows": self.rows, "dropped": self.dropped}
 
 

@@ -102,6 +102,11 @@ class LocalEmbedder:
         return self._model.unrelated
 
     @property
+    def languages(self) -> frozenset[str]:
+        """Codes of the languages that the model was trained for."""
+        return self._model.languages
+
+    @property
     def loaded(self) -> bool:
         """Whether the model is loaded now."""
         return self._encode is not None
@@ -239,7 +244,7 @@ class EndpointEmbedder:
             found = np.asarray([one["embedding"] for one in data], dtype=np.float32)
             numbers = [one["index"] for one in data]
         except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError):
-            raise StoreUnavailable("The endpoint for vectors answered what nobody can read.") from None
+            raise StoreUnavailable("The endpoint for vectors gave an answer that cannot be read.") from None
         if numbers != list(range(count)) or found.shape != (count, self._dimension):
             raise StoreUnavailable(
                 f"The endpoint for vectors did not answer with {count} vectors of {self._dimension} numbers.",

@@ -78,7 +78,7 @@ _SHARED: Final = {
     "Company": "due_of_profiles",
     "Market": "due_of_markets",
 }
-"""What many analyses are compared by → the statement that makes those due."""
+"""Node shared by many analyses → the statement that makes those due."""
 
 
 class IndexBusy(PostgresUnavailable):

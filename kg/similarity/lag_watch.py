@@ -31,9 +31,6 @@ OTHER_MODEL: Final = Gauge(
     multiprocess_mode="mostrecent",
 )
 
-LATE_S: Final = 300.0
-"""Age of the oldest due row from which the index counts as late, in seconds; normal is a minute."""
-
 LOOK_EVERY_S: Final = 15.0
 """Interval of the metrics, in seconds."""
 
@@ -57,11 +54,6 @@ class IndexLag:
     age_s: float
     built_with: str | None
     wanted: str
-
-    @property
-    def late(self) -> bool:
-        """Whether the oldest due row is older than :data:`LATE_S`."""
-        return self.waiting > 0 and self.age_s > LATE_S
 
     @property
     def outdated(self) -> bool:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 
 class Purpose(StrEnum):
-    """What a vector is for: some models encode a question and what answers it in two ways."""
+    """The purpose of a vector: some models encode a question and what answers it in two ways."""
 
     COMPARE = "compare"
     """Texts of one sort are compared with one another."""
@@ -51,12 +51,14 @@ class SentenceModel(Protocol):
         dimension: numbers in a vector.
         unrelated: cosine of texts that have nothing to do with one another.
         threads: how many may encode a text at once, each by itself.
+        languages: codes of those that it was trained for (:data:`imem.kg.similarity.languages.LANGUAGES`).
     """
 
     model_id: str
     dimension: int
     unrelated: float
     threads: int
+    languages: frozenset[str]
 
     def load(self) -> Encode:
         """
@@ -74,6 +76,7 @@ class UniversalEncoder:
     dimension = 512
     unrelated = 0.0
     threads = 1
+    languages = frozenset({"ar", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "ru", "th", "tr", "zh"})
 
     def load(self) -> Encode:
         """Return the loaded model; it reads 30 MB."""
@@ -86,7 +89,7 @@ class UniversalEncoder:
 _FIGURES: Final = re.compile(r"\d+(?:[.,]\d+)*")
 
 _PREFIXES: Final = {Purpose.COMPARE: "passage: ", Purpose.PASSAGE: "passage: ", Purpose.QUERY: "query: "}
-"""What the model was trained to find before a text of each purpose."""
+"""The prefix that the model expects before a text of each purpose."""
 
 _TOKENS: Final = 256
 """
@@ -109,6 +112,7 @@ class E5Encoder:
     # spread. From there on, its cosines mean what those of other models do.
     unrelated = 0.7
     threads = min(4, os.cpu_count() or 1)
+    languages = frozenset({"en"})
 
     def __init__(self, jar: Callable[[], Path]) -> None:
         self._jar = jar

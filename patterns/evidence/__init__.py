@@ -1,1 +1,1 @@
-"""What a test of a pattern says, as designed and soundly: pure functions of cases and pairs."""
+"""The tests of a pattern, as designed and sound: pure functions of cases and pairs."""

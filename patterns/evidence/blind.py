@@ -125,7 +125,7 @@ def designed_blind(pairs: Iterable[Pair]) -> DesignedBlind:
 
 
 class Look(StrEnum):
-    """What a planned look at a blind test says."""
+    """The result of a planned look at a blind test."""
 
     PASSED = "passed"
     INCONCLUSIVE = "inconclusive"

@@ -27,7 +27,7 @@ TOLERANCE: Final = 1e-9
 """Fractions that differ by less are equal: 0.80 × 0.75 is 0.6000000000000001 in floating point."""
 
 LEAST_CORRELATION: Final = 0.65
-"""What the hit rate of validation and of test must exceed."""
+"""The bound that the hit rates of validation and test must exceed."""
 
 KEPT_SHARE: Final = 0.80
 """Share of the training hit rate that the one of the test must exceed."""

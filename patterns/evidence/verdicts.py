@@ -31,7 +31,7 @@ class DomainClass(StrEnum):
 
 
 class DomainVerdict(StrEnum):
-    """What a domain says of a control test."""
+    """The verdict of a domain on a control test."""
 
     APPROVE = "approve"
     CAVEATS = "caveats"

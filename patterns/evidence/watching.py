@@ -59,7 +59,7 @@ CONFIRMATIONS: Final = 2
 
 
 class ProbationEnd(StrEnum):
-    """What the deadline of a probation brings."""
+    """The result of a probation at its deadline."""
 
     PASS = "pass"  # noqa: S105 - no password
     EXTEND = "extend"
@@ -138,7 +138,7 @@ class Health(StrEnum):
 
 class Decay(NamedTuple):
     """
-    What a window says.
+    The verdict of a window.
 
     Attributes:
         ratio: success of the window to that of the baseline; None where one is not defined.

@@ -28,7 +28,7 @@ REMEDIES: Final[Mapping[RootCause, str]] = {
     RootCause.MISSING_FACTORS: "Answer the important findings of other agents before the decision is made.",
     RootCause.BLACK_SWAN: "Widen the interval of such forecasts: no record foretold the outcome.",
 }
-"""What the automatic analysis recommends for each cause."""
+"""The recommendation of the automatic analysis for each cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,7 +86,7 @@ class Remark(_Seen):
 
 class Remarks(_Seen):
     """
-    What a model says about a case; it has no effect.
+    A model's remarks about a case; they have no effect.
 
     Attributes:
         model: its name.
@@ -112,7 +112,7 @@ class SeenDecision(_Seen):
 
 class PostmortemCase(_Seen):
     """
-    What the reviewer of a case sees.
+    The view of a case's reviewer.
 
     Attributes:
         case_id, decision_id, subject_id: of the case.

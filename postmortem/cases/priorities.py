@@ -15,14 +15,14 @@ from typing import Final
 
 
 class PriorityPolicy(StrEnum):
-    """What orders the queue of cases."""
+    """The order of the queue of cases."""
 
     DEVIATION = "deviation"
     WEIGHTED = "weighted"
 
     @property
     def column(self) -> str:
-        """What a case keeps, by which it orders the queue; the largest comes first."""
+        """The field of a case that orders the queue; the largest comes first."""
         return "impact" if self is PriorityPolicy.WEIGHTED else "deviation"
 
 
@@ -33,7 +33,7 @@ SYSTEMIC: Final = 0.60
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impact:
     """
-    What an impact follows from.
+    The facts from which an impact follows.
 
     Attributes:
         deviation: as a fraction: 3.5 is 350 percent.

@@ -1,4 +1,4 @@
-"""Which cases there are, for people."""
+"""Lists cases for people."""
 
 from __future__ import annotations
 

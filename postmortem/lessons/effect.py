@@ -44,7 +44,7 @@ CELLS: Final[Mapping[Cell, str]] = {
 
 
 class EffectVerdict(StrEnum):
-    """What the interval says."""
+    """The verdict of the interval."""
 
     INSUFFICIENT = "insufficient"
     """A cell has fewer than ten decisions."""

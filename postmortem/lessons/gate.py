@@ -1,4 +1,4 @@
-"""What a gate asks about lessons, and what a person's decision does to one."""
+"""The questions of a gate about lessons, and the effect of a person's decision on a lesson."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class LessonItem(_Value):
 
 
 class LessonDecision(StrEnum):
-    """What a person decides about a lesson."""
+    """A person's decision about a lesson."""
 
     APPROVE = "approve"
     ADD_CAVEATS = "add_caveats"

@@ -2,9 +2,9 @@
 Lessons: proposed to people as they are recorded, and delivered to the agents that they concern.
 
 A lesson is one lifecycle row. Its record makes it due; the pipeline opens the row and proposes the lesson for Gate 6,
-or merges it with an open one that says the same. What a person reviewed or approved is delivered to the agents of its
-domains: one entry of the row for each, and a batch of them with their links in one transaction. A crash leaves the rest
-for the next round, and no agent has a lesson twice.
+or merges it with an open one that says the same. A lesson that a person reviewed or approved is delivered to the agents
+of its domains: one entry of the row for each, and a batch of them with their links in one transaction. A crash leaves
+the rest for the next round, and no agent has a lesson twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What people read of lessons: those in a state, and whether one worked; from the journal and the rows alone."""
+"""Reads for people the lessons of a state, and whether one worked; from the journal and the rows alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a strategy is reminded of, and when its trades are reflected on."""
+"""The notes that a strategy gets, and the times at which its trades are reflected on."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ReflectionConfig(StrictModel):
 
 class SkillMemoryConfig(StrictModel):
     """
-    What a skill, or one deployment of it, is reminded of. A field that an older payload lacks has its default.
+    The notes that a skill, or one deployment of it, gets. A field that an older payload lacks has its default.
 
     Attributes:
         enabled: whether anything is; otherwise nothing is reflected on either.

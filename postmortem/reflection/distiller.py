@@ -1,5 +1,5 @@
 """
-What makes a note of closed trades: statistics alone, or a language model beside them.
+The makers of a note of closed trades: statistics alone, or a language model beside them.
 
 A note's text is a first line about all trades, then one line for each bullet, which begins with ``- Repeat:`` or
 ``- Avoid:``. It is data: callers that show it quote it.
@@ -31,7 +31,7 @@ NOTHING: Final = "Nothing is distinguishable from chance."
 @dataclass(frozen=True, slots=True)
 class Lessons:
     """
-    What a distiller makes of trades.
+    The result of a distiller.
 
     Attributes:
         text: at most :data:`LESSONS_CHARS`.

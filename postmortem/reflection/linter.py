@@ -1,5 +1,5 @@
 """
-Which bullets of a note contradict the strategy. Pure.
+Finds the bullets of a note that contradict the strategy. Pure.
 
 A bullet contradicts a rule of the ``avoid`` list if it begins with ``- Repeat:``, every word of the rule that is not a
 filler occurs in it, and no negation stands before the first of them. Words are compared in lower case and without the

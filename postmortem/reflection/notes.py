@@ -69,7 +69,7 @@ class ReflectionNote(BaseModel):
 @dataclass(frozen=True, slots=True)
 class SkillMemory:
     """
-    What a deployment is reminded of, as of a moment.
+    The notes of a deployment, as of a moment.
 
     Attributes:
         config: the deployment's, else its skill's, else the default.

@@ -41,7 +41,7 @@ _FIRST = "-infinity"
 
 
 class TickStatus(StrEnum):
-    """What recording a tick did."""
+    """The result of recording a tick."""
 
     RECORDED = "recorded"
     IDENTICAL = "identical"
@@ -50,7 +50,7 @@ class TickStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TickReceipt:
-    """What recording a tick did, and what the tick changed, now or when it was recorded first."""
+    """The result of recording a tick, and its changes, now or when it was recorded first."""
 
     status: TickStatus
     tick_at: datetime

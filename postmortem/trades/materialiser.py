@@ -1,5 +1,5 @@
 """
-What a tick changes in the ledger: a pure function of positions, prices and fees, the same for a simulation and live.
+The changes of the ledger by a tick: a pure function of positions, prices and fees, the same for a simulation and live.
 
 Profit of what is left is quantity × exit - cost (for a short position the reverse), less the fees of the tick; that is
 size × (exit - entry) / entry × (+1 long, -1 short) - fees. A mean entry price weighs entries by quantity: by dollars,
@@ -60,8 +60,8 @@ def step(
         current: the broker's positions after the tick, one a symbol; a symbol without one is not held.
         bars: by symbol, of each that is held or traded.
         decision: who traded, and why.
-        fees: paid since the tick before, by symbol, in USD; less than 0 is received. Of a symbol that is not held, they
-            are of the trade that was closed last: billed late, they change its fees and its profit.
+        fees: paid since the tick before, by symbol, in USD; less than 0 is received. If the symbol is not held, they
+            belong to the trade that was closed last: billed late, they change its fees and its profit.
         at: the tick's moment.
 
     Raises:

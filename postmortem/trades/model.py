@@ -231,7 +231,7 @@ class TickEntry:
 @dataclass(frozen=True, slots=True)
 class Position:
     """
-    What the broker holds of a symbol after a tick.
+    The broker's holding of a symbol after a tick.
 
     Attributes:
         quantity: units, without a sign. 0, as a symbol that is not stated, is none.
@@ -288,7 +288,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class DecisionSnapshot:
-    """What a decision was made of: context and proposed action are objects of JSON values."""
+    """The inputs of a decision: context and proposed action are objects of JSON values."""
 
     context: Mapping[str, Any] = field(default_factory=dict)
     proposed_action: Mapping[str, Any] = field(default_factory=dict)
@@ -307,7 +307,7 @@ class DecisionSnapshot:
 @dataclass(frozen=True, slots=True)
 class TickDecision:
     """
-    What a deployment decided at a tick.
+    A deployment's decision at a tick.
 
     Attributes:
         deployment_id, skill_id, skill_version: what traded.
@@ -341,7 +341,7 @@ class TickDecision:
 @dataclass(frozen=True, slots=True)
 class TradeScope:
     """
-    Whose trades are asked about, and as of when.
+    The trades that are asked about, and the moment.
 
     Attributes:
         deployment_id: of this deployment, or

@@ -19,7 +19,7 @@ TOLERANCE: Final = Decimal("1e-9")
 @dataclass(frozen=True, slots=True)
 class Fill:
     """
-    What the broker executed.
+    An order that the broker executed.
 
     Attributes:
         quantity: units bought, less than 0 for units sold; 0 for a fee alone.
@@ -51,7 +51,7 @@ class RecordedTick:
 @dataclass(frozen=True, slots=True)
 class LedgerDifference:
     """
-    What ledger and broker do not agree about.
+    A difference between ledger and broker.
 
     Attributes:
         symbol: of what.

@@ -1,5 +1,5 @@
 """
-Which memories say the same, so that they become one. Pure.
+Finds memories that say the same, so that they become one. Pure.
 
 Complete linkage: two groups join only where every one of both is similar to every other, the most similar groups first.
 Of a chain A~B~C without A~C two join, and the third stays.

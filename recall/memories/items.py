@@ -20,7 +20,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import TooLarge
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
-from imem.journal.texts.json_text import object_text
+from imem.journal.texts.json_text import exact_object_text
 from imem.recall.memories.encoding import NO_VECTORS, PartVectors
 from imem.recall.memories.model import CONTENT_CHARS
 from imem.recall.memories.parts import split
@@ -43,6 +43,7 @@ class NewItem:
         value: JSON of an object; None to delete.
         content: what is indexed of it; empty for nothing.
         created_at: of an import, when it was put where it comes from.
+        known_at: of an import, since when it was known to have this value.
         ttl_minutes: when it expires after it was put or read last; None for never.
 
     Raises:
@@ -55,6 +56,7 @@ class NewItem:
     content: str = ""
     ttl_minutes: float | None = None
     created_at: datetime | None = None
+    known_at: datetime | None = None
 
     def __post_init__(self) -> None:
         check_key(self.key)
@@ -79,9 +81,9 @@ def value_text(value: Mapping[str, Any]) -> str:
     Return a value as JSON.
 
     Raises:
-        BadInput, TooLarge: it has no form in JSON.
+        BadInput, TooLarge: it has no form in JSON that comes back as it is.
     """
-    return object_text(value, "value")
+    return exact_object_text(value, "value")
 
 
 def leaves(value: Mapping[str, Any]) -> str:
@@ -136,6 +138,7 @@ class ItemTable:
             "parts": [made.others for made in vectors],
             "ttls": [item.ttl_minutes for item in items],
             "created": [item.created_at for item in items],
+            "known": [item.known_at for item in items],
             "model": model,
         }
         await self._database.commit("put_items", given, deadline=deadline)

@@ -1,5 +1,5 @@
 """
-What memories say of decisions and how they ended, and how relevant ones are shown in a prompt. Pure.
+Memories about decisions and their ends, and their rendering in a prompt. Pure.
 
 A decision is one case: the texts state what was done and what came of it, and derive no rule.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
@@ -12,8 +12,10 @@ from uuid import UUID
 from pydantic import Field
 
 from imem.checkpoints.model import checked_text
+from imem.journal.clock import SystemClock
 from imem.journal.errors import BadInput, TooLarge
 from imem.journal.texts.json_text import object_text
+from imem.journal.texts.spelling import says_nothing
 from imem.recall.answers import AnswerModel, BriefingSection
 
 CONTENT_CHARS: Final = 10_000
@@ -34,9 +36,12 @@ METADATA_BYTES: Final = 64 * 1024
 _NAME_CHARS: Final = 200
 _REASON_CHARS: Final = 1000
 
+_AHEAD: Final = timedelta(minutes=1)
+"""By how much the clock of who states a moment may be ahead."""
+
 
 class MemoryType(StrEnum):
-    """What a memory is of."""
+    """The subject matter of a memory."""
 
     SEMANTIC = "semantic"
     """Something that holds."""
@@ -47,7 +52,7 @@ class MemoryType(StrEnum):
 
 
 class StoreStatus(StrEnum):
-    """What storing a text did."""
+    """The result of storing a text."""
 
     NEW = "new"
     UPDATED = "updated"
@@ -87,6 +92,8 @@ class NewMemory:
     user_id: str | None = None
     conversation_id: str | None = None
     author: str | None = None
+    occurred_at: datetime | None = None
+    """When it was said; None for when it is stored."""
     distinct: bool = False
     """Whether a similar memory is another one; only the same text is the same."""
 
@@ -100,6 +107,8 @@ class NewMemory:
             value = getattr(self, name)
             if value is not None:
                 checked_text(name, value, _NAME_CHARS)
+        if self.occurred_at is not None:
+            check_occurred_at(self.occurred_at)
 
     @property
     def metadata_text(self) -> str:
@@ -114,9 +123,22 @@ def check_content(name: str, text: str) -> None:
     Raises:
         BadInput: it is blank or too long; names *name*.
     """
-    if not text.strip():
+    if says_nothing(text):
         raise BadInput(name, "says nothing.")
     checked_text(name, text, CONTENT_CHARS)
+
+
+def check_occurred_at(at: datetime) -> None:
+    """
+    Check when something was said.
+
+    Raises:
+        BadInput: the moment names no zone, or lies in the future.
+    """
+    if at.utcoffset() is None:
+        raise BadInput("occurred_at", "must name its zone; a time without one is ambiguous.")
+    if at > SystemClock().now() + _AHEAD:
+        raise BadInput("occurred_at", "lies in the future.")
 
 
 def check_reason(text: str) -> None:
@@ -124,9 +146,10 @@ def check_reason(text: str) -> None:
     Check why a memory is superseded or retired.
 
     Raises:
-        BadInput: it is no text of 1 to 1,000 characters.
+        BadInput: it is blank, or no text of 1 to 1,000 characters.
     """
-    checked_text("reason", text, _REASON_CHARS)
+    if says_nothing(checked_text("reason", text, _REASON_CHARS)):
+        raise BadInput("reason", "says nothing.")
 
 
 def memory_type_of(value: str) -> MemoryType:
@@ -168,11 +191,12 @@ class RememberedMemory:
 @dataclass(frozen=True, slots=True)
 class MemoryRights:
     """
-    What decides what an actor may do with a memory.
+    The facts that decide an actor's rights on a memory.
 
     Attributes:
         namespace: where it is.
         owner: who said it first.
+        author: by whom the text is, which its correction keeps.
         is_own: whether the actor says or said it.
         of_people: whether the actor may end nothing of what is said in it, as all of it is people's.
         may_delete: whether the actor may delete all of it.
@@ -180,6 +204,7 @@ class MemoryRights:
 
     namespace: str
     owner: str
+    author: str | None
     is_own: bool
     of_people: bool
     may_delete: bool
@@ -199,7 +224,7 @@ class DeletedMemories:
 
 class MemoryAssertion(AnswerModel):
     """
-    What one actor says in a memory. It is that actor's own, and nothing of the memory's first author.
+    The assertion of one actor in a memory. It is that actor's own, and nothing of the memory's first author.
 
     Attributes:
         agent_id: the actor.
@@ -241,6 +266,7 @@ class StoredMemory(AnswerModel):
         user_id: whom it is about.
         conversation_id, ordinal: the conversation that it is of, and its place there.
         author: who said it.
+        occurred_at: when it was said, where whoever stored it stated that.
         created_at: when its first version was stored.
         recorded_at, superseded_at: when this version was valid; None: it is current.
         superseded_by, reason: the memory that took its place, and why it ended.
@@ -263,6 +289,7 @@ class StoredMemory(AnswerModel):
     conversation_id: str | None = None
     ordinal: int | None = None
     author: str | None = None
+    occurred_at: datetime | None = None
     created_at: datetime
     recorded_at: datetime
     superseded_at: datetime | None = None
@@ -321,7 +348,7 @@ class MemoriesSection(BriefingSection):
 @dataclass(frozen=True, slots=True)
 class MemoryList:
     """
-    Which memories are listed, or deleted.
+    The memories that are listed, or deleted.
 
     Attributes:
         scopes: the namespaces and subtrees that are covered.

@@ -1,7 +1,7 @@
 """
 Namespaces of memories, what a search may name of them, and who reads and writes where. Pure.
 
-A namespace is a path of segments below ``global``, ``agent/NAME``, ``symbol/NAME`` or ``user/NAME``. A search names
+A namespace is a path of segments below ``global``, ``agent/NAME``, ``symbol/TICKER`` or ``user/NAME``. A search names
 one, or with ``/*`` at the end the subtree of one, itself included. Both are compared by segments, never as patterns of
 text.
 """
@@ -15,6 +15,7 @@ from typing import Final
 
 from imem.journal.actors import AUTHORIZATION, Action, Actor, Resource, ResourceType, Scope
 from imem.journal.errors import BadInput
+from imem.kg.kinds.fields import is_ticker_part
 
 ROOTS: Final = ("global", "agent", "symbol", "user")
 
@@ -32,7 +33,7 @@ _SHARED: Final = ("symbol", "user")
 @dataclass(frozen=True, slots=True)
 class NamespacePattern:
     """
-    What a search covers.
+    The namespaces that a search covers.
 
     Attributes:
         segments: of a namespace or a root.
@@ -91,11 +92,12 @@ def _segments(text: str) -> tuple[str, ...]:
     segments = tuple(text.split("/"))
     if len(text) > NAMESPACE_CHARS:
         raise BadInput("namespace", f"has at most {NAMESPACE_CHARS} characters.")
-    if segments[0] not in ROOTS or not all(map(_SEGMENT.fullmatch, segments)):
+    takes = is_ticker_part if segments[0] == "symbol" else _SEGMENT.fullmatch
+    if segments[0] not in ROOTS or not all(map(takes, segments)):
         raise BadInput(
             "namespace",
             f"{text!r} is not one: segments of letters, digits, _, - and ., not of dots alone, separated by slashes.",
-            mend=f"The first is {', '.join(ROOTS[:-1])} or {ROOTS[-1]}.",
+            mend=f"The first is {', '.join(ROOTS[:-1])} or {ROOTS[-1]}. Below symbol, segments are tickers.",
         )
     return segments
 
@@ -132,7 +134,7 @@ def own_namespace(actor: Actor) -> tuple[str, ...]:
     """
     if not _SEGMENT.fullmatch(actor.id):
         raise BadInput(
-            "namespace", f"is needed: {actor.id!r} has none of its own.", mend="symbol/NAME and user/NAME are open."
+            "namespace", f"is needed: {actor.id!r} has none of its own.", mend="symbol/TICKER and user/NAME are open."
         )
     return ("agent", actor.id)
 

@@ -23,6 +23,15 @@ APART: Final = 16
 """Most texts that are kept apart; the last of them is whatever is left."""
 
 
+def searched_text(author: str | None, text: str) -> str:
+    """
+    Return what words and vectors of a text, or of a part of it, are made of: the name of who said it stands in front.
+
+    What begins with the name already stays as it is. ``recall.searched_text_v1`` is the same in SQL.
+    """
+    return text if author is None or text.startswith(f"{author}:") else f"{author}: {text}"
+
+
 def split(text: str) -> list[str]:
     """Return *text* in parts of at most :data:`PART_CHARS`: whole paragraphs, sentences or words where possible."""
     parts = [part for section in text.split(SEPARATOR, APART - 1) for part in _split(section)]

@@ -17,7 +17,7 @@ from imem.kg.pipelines import BUDGET_MS, SimilarityRuntime
 from imem.kg.similarity.embedders import Embedder
 from imem.kg.similarity.vectors import model_number, store_deadline
 from imem.recall.memories.encoding import PartVectors, passage_vectors
-from imem.recall.memories.parts import split
+from imem.recall.memories.parts import searched_text, split
 from imem.recall.memories.store import with_context
 from imem.recall.memories.upkeep import UpkeepRules, consolidate, maintain
 
@@ -97,7 +97,7 @@ def _page(found: list[Row]) -> list[tuple[Row, list[str]]]:
     for row in found:
         if parts >= PAGE:
             break
-        page.append((row, split(row["content"])))
+        page.append((row, [searched_text(row["author"], part) for part in split(row["content"])]))
         parts += len(page[-1][1])
     return page
 

@@ -4,8 +4,8 @@ The order in which candidates for a query are shown. Pure.
 Three raw scores are each scaled over all candidates to mean 0 and deviation 1: words, the cosine of the text, and that
 of the text with the message before it. To their weighted mean are added a share of that of the neighbours in the
 conversation, since an answer often stands beside the sentence that is found, and a bonus where the query names the
-author. The weights were chosen on three conversations of LoCoMo and measured on two others;
-``docs/reference/benchmarks`` has the figures.
+author, or the date on which it was said. The weights were chosen on three conversations of LoCoMo and measured on two
+others; ``docs/reference/benchmarks`` has the figures.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
+
+from imem.journal.texts.spelling import without_accents
+from imem.recall.memories.dates import NamedDate, named_dates
 
 CANDIDATES: Final = 50
 """Candidates of each list: by words, by vectors, by those of contexts."""
@@ -29,6 +32,12 @@ BEFORE, AFTER = 0.2, 0.1
 
 NAMED: Final = 0.5
 """Bonus of an author whom the query names, in deviations."""
+
+DATED: Final = 1.5
+"""Bonus of what was said on a date that the query names, in deviations."""
+
+DATE_HALVES_DAYS: Final = 7.0
+"""How many days before or after that date the bonus has halved: what happens then is told later, or announced."""
 
 NEW: Final = 1.0
 """Bonus of what is new, in deviations; it halves with each half-life, where one is asked for."""
@@ -51,6 +60,7 @@ class Candidate:
         place: its position in a conversation; None outside conversations.
         author: who said it, if known.
         at: since when it says so.
+        occurred_at: when it was said.
     """
 
     id: UUID
@@ -60,6 +70,7 @@ class Candidate:
     place: Place | None = None
     author: str | None = None
     at: datetime | None = None
+    occurred_at: datetime | None = None
 
 
 def rank(
@@ -69,7 +80,7 @@ def rank(
     Return *candidates* with their scores, best first, equal ones by id.
 
     Args:
-        now: the moment from which ages count.
+        now: the moment of the query, from which ages and dates such as "last May" count; None: no date counts.
         half_life_days: age at which the bonus of what is new has halved; None: there is none.
     """
     scaled = [
@@ -85,6 +96,9 @@ def rank(
         for nth in range(len(candidates))
     ]
     places = {one.place: score for one, score in zip(candidates, fused, strict=True) if one.place is not None}
+    dates = named_dates(query, now) if now is not None else []
+    # Messages of a session share a moment.
+    dated = {at: _dated(at, dates) for at in {one.occurred_at for one in candidates}} if dates else {}
     named = {author for author in {one.author for one in candidates} if author and _names(query, author)}
     found = [
         (
@@ -92,6 +106,7 @@ def rank(
             score
             + _beside(places, one.place)
             + (NAMED if one.author in named else 0.0)
+            + dated.get(one.occurred_at, 0.0)
             + _newness(one.at, now, half_life_days),
         )
         for one, score in zip(candidates, fused, strict=True)
@@ -125,9 +140,16 @@ def _newness(at: datetime | None, now: datetime | None, half_life_days: float | 
     return NEW * math.exp2(-max(0.0, (now - at).total_seconds()) / (_DAY_S * half_life_days))
 
 
+def _dated(at: datetime | None, dates: Sequence[NamedDate]) -> float:
+    if at is None:
+        return 0.0
+    days = min(abs(named.days_from(at.astimezone(UTC).date())) for named in dates)
+    return DATED * math.exp2(-days / DATE_HALVES_DAYS)
+
+
 def _names(query: str, author: str) -> bool:
-    """Return whether *query* names *author*, as whole words, whatever the case."""
-    return re.search(rf"(?<!\w){re.escape(author.casefold())}(?!\w)", query.casefold()) is not None
+    """Return whether *query* names *author*, as whole words, whatever the case, the accents and the form."""
+    return re.search(rf"(?<!\w){re.escape(without_accents(author))}(?!\w)", without_accents(query)) is not None
 
 
 def similarity(cosine: float, unrelated: float) -> float:

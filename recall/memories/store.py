@@ -19,6 +19,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from imem.journal.actors import Actor
+from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError, TooLarge
 from imem.journal.events.ids import new_id
@@ -32,6 +33,7 @@ from imem.kg.similarity.vectors import Vector, as_text, model_number
 from imem.recall.answers import Quality
 from imem.recall.memories.accesses import AccessCounter
 from imem.recall.memories.encoding import NO_VECTORS, BackgroundEncoder, PartVectors
+from imem.recall.memories.gaps import joined, unembedded, unknown_languages
 from imem.recall.memories.items import ItemTable
 from imem.recall.memories.model import (
     FoundMemory,
@@ -46,7 +48,7 @@ from imem.recall.memories.model import (
     StoredMemory,
     StoreStatus,
 )
-from imem.recall.memories.parts import split
+from imem.recall.memories.parts import searched_text, split
 from imem.recall.memories.ranking import CANDIDATES, Candidate, rank, similarity
 from imem.recall.request.fallbacks import sentence
 from imem.recall.timing.lateness import reports_lateness
@@ -64,7 +66,7 @@ _ENCODING: Final = 0.6
 """Share of a read's time that the query's vector may take."""
 
 _STORING_MS: Final = 1_000.0
-"""What encoding leaves of a write's time for Postgres, in milliseconds; at most half of it."""
+"""The time of a write that encoding leaves for Postgres, in milliseconds; at most half of it."""
 
 
 DELETED: Final = 500
@@ -121,6 +123,7 @@ class MemoryTable:
         *,
         imported_as: UUID | None = None,
         created_at: datetime | None = None,
+        known_at: datetime | None = None,
         deadline: Deadline,
     ) -> RememberedMemory:
         """
@@ -129,6 +132,8 @@ class MemoryTable:
         Args:
             imported_as: the id of an imported memory; once it is known, nothing is written.
             created_at: when it was stored where it comes from.
+            known_at: since when it was known to say this; searches as of a moment from then on find it. When it is
+                recorded, for None.
 
         Raises:
             TooLarge: the namespace is full, or the metadata of both are too large; nothing was written.
@@ -137,6 +142,7 @@ class MemoryTable:
         """
         given = await self._given(actor, namespace, memory, deadline)
         given |= {"imported": imported_as is not None, "created_at": created_at, "id": imported_as or given["id"]}
+        given |= {"known_at": known_at}
         [row] = await self._database.commit("store_memory", given, deadline=deadline)
         return self._remembered(row)
 
@@ -160,12 +166,13 @@ class MemoryTable:
         source: NewMemory | None,
         facts: Sequence[NewMemory],
         *,
+        known_at: datetime | None = None,
         deadline: Deadline,
     ) -> list[RememberedMemory]:
         """
         Store *facts*, and before them *source*, what they were extracted from, if given: all of it or nothing.
 
-        Each fact has the id of *source* in its metadata.
+        Each fact has the id of *source* in its metadata. *known_at* is as of :meth:`store`.
 
         Raises:
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: as :meth:`store`.
@@ -175,6 +182,7 @@ class MemoryTable:
         stored: list[RememberedMemory] = []
         async with self._database.transaction(deadline) as conn:
             for nth, one in enumerate(given):
+                one |= {"created_at": known_at, "known_at": known_at}
                 if source is not None and nth:
                     one["metadata"] = object_text({"source_id": str(stored[0].id)}, "metadata")
                 [row] = await run_rows(conn, "store_memory", one)
@@ -183,7 +191,7 @@ class MemoryTable:
 
     async def _given(self, actor: Actor, namespace: str, memory: NewMemory, deadline: Deadline) -> dict[str, Any]:
         """Return the parameters by which a memory is stored, with its vectors."""
-        encoded = await self._encoded(namespace, memory.content, memory.conversation_id, deadline)
+        encoded = await self._encoded(namespace, memory, deadline)
         return {
             **_write(actor, memory, encoded),
             "namespace": namespace,
@@ -192,6 +200,7 @@ class MemoryTable:
             "user_id": memory.user_id,
             "conversation_id": memory.conversation_id,
             "author": memory.author,
+            "occurred_at": memory.occurred_at,
             "context_vector": encoded.context_vector,
             "before": encoded.before,
             # No text is more similar than 1.
@@ -200,6 +209,7 @@ class MemoryTable:
             "most": self._namespace_limit,
             "imported": False,
             "created_at": None,
+            "known_at": None,
         }
 
     async def supersede(
@@ -213,13 +223,13 @@ class MemoryTable:
         deadline: Deadline,
     ) -> RememberedMemory:
         """
-        Make the actor say *memory* instead of *known*, whose versions stay; None keeps its importance.
+        Make the actor say *memory*, by the author of *known*, instead of that; None keeps its importance.
 
         Raises:
             BadInput: there is no such memory, another took its place already, or the actor says that text already.
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: as :meth:`store`.
         """
-        encoded = await self._encoded("", memory.content, None, deadline)
+        encoded = await self._encoded("", memory, deadline)
         given = {"known": known, "reason": reason, "importance": importance}
         return await self._end(known, {**given, **_write(actor, memory, encoded)}, deadline)
 
@@ -309,14 +319,14 @@ class MemoryTable:
             deleted += len(await self.delete(actor, [row["id"] for row in rows], deadline=deadline))
         return deleted
 
-    async def _encoded(self, namespace: str, content: str, conversation: str | None, deadline: Deadline) -> _Encoded:
+    async def _encoded(self, namespace: str, memory: NewMemory, deadline: Deadline) -> _Encoded:
         """Return the vectors of a text; none of them if the encoder is away or late."""
         before: Row | None = None
-        if conversation is not None:
-            place = {"namespace": namespace, "conversation_id": conversation}
+        if memory.conversation_id is not None:
+            place = {"namespace": namespace, "conversation_id": memory.conversation_id}
             before = next(iter(await self._database.named("last_of_conversation", place, deadline=deadline)), None)
-        parts = split(content)
-        contexts = [[with_context(parts[0], before["content"])]] if before is not None else []
+        parts = [searched_text(memory.author, part) for part in split(memory.content)]
+        contexts = [[with_context(parts[0], before["said"])]] if before is not None else []
         model, [vectors, *made] = await self._vectors([parts, *contexts], deadline)
         if model is None or before is None:
             return _Encoded(model, vectors)
@@ -359,7 +369,8 @@ class MemoryTable:
         rows = {row["id"]: row for row in found}
         if vector is not None:
             lacking = unembedded(found, waits=waiting["waits"])
-        ranked = rank([candidate(row) for row in rows.values()], query.text)
+        now = query.until or SystemClock().now()
+        ranked = rank([candidate(row) for row in rows.values()], query.text, now=now)
         shown = [(rows[one.id], score, self.similarity(one)) for one, score in ranked]
         shown = [one for one in shown if one[2] is None or one[2] >= query.threshold]
         last = query.offset + query.limit
@@ -384,6 +395,10 @@ class MemoryTable:
         items = items[query.offset : last]
         if query.until is None:
             self._accesses.count(item.id for item in items)
+        if vector is not None:
+            lacking = joined(
+                lacking, unknown_languages(self.encoder.embedder, query.text, [one.content for one in items])
+            )
         return MemoriesSection(
             quality=Quality.EXACT if lacking is None else Quality.PARTIAL,
             reason=lacking,
@@ -559,27 +574,14 @@ def _write(actor: Actor, memory: NewMemory, encoded: _Encoded) -> dict[str, Any]
 def candidate(row: Row) -> Candidate:
     """Return a row of a search as a value."""
     place = (row["collection"], row["place"], row["ordinal"]) if row["place"] is not None else None
-    return Candidate(row["id"], row["words"], row["similarity"], row["context"], place, row["author"], row["at"])
+    raw = (row["words"], row["similarity"], row["context"])
+    return Candidate(row["id"], *raw, place, row["author"], row["at"], row["occurred_at"])
 
 
 def excerpt(content: str, row: Row) -> str | None:
     """Return the part of a text by which a row of a search was found; None for a text of one part."""
     parts = split(content)
     return parts[row["part"]] if len(parts) > 1 else None
-
-
-def unembedded(rows: Iterable[Row], *, waits: bool) -> str | None:
-    """
-    Return what a search by meaning lacks; None for nothing.
-
-    Args:
-        rows: what was found: they say how many of them have no vector.
-        waits: whether vectors of what is searched are still to be made: without one and without a word of the query a
-            text is not among the rows.
-    """
-    if without := next((row["unembedded"] for row in rows), 0):
-        return f"{without} of the texts looked at have no vector yet and were found by words alone"
-    return "some of the texts have no vector yet and are found by words alone" if waits else None
 
 
 def found_by(row: Row) -> list[MemoryMatch]:

@@ -176,12 +176,13 @@ def _about(briefing: Briefing, fit: HeaderDetail) -> tuple[str, list[str]]:
     """Return the subject's names, and facts about it."""
     record = briefing.subject.record
     title = name(briefing.subject.subject_id, fit.names)
+    label = [briefing.subject.label] if briefing.subject.label is not None else []
     if record is None:
-        return title, []
+        return title, label
     profile = record.groups.get("profile", {})
     if profile.get("name"):
         title = f"{name(profile['name'], fit.names)} ({title})"
-    facts = [f"{field} {name(profile[field])}" for field in ("sector", "industry") if profile.get(field)]
+    facts = label + [f"{field} {name(profile[field])}" for field in ("sector", "industry") if profile.get(field)]
     if record.core.get("question"):
         facts.append(quoted(record.core["question"], fit.text))
     if record.groups.get("resolution"):

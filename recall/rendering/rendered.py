@@ -107,7 +107,7 @@ def follow_up_call(subject_id: str, method: str, limit: int) -> FollowUpCall:
 @dataclass(frozen=True, slots=True)
 class RenderContext:
     """
-    What sections are rendered from.
+    The data from which sections are rendered.
 
     Attributes:
         briefing: the answer.

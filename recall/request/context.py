@@ -1,4 +1,4 @@
-"""What one request asks, and what all requests of a process share."""
+"""The arguments of one request, and the resources that all requests of a process share."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from imem.cache.tiers.tiered import TieredCache
+from imem.credibility.panels.pooling import Seasons
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 from imem.kg.asof import AsOf, AsOfClock
-from imem.kg.engine import Graph
 from imem.recall.read_horizon import ReadHorizon
 from imem.recall.retrievers import Limits, RetrievalRequest
 from imem.recall.timing.assembly import AssemblyTime
 from imem.recall.timing.latency_watch import LatencyWatch
+
+if TYPE_CHECKING:
+    from imem.kg.engine import Graph
 
 L3_SHARE: Final = 0.8
 """Share of the whole budget that a load from L3 may take."""
@@ -56,13 +59,14 @@ class LastReadHorizon:
 @dataclass(frozen=True, slots=True)
 class RecallDependencies:
     """
-    What requests of one process share.
+    The resources that requests of one process share.
 
     Attributes:
         gateway: authorizes and audits every read.
-        graph: the Neo4j client.
+        graph_of: returns the Neo4j client; a search that needs no graph does not wait until its driver is imported.
         tiers: the tiered cache; None loads from L3 each time.
         halflife_years: age at which an observation weighs half.
+        seasons: what ends a season of an agent's record.
         journal: the journal's id, part of every cache key.
         last_horizon: the newest read horizon fetched.
         watch: counts requests and timeouts.
@@ -71,20 +75,26 @@ class RecallDependencies:
     """
 
     gateway: Gateway
-    graph: Graph
+    graph_of: Callable[[], Graph]
     tiers: TieredCache | None = None
     halflife_years: float = 2.0
+    seasons: Seasons = "gap"
     journal: str = ""
     last_horizon: LastReadHorizon = field(default_factory=LastReadHorizon)
     watch: LatencyWatch = field(default_factory=LatencyWatch)
     assembly: AssemblyTime = field(default_factory=AssemblyTime)
     shows_signals: Callable[[str], bool] = lambda _: True
 
+    @property
+    def graph(self) -> Graph:
+        """The Neo4j client."""
+        return self.graph_of()
+
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
     """
-    What one request about one subject asks.
+    The arguments of one request about one subject.
 
     Attributes:
         sources: what requests of the process share.
@@ -121,5 +131,6 @@ class RequestContext:
         """Return the arguments of a retriever."""
         of = self.sources
         return RetrievalRequest(
-            self.subject_id, at, of.gateway.database, of.graph, due, self.limits, of.halflife_years, self.for_agent
-        )
+            self.subject_id, at, of.gateway.database, of.graph, due, self.limits, of.halflife_years, self.for_agent,
+            of.seasons,
+        )  # fmt: skip

@@ -1,5 +1,5 @@
 """
-What answers when a load fails or is late.
+The fallbacks of a load that fails or is late.
 
 A stale copy of the cached result comes first, else at most two fallback retrievers, which read fewer records or a
 sample. A fallback is labelled ``stale`` or ``partial``. A section without any is ``unavailable``: its being empty does

@@ -1,4 +1,4 @@
-"""What a request reads of Postgres before its sections: the read horizon, and the right to read patterns."""
+"""The first read of a request in Postgres, before its sections: the read horizon, and the right to read patterns."""
 
 from __future__ import annotations
 

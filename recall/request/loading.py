@@ -44,7 +44,7 @@ class SectionLoader:
                 async with asyncio.timeout(due.left_s()):
                     loaded = await load(due, ANY_TIME)
             except TimeoutError as error:
-                raise BudgetExceeded("It was not there before the deadline.") from error
+                raise BudgetExceeded("The result did not come before the deadline.") from error
             self.horizon.moments.append(loaded.moment)
             return loaded.value
         if query.key is not None and await self.horizon.clamps_asked():

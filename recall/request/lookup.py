@@ -46,6 +46,7 @@ class SectionLookup:
                 "at": context.asked.isoformat() if context.asked is not None else None,
                 "clock": context.on.value,
                 "halflife": context.sources.halflife_years,
+                "seasons": context.sources.seasons,
                 **spec.arguments(context.limits),
             }
             if spec.for_agent:

@@ -1,4 +1,4 @@
-"""What a search over everything asks, and what it finds."""
+"""The query of a search over everything, and its hits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from imem.recall.search.texts import TURN
 
 
 class SearchKind(StrEnum):
-    """What can be found."""
+    """The kinds of items that a search finds."""
 
     ANALYSIS = "analysis"
     FINDING = "finding"
@@ -44,7 +44,7 @@ RECORDS: Final = {
     SearchKind.SUBJECT: ("Company", "Market"),
     SearchKind.CONTRADICTION: ("DataContradiction",),
 }
-"""What can be found → kinds of texts of records."""
+"""Kind of hit → kinds of texts of records."""
 
 KIND_OF: Final = {text: kind for kind, texts in RECORDS.items() for text in texts}
 
@@ -91,8 +91,10 @@ class SearchSection(BriefingSection):
 
     Attributes:
         as_of: the moment for which the answer holds; None for now.
+        subject_label: says so where the name that was asked for differs from the subject's own in accents.
     """
 
+    subject_label: str | None = None
     items: list[FoundText] = Field(default_factory=list)
     as_of: datetime | None = None
 
@@ -110,7 +112,7 @@ class SearchQuery:
         recent_days: age in days at which the bonus of what is new has halved; None: age does not count.
         limit: most results.
         until: as of when; None for now.
-        records: kinds of texts of records, in place of all those of *kinds*.
+        records: kinds of texts of records, in place of all those of *kinds*; headers of debates are hits then, too.
     """
 
     text: str

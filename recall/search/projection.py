@@ -28,7 +28,7 @@ from imem.kg.similarity.index import QUEUE as SIMILAR_QUEUE
 from imem.kg.similarity.vectors import model_number, store_deadline
 from imem.recall.memories.encoding import passage_vectors
 from imem.recall.memories.store import with_context
-from imem.recall.search.texts import SOURCES, GroupValue, Part, Record, parts_of_place
+from imem.recall.search.texts import SOURCES, GroupValue, Part, Record, parts_of_place, spoken
 
 log = structlog.get_logger()
 
@@ -117,7 +117,9 @@ async def project(conn: Connection, places: set[Record]) -> int:
     found = await rows(conn, "texts_to_project", {**given, "within": list(WITHIN), "groups": _GROUPS})
     histories: dict[str, dict[Record, list[GroupValue]]] = {f"{kind}/{key}": {} for kind, key in wanted}
     for row in found:
-        value = GroupValue(row["grp"], row["known_at"], row["order_key"], orjson.loads(row["value"] or "null"))
+        value = GroupValue(
+            row["grp"], row["known_at"], row["order_key"], orjson.loads(row["value"] or "null"), row["occurred_at"]
+        )
         histories[row["place"]].setdefault((row["kind"], row["key"]), []).append(value)
     names = await _names(conn, histories)
     parts = [part for place, records in histories.items() for part in parts_of_place(place, records, names)]
@@ -153,7 +155,7 @@ async def _embed(database: Database, embedder: Embedder, model: int) -> int:
     found = await database.named("texts_to_embed", given, deadline=store_deadline())
     if not found:
         return 0
-    texts = [vector_text(row["title"], row["content"]) for row in found]
+    texts = [vector_text(row["kind"], row["author"], row["title"], row["content"]) for row in found]
     contexts = [
         with_context(text, row["before"]) if row["before"] else None for text, row in zip(texts, found, strict=True)
     ]
@@ -163,7 +165,7 @@ async def _embed(database: Database, embedder: Embedder, model: int) -> int:
     columns: dict[str, Any] = {
         "ids": [row["id"] for row in found],
         "versions": [row["version"] for row in found],
-        "texts": [row["title"] + row["content"] + row["before"] for row in found],
+        "texts": [row["whole"] for row in found],
         "vectors": [vector for vector, _ in vectors],
         "contexts": [context for _, context in vectors],
     }
@@ -171,6 +173,7 @@ async def _embed(database: Database, embedder: Embedder, model: int) -> int:
     return len(found)
 
 
-def vector_text(title: str, content: str) -> str:
-    """Return the text that a vector is made of."""
-    return f"{title}: {content}" if title else content
+def vector_text(kind: str, author: str | None, title: str, content: str) -> str:
+    """Return the text that a vector is made of: what is said of whom, of a turn also by whom."""
+    said = spoken(kind, author, content)
+    return f"{title}: {said}" if title else said

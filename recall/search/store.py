@@ -17,9 +17,10 @@ from imem.journal.postgres.database import Database
 from imem.kg.kinds.learning import LessonVisibility
 from imem.kg.similarity.vectors import Vector
 from imem.recall.answers import Quality
+from imem.recall.memories.gaps import joined, unembedded, unknown_languages
 from imem.recall.memories.model import MemoryQuery, StoredMemory
 from imem.recall.memories.ranking import CANDIDATES, Candidate, rank
-from imem.recall.memories.store import MemoryTable, candidate, excerpt, found_by, unembedded
+from imem.recall.memories.store import MemoryTable, candidate, excerpt, found_by
 from imem.recall.search.model import KIND_OF, FoundText, SearchKind, SearchQuery, SearchSection
 from imem.recall.search.projection import QUEUE
 from imem.recall.timing.lateness import reports_lateness
@@ -67,7 +68,10 @@ class SearchIndex:
             if since
             else None
         )
-        reason = "; ".join(filter(None, (lacking, late))) or None
+        if vector is not None:
+            embedder = self._memories.encoder.embedder
+            lacking = joined(lacking, unknown_languages(embedder, query.text, [item.text for item in items]))
+        reason = joined(lacking, late)
         return SearchSection(
             quality=Quality.EXACT if reason is None else Quality.PARTIAL,
             reason=reason,
@@ -107,6 +111,8 @@ class SearchIndex:
             text = texts.get(one.id)
             if one.id not in memories and (text is None or (text["kind"] == "Lesson" and text["shown"] is None)):
                 continue  # Its text was replaced, or the lesson withdrawn, since the candidates were read.
+            if text is not None and text["header"] and query.records is None:
+                continue
             record = ("", str(one.id)) if text is None else (text["kind"], text["key"])
             if record not in seen and len(wanted) < query.limit:
                 seen.add(record)

@@ -1,5 +1,5 @@
 """
-What records say, as texts that are searched. Pure.
+Makes the searched texts of records. Pure.
 
 :data:`SOURCES` declares for each kind which groups of a record its text is made of, and how. A text is split into parts
 that a sentence encoder reads whole; each has a version from every moment at which something of it, or the name of its
@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from imem.recall.memories.parts import split
+from imem.recall.memories.parts import searched_text, split
 
 BEFORE_CHARS: Final = 500
 """How much of the part before belongs to a context, in characters: its end."""
@@ -39,12 +39,19 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text of a record, or of a turn of it: who said what."""
+    """
+    A text of a record, or of a turn of it: who said what.
+
+    Attributes:
+        kind, key, author, text: of which record it is, who said it, and what.
+        header: whether it names what others are about and says nothing itself; it is searched, and is no hit.
+    """
 
     kind: str
     key: str
     author: str | None
     text: str
+    header: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,7 @@ class GroupValue:
     known_at: datetime
     order_key: str
     value: Any
+    occurred_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,8 @@ class Part:
         title: the subject's name.
         content: what it says.
         before: what was said before it, of a short text; empty for nothing.
+        header: whether it is no hit of its own.
+        occurred_at: when it was true in the world, as the record said first.
         known_at, superseded_at: when this version was valid; None: it is current.
     """
 
@@ -101,6 +111,8 @@ class Part:
     title: str
     content: str
     before: str
+    header: bool
+    occurred_at: datetime | None
     known_at: datetime
     superseded_at: datetime | None
 
@@ -164,14 +176,8 @@ def _turn(key: str, values: Values) -> Iterable[Passage]:
 def _debate(key: str, values: Values) -> Iterable[Passage]:
     core, state = values.get("core") or {}, values.get("state") or {}
     final = state.get("final_position")
-    yield Passage(
-        "Debate",
-        key,
-        core.get("challenger_agent"),
-        _sentences(
-            core.get("topic"), core.get("challenge_basis"), final and f"Final position: {final}", values.get("body")
-        ),
-    )
+    said = _sentences(core.get("challenge_basis"), final and f"Final position: {final}", values.get("body"))
+    yield Passage("Debate", key, core.get("challenger_agent"), _sentences(core.get("topic"), said), header=not said)
     for turn in sorted(values.get("turns") or (), key=lambda one: int(one["number"])):
         yield Passage(TURN, f"{key}#{turn['number']}", turn["speaker"], turn["text"])
 
@@ -247,6 +253,8 @@ def parts_of_place(
                 version.title,
                 version.content,
                 _said_by(previous, version.known_at) if len(version.content) <= SHORT_CHARS else "",
+                version.passage.header,
+                version.occurred_at,
                 version.known_at,
                 version.superseded_at,
             )
@@ -262,6 +270,7 @@ class _Version:
     content: str
     subject_id: str | None
     title: str
+    occurred_at: datetime | None
     known_at: datetime
     superseded_at: datetime | None
 
@@ -274,6 +283,7 @@ def _versions_of(
     if not known:
         return
     begins = min(known)
+    occurred_at = min((one for one in history if one.group == "core"), key=lambda one: one.order_key).occurred_at
     subjects = {subject for one in history if (subject := _subject_of(one))}
     moments = {max(one.known_at, begins) for one in history}
     moments |= {at for subject in subjects for at, _ in names.get(subject, ()) if at > begins}
@@ -290,13 +300,13 @@ def _versions_of(
         here: dict[tuple[str, str, int], _Version] = {}
         for passage in SOURCES[kind].passages(key, values):
             for part, content in enumerate(split(passage.text)):
-                here[passage.kind, passage.key, part] = _Version(passage, part, content, about, title, at, until)
+                here[passage.kind, passage.key, part] = _Version(
+                    passage, part, content, about, title, occurred_at, at, until
+                )
         for which, before in open_parts.items():
             now = here.get(which)
             if now is not None and _same(before, now):
-                here[which] = _Version(
-                    now.passage, now.part, now.content, now.subject_id, now.title, before.known_at, until
-                )
+                here[which] = replace(now, known_at=before.known_at)
             else:
                 yield before
         open_parts = here
@@ -308,8 +318,9 @@ _OF_THEMSELVES: Final = frozenset({"Company", "Market"})
 
 
 def _same(one: _Version, other: _Version) -> bool:
-    return (one.passage.author, one.content, one.subject_id, one.title) == (
+    return (one.passage.author, one.passage.header, one.content, one.subject_id, one.title) == (
         other.passage.author,
+        other.passage.header,
         other.content,
         other.subject_id,
         other.title,
@@ -345,9 +356,16 @@ def _continues(previous: tuple[str, str, int], which: tuple[str, str, int]) -> b
 def _said_by(versions: Sequence[_Version], at: datetime) -> str:
     """Return the end of what a part said at a moment."""
     said = [
-        one.content for one in versions if one.known_at <= at and (one.superseded_at is None or one.superseded_at > at)
+        spoken(one.passage.kind, one.passage.author, one.content)
+        for one in versions
+        if one.known_at <= at and (one.superseded_at is None or one.superseded_at > at)
     ]
     return said[0][-BEFORE_CHARS:] if said else ""
+
+
+def spoken(kind: str, author: str | None, content: str) -> str:
+    """Return a text as it is searched: of a turn with the speaker's name in front."""
+    return searched_text(author if kind == TURN else None, content)
 
 
 def _natural(key: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""What changed between the last two analyses, and what has become known since the last one."""
+"""The changes between the last two analyses, and the news since the last one."""
 
 from __future__ import annotations
 

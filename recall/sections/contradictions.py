@@ -251,7 +251,7 @@ def _sure(resolution: Mapping[str, Any]) -> str:
 def _persons_asked(section: RecordsSection) -> Iterable[str]:
     """Yield who decides, and until when."""
     for one in getattr(section, "asked", ()):
-        who = "Whoever answers first" if one.reviewer is None else label(one.reviewer)
+        who = "The person who answers first" if one.reviewer is None else label(one.reviewer)
         until = "" if one.due_at is None else f" until {moment(one.due_at)}"
         about = f"{name(one.values[0], VALUE_CHARS)}{f' and {len(one.values) - 1} more' if one.values[1:] else ''}"
         yield f"{who} decides{until} about {about}: `imem tasks show {one.task_id}`"

@@ -1,4 +1,4 @@
-"""What the agent that asks concluded before about the subject, and what it changed last."""
+"""The earlier conclusions of the asking agent about the subject, and its last change."""
 
 from __future__ import annotations
 

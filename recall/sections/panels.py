@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
 from pydantic import Field
 
 from imem.cache.tiers import tags
-from imem.credibility.panels.evidence import weights_as_of
+from imem.credibility.panels.choice import POOLS, PanelWeights, PoolName, PoolRecord
+from imem.credibility.panels.evidence import baselines_as_of, weights_as_of
 from imem.credibility.panels.pooling import AgentWeight, Pool, finite, pooled, pooled_value
 from imem.credibility.settlement import SIGNS
 from imem.credibility.store import TrackRecordKey
@@ -19,7 +20,7 @@ from imem.journal.arguments import checks_arguments
 from imem.journal.postgres.connection import Row
 from imem.kg.kinds.metrics import metric_of, unit_of
 from imem.recall.answers import AnswerModel, BriefingSection, Quality
-from imem.recall.rendering.formatting import Topic, label, number, share, when
+from imem.recall.rendering.formatting import Topic, label, number, share, when, with_noun
 from imem.recall.rendering.rendered import RenderContext, RenderedSection, faded, follow_up_call, rendered_section
 from imem.recall.retrievers import RetrievalRequest
 from imem.recall.sections.spec import SectionSpec
@@ -54,6 +55,9 @@ class WeightItem(AnswerModel):
         advantage: what it saves of the typical loss after shrinkage, as a fraction; above zero is better.
         shared_with: agents that it matches so closely that they share one weight.
         resemblance: the part of its weight that it lost since others of the panel err as it does; below zero it gained.
+        earlier: observations in earlier seasons.
+        better_half: whether it is of the half that did best in them; None where there is no such half.
+        baseline: whether it is a baseline, which is shown and never pooled.
         reason: why it has this weight, in words.
     """
 
@@ -66,6 +70,9 @@ class WeightItem(AnswerModel):
     advantage: float
     shared_with: list[str] = Field(default_factory=list)
     resemblance: float = 0.0
+    earlier: int = 0
+    better_half: bool | None = None
+    baseline: bool = False
     reason: str
 
 
@@ -113,6 +120,28 @@ class PooledAnswer(AnswerModel):
     upper: float | None = None
 
 
+class PoolItem(AnswerModel):
+    """
+    One way to pool the answers, and its record beside equal weights.
+
+    Attributes:
+        pool: ``equal``, ``median``, ``record`` (weights by record) or ``seasons`` (weights by earlier seasons).
+        answer: None without evidence for it.
+        observations: on which it could be scored; questions with one ``target_at`` are one.
+        loss, equal_loss: decayed mean squared error, and that of equal weights on the same questions.
+        gain, lower, upper: how much smaller the first is, as a fraction, with its 95 % interval over observations.
+    """
+
+    pool: PoolName
+    answer: PooledAnswer | None = None
+    observations: int = 0
+    loss: float | None = None
+    equal_loss: float | None = None
+    gain: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+
+
 class PanelItem(AnswerModel):
     """
     All agents' newest answers to one question.
@@ -121,7 +150,10 @@ class PanelItem(AnswerModel):
         metric, unit, period_start, target_at: the question about the subject.
         domain: that of most of the answers, of several the first by name; in it the records of all agents count.
         kind: ``probability``, ``votes`` (the share that says up) or ``value``.
-        equal, weighted: the pooled answers: means, and of values medians.
+        equal, weighted: the pooled answers: means, and of values medians; None if only baselines answered.
+        best: the pool that *weighted* comes from.
+        trust: how much of it is in *weighted*, 0 to 1; the rest is equal weights.
+        pools: all of them, each with its record.
         evidence: of the best known agent: ``none`` without an observation, ``little`` below fifteen, else ``enough``.
         answers: by weight, greatest first.
     """
@@ -132,8 +164,11 @@ class PanelItem(AnswerModel):
     target_at: datetime
     domain: str
     kind: Kind
-    equal: PooledAnswer
-    weighted: PooledAnswer
+    equal: PooledAnswer | None
+    weighted: PooledAnswer | None
+    best: PoolName = "record"
+    trust: float = 1.0
+    pools: list[PoolItem] = Field(default_factory=list)
     evidence: Literal["none", "little", "enough"]
     answers: list[PanelAnswer]
 
@@ -148,7 +183,7 @@ class PanelsSection(BriefingSection):
 
 
 class Question(NamedTuple):
-    """What is asked about a subject: the metric with its unit and period, and when it is true."""
+    """A question about a subject: the metric with its unit and period, and when it is true."""
 
     metric: str
     unit: str | None
@@ -177,11 +212,16 @@ async def load(
         elif row["direction"] == "neutral":
             answers.pop(row["agent"], None)
     questions = sorted(filter(panels.get, panels), key=lambda one: (one.target_at, *map(str, one)), reverse=True)
+    everybody = {agent for question in questions for agent in panels[question]}
+    baselines = await baselines_as_of(request.database, everybody, request.at, deadline=request.deadline)
+    domains = [_domain(panels[question], baselines) for question in questions]
     of_each = [
-        [TrackRecordKey(agent, domain_of(panels[question].values())) for agent in sorted(panels[question])]
-        for question in questions
+        [TrackRecordKey(agent, domain) for agent in sorted(panels[question])]
+        for question, domain in zip(questions, domains, strict=True)
     ]
-    weights, waiting = await weights_as_of(request.database, of_each, [request.at], deadline=request.deadline)
+    weights, waiting = await weights_as_of(
+        request.database, of_each, [request.at], seasons=request.seasons, deadline=request.deadline
+    )
     items = [
         panel_of(question, panels[question], by_moment[0][0])
         for question, by_moment in zip(questions, weights, strict=True)
@@ -190,6 +230,11 @@ async def load(
     if waiting is not None and waiting <= request.at.recorded_until and items:
         return section.model_copy(update={"quality": Quality.PARTIAL, "reason": "some outcomes are not scored yet"})
     return section
+
+
+def _domain(claims: Mapping[str, Row], baselines: Collection[str]) -> str:
+    """Return the domain of a panel: a baseline has no part in it, unless nobody else answered."""
+    return domain_of([claim for agent, claim in claims.items() if agent not in baselines] or claims.values())
 
 
 def domain_of(claims: Iterable[Row]) -> str:
@@ -215,14 +260,15 @@ def _answer(claim: Row) -> float | None:
 _KINDS: Final[Mapping[str, Kind]] = {"binary": "probability", "direction": "votes", "value": "value"}
 
 
-def panel_of(question: Question, claims: Mapping[str, Row], weights: Sequence[AgentWeight]) -> PanelItem:
+def panel_of(question: Question, claims: Mapping[str, Row], weights: PanelWeights) -> PanelItem:
     """Return the panel of the agents' *claims* on a question."""
     metric = metric_of(question.metric)
     kind = _KINDS[metric.kind if metric is not None else "binary"]
+    weights = weights.of_values() if kind == "value" else weights
     given = {agent: value for agent, claim in claims.items() if (value := _answer(claim)) is not None}
-    by_agent = {one.agent: one for one in weights}
-    pool = pooled_value if kind == "value" else pooled
-    equal, weighted = pool(given), pool(given, by_agent)
+    pools = _pools(kind, given, weights)
+    equal = next((one.answer for one in pools if one.pool == "equal"), None)
+    count = sum(not one.baseline for one in weights.answer)
     answers = [
         PanelAnswer(
             **weight_item(one).model_dump(),
@@ -230,24 +276,68 @@ def panel_of(question: Question, claims: Mapping[str, Row], weights: Sequence[Ag
             finding=claims[one.agent]["key"],
             answer=given[one.agent],
             answered_at=claims[one.agent]["said_at"],
-            moves=finite(more * given[one.agent] - more * equal.value),
+            moves=0.0 if equal is None or one.baseline else finite(more * given[one.agent] - more * equal.value),
         )
-        for one in sorted(weights, key=lambda one: (-one.weight, one.agent))
-        for more in (one.weight - 1.0 / len(given),)
+        for one in sorted(weights.answer, key=lambda one: (one.baseline, -one.weight, one.agent))
+        for more in (one.weight - 1.0 / max(count, 1),)
     ]
-    most = max((one.observations for one in weights), default=0)
+    most = max((one.observations for one in weights.answer), default=0)
     return PanelItem(
         metric=question.metric,
         unit=question.unit,
         period_start=question.period_start,
         target_at=question.target_at,
-        domain=domain_of(claims.values()),
+        domain=_domain(claims, {one.agent for one in weights.answer if one.baseline}),
         kind=kind,
-        equal=_shown(equal),
-        weighted=_shown(weighted),
+        equal=equal,
+        weighted=_weighted(kind, given, weights, pools),
+        best=weights.best,
+        trust=weights.trust,
+        pools=pools,
         evidence="none" if most == 0 else "little" if most < ENOUGH_OBSERVATIONS else "enough",
         answers=answers,
     )
+
+
+def _pools(kind: Kind, given: Mapping[str, float], weights: PanelWeights) -> list[PoolItem]:
+    """Return the pools of the answers *given*, in the order of :data:`POOLS`; values have no other pool by median."""
+    pool = pooled_value if kind == "value" else pooled
+    voices = {one.agent: given[one.agent] for one in weights.answer if not one.baseline}
+    found = []
+    for name in POOLS:
+        answer: Pool | None = None
+        if name == "median" and kind == "value":
+            continue
+        if voices and name == "median":
+            answer = pooled_value(voices)
+        elif voices and name == "equal":
+            answer = pool(voices)
+        elif voices and name in weights.by_pool:
+            shares = zip(weights.answer, weights.by_pool[name], strict=True)
+            answer = pool(voices, {one.agent: one._replace(weight=share) for one, share in shares})
+        record = weights.records.get(name, PoolRecord())
+        found.append(PoolItem(pool=name, answer=None if answer is None else _shown(answer), **record._asdict()))
+    return found
+
+
+def _weighted(
+    kind: Kind, given: Mapping[str, float], weights: PanelWeights, pools: Sequence[PoolItem]
+) -> PooledAnswer | None:
+    """Return the panel's answer."""
+    by_name = {one.pool: one.answer for one in pools}
+    equal, median = by_name["equal"], by_name.get("median")
+    if equal is None:
+        return None
+    if weights.best == "median" and median is not None:
+        part = weights.trust
+        pairs = ((median.value, equal.value), (median.lower, equal.lower), (median.upper, equal.upper))
+        value, lower, upper = (
+            None if one is None or other is None else part * one + (1.0 - part) * other for one, other in pairs
+        )
+        return equal if value is None else PooledAnswer(value=value, lower=lower, upper=upper)
+    pool = pooled_value if kind == "value" else pooled
+    voices = {one.agent: one for one in weights.answer if not one.baseline}
+    return _shown(pool({agent: given[agent] for agent in voices}, voices))
 
 
 def _shown(pool: Pool) -> PooledAnswer:
@@ -259,12 +349,14 @@ def weight_item(one: AgentWeight) -> WeightItem:
     return WeightItem(
         agent=one.agent, weight=one.weight, observations=one.observations, loss=one.loss, peer_loss=one.peer_loss,
         bias=one.bias, advantage=one.advantage, shared_with=list(one.shared_with), resemblance=one.resemblance,
-        reason=reason_of(one),
+        earlier=one.earlier, better_half=one.better_half, baseline=one.baseline, reason=reason_of(one),
     )  # fmt: skip
 
 
 def reason_of(one: AgentWeight) -> str:
     """Return why an agent has its weight."""
+    if one.baseline:
+        return "a baseline, which is never pooled"
     if one.loss is None or one.peer_loss is None:
         return "no outcome yet on a question that other agents of the panel answered at about the same time"
     little = ", little evidence" if one.observations < ENOUGH_OBSERVATIONS else ""
@@ -277,6 +369,9 @@ def reason_of(one: AgentWeight) -> str:
         found += f"; same answers as {matched}: they share one weight, and the first to answer gets more of it"
     elif one.resemblance >= WORTH_NAMING:
         found += f"; its errors are like those of other agents, which reduces its weight by {one.resemblance:.0%}"
+    if one.better_half is not None:
+        half = "of the better half" if one.better_half else "not of the better half"
+        found += f"; {half} in earlier seasons ({with_noun(one.earlier, ('observation', 'observations'))})"
     return found
 
 
@@ -301,29 +396,67 @@ def render(context: RenderContext) -> RenderedSection:
 
 
 def panel_text(item: PanelItem) -> str:
-    """Return a panel as a list item of up to three lines."""
+    """Return a panel as a list item of up to four lines."""
     topic = Topic(item.metric, item.unit, item.period_start, item.target_at)
     what = "share of votes for up" if item.kind == "votes" else "median" if item.kind == "value" else "mean probability"
-    count = f"{len(item.answers)} agents" if len(item.answers) != 1 else "1 agent"
-    lines = [f"- {topic.text}, {count}: {what} {_pool_text(item, item.equal)} with equal weights."]
+    voices = [one for one in item.answers if not one.baseline]
+    left = len(item.answers) - len(voices)
+    who = f"{topic.text}, {with_noun(len(voices), ('agent', 'agents'))}"
+    if item.equal is None or item.weighted is None:
+        return (
+            f"- {topic.text}: only {with_noun(left, ('baseline', 'baselines'))} answered, so there is no pooled answer."
+        )
+    without = f", without {with_noun(left, ('baseline', 'baselines'))}" if left else ""
+    lines = [f"- {who}: {what} {_pool_text(item, item.equal)} with equal weights{without}."]
     if item.evidence == "none":
         none = "no agent has one yet on questions that other agents of the panel answered"
         lines.append(f"  Weighted by track record: {none}, so the weights are equal.")
         return "\n".join(lines)
-    times = sorted(one.weight * len(item.answers) for one in item.answers)
+    times = sorted(one.weight * len(voices) for one in voices)
     range_text = f"{times[0]:.2f} to {times[-1]:.2f} times the equal weight"
     little = f"; little evidence, so the weights are {range_text}" if item.evidence == "little" else ""
-    lines.append(f"  Weighted by track record: {_pool_text(item, item.weighted)}{little}.")
-    movers = sorted(item.answers, key=lambda one: (-abs(one.moves), one.agent))[:MOVERS]
+    lines.append(f"  {_best_text(item)}: {_pool_text(item, item.weighted)}{little}.")
+    scored = [text for one in item.pools if (text := _record_text(item, one))]
+    if scored:
+        lines.append(f"  Squared error beside equal weights so far: {'; '.join(scored)}.")
+    movers = sorted(voices, key=lambda one: (-abs(one.moves), one.agent))[:MOVERS]
     scale = abs(item.equal.value) if item.kind == "value" else 1.0
     named = [
-        f"{label(one.agent)} ({_value(item, one.answer)}, {one.weight * len(item.answers):.2f} times the equal weight)"
+        f"{label(one.agent)} ({_value(item, one.answer)}, {one.weight * len(voices):.2f} times the equal weight)"
         for one in movers
         if abs(one.moves) >= SELDOM * scale
     ]
     if named:
         lines.append(f"  Moved most by {', '.join(named)}.")
     return "\n".join(lines)
+
+
+def _best_text(item: PanelItem) -> str:
+    """Return in words which pool the answer comes from."""
+    match item.best:
+        case "seasons":
+            return f"Weighted by earlier seasons (better half, {item.trust:.0%}; the rest equal)"
+        case "median":
+            return f"Median, which did better than weights by then ({item.trust:.0%}; the rest equal)"
+        case "equal":
+            return "Equal weights, which did better than the other pools"
+        case _:
+            return "Weighted by track record"
+
+
+_NAMES: Final[Mapping[PoolName, str]] = {
+    "equal": "equal weights", "median": "median", "record": "by track record", "seasons": "by earlier seasons",
+}  # fmt: skip
+
+
+def _record_text(item: PanelItem, one: PoolItem) -> str:
+    """Return a pool with its answer and record; nothing for equal weights, and without either."""
+    if one.pool == "equal" or one.answer is None or one.gain is None:
+        return ""
+    text = f"{_NAMES[one.pool]} ({_pool_value(item, one.answer.value)}) {0.0 - one.gain:+.1%}"
+    if one.lower is not None and one.upper is not None:
+        text += f" [{0.0 - one.upper:+.1%}, {0.0 - one.lower:+.1%}]"
+    return f"{text} in {with_noun(one.observations, ('observation', 'observations'))}"
 
 
 def panel_lines(item: PanelItem) -> list[str]:
@@ -347,6 +480,10 @@ def _bias_text(item: PanelItem, one: PanelAnswer) -> str:
 def _value(item: PanelItem, value: float) -> str:
     if item.kind == "votes":
         return "up" if value > 0.5 else "down"
+    return number(value) if item.kind == "value" else share(value)
+
+
+def _pool_value(item: PanelItem, value: float) -> str:
     return number(value) if item.kind == "value" else share(value)
 
 

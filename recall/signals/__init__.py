@@ -1,4 +1,4 @@
-"""What agents concluded before about a subject, and what is told them of it before they analyse it again."""
+"""The earlier conclusions of agents about a subject, which they get before they analyse it again."""
 
 from imem.recall.signals.evolution import EvolutionEvent, EvolutionType, RecordedSignal, evolution, newest_changes
 from imem.recall.signals.formatting import FormattedMemory, format_memory, memory_prompt

@@ -1,8 +1,8 @@
 """
 Audit rows of what agents were shown, written beside the reads.
 
-A read never waits for its row. What Postgres does not take is kept for the next attempt, in this process; one that is
-killed meanwhile loses it. The caller has the same record in its answer, and so in the state of its graph.
+A read never waits for its row. Rows that Postgres does not take are kept for the next attempt, in this process; a
+killed process loses them. The caller has the same record in its answer, and so in the state of its graph.
 """
 
 from __future__ import annotations

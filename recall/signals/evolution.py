@@ -1,4 +1,4 @@
-"""What changed between an agent's new signal and its last one."""
+"""The changes between an agent's new signal and its last one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REASONING_MAGNITUDE: Final = 0.5
 
 
 class EvolutionType(StrEnum):
-    """What changed."""
+    """The kind of change."""
 
     DIRECTION_CHANGE = "direction_change"
     PROBABILITY_SHIFT = "probability_shift"

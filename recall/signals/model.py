@@ -34,9 +34,9 @@ class SubjectKind(StrEnum):
 
 class SignalDirection(StrEnum):
     """
-    What a signal says.
+    The direction of a signal.
 
-    Of a market, whether its question is answered with yes. Of a company, YES expects that it goes up (bullish) and NO
+    Of a market, whether its question is answered with yes. For a company, YES expects that it goes up (bullish) and NO
     that it goes down (bearish).
     """
 
@@ -95,7 +95,7 @@ class AboutSubject(StrictModel):
 
 class AgentSignal(AboutSubject):
     """
-    What an agent concluded about a subject in an analysis.
+    An agent's conclusion about a subject in an analysis.
 
     Attributes:
         agent_name: who.

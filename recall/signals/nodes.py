@@ -18,7 +18,8 @@ import copy
 import dataclasses
 import operator
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import wraps
 from typing import Annotated, Any, Final, Protocol, TypedDict
 
@@ -48,8 +49,10 @@ AUDIT: Final = "audit_log"
 class SignalMemory(Protocol):
     """The methods of :class:`imem.Memory`, or of its blocking twin, that the nodes call."""
 
-    def signal_histories(self, subject: str, agents: Sequence[str], *, deadline_ms: float | None = None) -> Any:
-        """Return the signals of each agent."""
+    def signal_histories(
+        self, subject: str, agents: Sequence[str], *, as_of: datetime | None = None, deadline_ms: float | None = None
+    ) -> Any:
+        """Return the signals of each agent, as of a moment."""
 
     def record_signal(self, signal: AgentSignal, *, history: AgentMemory | None = None) -> Any:
         """Record a signal, and what it changes against *history*."""
@@ -81,24 +84,33 @@ class SignalState(TypedDict, total=False):
     audit_log: Annotated[list[dict[str, Any]], operator.add]
 
 
-def memory_node(memory: SignalMemory, agent_names: Sequence[str], *, deadline_ms: float | None = None) -> Node:
+Moment = datetime | Callable[[Any], datetime | None] | None
+"""A moment, aware, or what returns it for a state, as a replay of several days needs; None for now."""
+
+
+def memory_node(
+    memory: SignalMemory, agent_names: Sequence[str], *, as_of: Moment = None, deadline_ms: float | None = None
+) -> Node:
     """
     Return a node that reads the signals of each agent about the subject of the state, in one statement.
 
     Args:
         memory: what is asked; see above.
         agent_names: whose signals.
+        as_of: the moment for which the signals hold: later ones are not shown. Now by default.
         deadline_ms: as of :meth:`imem.Memory.signals`.
     """
 
     def node(state: State) -> Steps:
-        found, audited = yield from _read(memory, state, agent_names, deadline_ms)
+        found, audited = yield from _read(memory, state, agent_names, _at(as_of, state), deadline_ms)
         return {MEMORY: found, AUDIT: audited}
 
     return node_of(memory.signal_histories, node)
 
 
-def remembering(node: Node, agent_name: str, memory: SignalMemory, *, deadline_ms: float | None = None) -> Node:
+def remembering(
+    node: Node, agent_name: str, memory: SignalMemory, *, as_of: Moment = None, deadline_ms: float | None = None
+) -> Node:
     """
     Return *node* with its agent's earlier signals in ``system_prompt``; a new one that it returns is recorded.
 
@@ -114,13 +126,16 @@ def remembering(node: Node, agent_name: str, memory: SignalMemory, *, deadline_m
         node: takes the state, and whatever else LangGraph gives it.
         agent_name: whose signals; the actor of *memory* records them.
         memory: where they are recorded, and read unless the state has them already.
+        as_of: as of :func:`memory_node`. A memory in the state of a later moment, or of none, is read again. A new
+            signal is recorded with the present time.
         deadline_ms: of reading; as of :func:`memory_node`.
     """
 
     def run(state: State, *more: Any, **named: Any) -> Steps:
         known, audited = (value_of(state, MEMORY) or {}).get(agent_name), list[dict[str, Any]]()
-        if not isinstance(known, AgentMemory):
-            found, audited = yield from _read(memory, state, [agent_name], deadline_ms)
+        at = _at(as_of, state)
+        if not isinstance(known, AgentMemory) or _is_ahead(known, at):
+            found, audited = yield from _read(memory, state, [agent_name], at, deadline_ms)
             known = found[agent_name]
         section = memory_prompt(known)
         SIGNAL_CONTEXT.observe(len(section))
@@ -132,18 +147,29 @@ def remembering(node: Node, agent_name: str, memory: SignalMemory, *, deadline_m
             return update
         signals = value_of(inner, SIGNALS)
         if (given := signals.get(agent_name) if isinstance(signals, Mapping) else signals) is not None:
-            audited += yield from _record(memory, state, given, known, deadline_ms)
+            audited += yield from _record(memory, state, given, known, deadline_ms, at=at)
         inner = _with(inner, AUDIT, [*(value_of(inner, AUDIT) or ()), *audited])
         return dataclasses.replace(update, update=inner) if _is_command(update) else inner
 
     return wraps(node)(node_of(memory.signal_histories, run))
 
 
-def _read(memory: SignalMemory, state: State, agents: Sequence[str], deadline_ms: float | None) -> Steps:
+def _at(as_of: Moment, state: State) -> datetime | None:
+    return as_of(state) if callable(as_of) else as_of
+
+
+def _is_ahead(known: AgentMemory, at: datetime | None) -> bool:
+    """Return whether what a state has may hold signals that were not known at a moment."""
+    return at is not None and bool(known.signals) and (known.as_of is None or known.as_of > at)
+
+
+def _read(
+    memory: SignalMemory, state: State, agents: Sequence[str], at: datetime | None, deadline_ms: float | None
+) -> Steps:
     """Return the memories of *agents* and their audit record; a wrong argument or right is an empty memory too."""
     subject, begun_s = value_of(state, MARKET), time.monotonic()
     try:
-        found = yield lambda: memory.signal_histories(subject, list(agents), deadline_ms=deadline_ms)
+        found = yield lambda: memory.signal_histories(subject, list(agents), as_of=at, deadline_ms=deadline_ms)
     except ImemError as error:
         log.warning("signals.not_read", subject=str(subject), agents=list(agents), reason=str(error))
         found = empty_memories(agents, str(subject or "unknown"), reason=str(error), error=error_kind(error))
@@ -151,14 +177,22 @@ def _read(memory: SignalMemory, state: State, agents: Sequence[str], deadline_ms
     return found, [{**retrieval_record(found, took_ms), "subject": str(subject)}]
 
 
-def _record(memory: SignalMemory, state: State, given: Any, known: AgentMemory, deadline_ms: float | None) -> Steps:
+def _record(
+    memory: SignalMemory,
+    state: State,
+    given: Any,
+    known: AgentMemory,
+    deadline_ms: float | None,
+    *,
+    at: datetime | None,
+) -> Steps:
     """Record a new signal of the agent of *known*, and return what the audit log gets of it."""
     agent = known.agent_name
     try:
         if not isinstance(given, AgentSignal):
             if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
                 raise BadInput("signals", f"of {agent} is no signal and no object of its values.")
-            about = {} if "market_id" in given else (yield from _subject(memory, state, known, deadline_ms))
+            about = {} if "market_id" in given else (yield from _subject(memory, state, known, at, deadline_ms))
             own = {ANALYSIS: value_of(state, ANALYSIS), **about}
             given = AgentSignal(**{**own, **given, "agent_name": agent})
         done: RecordedSignal = yield lambda: memory.record_signal(given, history=known)
@@ -176,13 +210,15 @@ def _record(memory: SignalMemory, state: State, given: Any, known: AgentMemory, 
     return [recorded, *({"event": "signal_evolution", **one.model_dump(mode="json")} for one in done.events)]
 
 
-def _subject(memory: SignalMemory, state: State, known: AgentMemory, deadline_ms: float | None) -> Steps:
+def _subject(
+    memory: SignalMemory, state: State, known: AgentMemory, at: datetime | None, deadline_ms: float | None
+) -> Steps:
     """Return the fields that name the subject of the state; a name is looked up again if *known* could not be read."""
     subject = value_of(state, MARKET)
     if known.error is not None and not str(subject).startswith(PREFIXES):
         # A name is no id: it may be a company's, or that of several subjects.
         agent = known.agent_name
-        found = yield lambda: memory.signal_histories(subject, [agent], deadline_ms=deadline_ms)
+        found = yield lambda: memory.signal_histories(subject, [agent], as_of=at, deadline_ms=deadline_ms)
         known = found[agent]
         if known.error is not None:
             raise StoreUnavailable(f"The subject {subject!r} could not be looked up.")

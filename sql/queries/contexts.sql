@@ -111,3 +111,27 @@ FROM (
         AND o.at <= %(until)s AND o.target_at > %(since)s
     ORDER BY w.n, o.at
 ) AS s
+
+-- scored_answers --
+-- The scored probabilities and directions of the given agents and domains that others answered too, on a part of the questions, drawn by
+-- a hash: those that were valid at any time from one moment to another on one clock, with a target_at after a third. One row of arrays. n:
+-- which agent and domain; question: the hash of its subject, metric and target_at; times in seconds since 1970. Parameters: agents,
+-- domains, drawn (of each, how many of 1,024 parts), clock, earliest, until, since.
+SELECT array_agg(s.n) AS n, array_agg(s.question) AS question, array_agg(extract(epoch FROM s.target_at)::float8) AS target_at,
+    array_agg(extract(epoch FROM s.predicted_at)::float8) AS said_at, array_agg(s.error) AS error,
+    array_agg(extract(epoch FROM s.begins)::float8) AS begins,
+    array_agg(coalesce(extract(epoch FROM s.ends)::float8, 'Infinity')) AS ends
+FROM (
+    SELECT w.n, o.target_at, o.predicted_at, o.error,
+        hashtextextended(o.subject_id || o.metric, extract(epoch FROM o.target_at - timestamptz '2000-01-01 00:00:00+00')::bigint)
+            AS question,
+        CASE %(clock)s WHEN 'known' THEN o.known_at ELSE o.recorded_at END AS begins,
+        CASE %(clock)s WHEN 'known' THEN o.superseded_known_at ELSE o.superseded_recorded_at END AS ends
+    FROM unnest(%(agents)s::text[], %(domains)s::text[], %(drawn)s::integer[]) WITH ORDINALITY AS w (agent, domain, drawn, n)
+    JOIN agent_outcome AS o ON o.agent = w.agent AND o.domain = w.domain AND (
+        hashtextextended(o.subject_id || o.metric, extract(epoch FROM o.target_at - timestamptz '2000-01-01 00:00:00+00')::bigint)
+            & 1023) < w.drawn
+    WHERE o.peer_loss IS NOT NULL AND o.error IS NOT NULL AND (o.happened IS NOT NULL OR o.stated IN (-1, 1))
+      AND o.target_at > %(since)s
+) AS s
+WHERE s.begins <= %(until)s AND (s.ends IS NULL OR s.ends > %(earliest)s)

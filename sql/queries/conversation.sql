@@ -14,22 +14,51 @@ SELECT owner FROM workflow.conversation_thread WHERE workflow_id = %(workflow_id
 SELECT status, owner, messages FROM workflow.delete_thread_v1(%(owner)s, %(workflow_id)s, %(thread_id)s)
 
 -- window_messages --
--- The window of a thread: pinned messages, the current summary, and the newest messages that no summary replaces.
+-- Of what a window is made: pinned messages, the current summary, the newest messages that no summary replaces, the last
+-- user message, the calls that the newest messages answer, and all results of the calls, whether replaced or not.
 -- Parameters: workflow_id, thread_id, owner (NULL for any), limit (newest messages).
-WITH standing AS NOT MATERIALIZED (
+WITH thread AS NOT MATERIALIZED (
     SELECT id, seq, depth, role, content, agent_id, tool_call_id, metadata, pinned, superseded_by, created_at
     FROM workflow.conversation_messages
-    WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s AND superseded_by IS NULL
+    WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s
       AND (%(owner)s::text IS NULL OR %(owner)s = (
           SELECT t.owner FROM workflow.conversation_thread AS t
           WHERE t.workflow_id = %(workflow_id)s AND t.thread_id = %(thread_id)s))
+), newest AS MATERIALIZED (
+    SELECT * FROM thread
+    WHERE superseded_by IS NULL AND NOT pinned AND depth = 0 ORDER BY seq DESC LIMIT %(limit)s
+), calls AS MATERIALIZED (
+    SELECT * FROM newest WHERE role = 'assistant'
+    UNION
+    SELECT c.* FROM newest AS r CROSS JOIN LATERAL (
+        SELECT * FROM thread AS m
+        WHERE m.role = 'assistant' AND m.seq < r.seq AND (m.tool_call_id = r.tool_call_id
+            OR m.metadata -> 'tool_calls' @> jsonb_build_array(jsonb_build_object('id', r.tool_call_id)))
+        ORDER BY m.seq DESC LIMIT 1) AS c
+    WHERE r.role = 'tool'
+), results AS (
+    -- Some models reuse ids of calls: a result belongs to the nearest call before it.
+    SELECT r.* FROM thread AS r
+    WHERE r.role = 'tool' AND r.seq > (SELECT min(c.seq) FROM calls AS c) AND EXISTS (
+        SELECT FROM calls AS c
+        WHERE c.seq = (
+            SELECT m.seq FROM thread AS m
+            WHERE m.role = 'assistant' AND m.seq < r.seq AND (m.tool_call_id = r.tool_call_id
+                OR m.metadata -> 'tool_calls' @> jsonb_build_array(jsonb_build_object('id', r.tool_call_id)))
+            ORDER BY m.seq DESC LIMIT 1))
 )
-SELECT * FROM standing WHERE pinned
-UNION ALL
-(SELECT * FROM standing WHERE NOT pinned AND depth > 0 ORDER BY seq DESC LIMIT 1)
-UNION ALL
-(SELECT * FROM standing WHERE NOT pinned AND depth = 0 ORDER BY seq DESC LIMIT %(limit)s)
-ORDER BY seq
+SELECT * FROM thread WHERE pinned AND superseded_by IS NULL
+UNION
+(SELECT * FROM thread WHERE superseded_by IS NULL AND NOT pinned AND depth > 0 ORDER BY seq DESC LIMIT 1)
+UNION
+(SELECT * FROM thread WHERE role = 'user' ORDER BY seq DESC LIMIT 1)
+UNION
+SELECT * FROM newest
+UNION
+SELECT * FROM calls
+UNION
+SELECT * FROM results
+ORDER BY seq, depth DESC
 
 -- active_turns --
 -- The messages of a thread that may be summarised, in order and without texts: input of the decision where to cut.

@@ -63,3 +63,11 @@ SELECT extract(epoch FROM imem_clock_ahead())::bigint AS ahead_s
 -- advance_clock --
 -- Lets the journal's time be ahead by so many seconds, as the owner; returns by how much it is. Columns: ahead_s.
 SELECT extract(epoch FROM imem_advance_clock(make_interval(secs => %(ahead_s)s)))::bigint AS ahead_s
+
+-- doctor_texts --
+-- A sample of the texts that are searched: memories with the newest ids, and texts of records, whose ids are random. Parameters: limit (of
+-- each). Columns: text, its beginning.
+(SELECT left(m.content, 1000) AS text FROM recall.memory AS m
+ WHERE m.superseded_at IS NULL AND m.content <> '' ORDER BY m.id DESC LIMIT %(limit)s)
+UNION ALL
+(SELECT left(t.content, 1000) FROM recall.record_text AS t WHERE t.superseded_at IS NULL ORDER BY t.id DESC LIMIT %(limit)s)

@@ -102,3 +102,39 @@ SELECT pipeline, started_at, finished_at, report::text AS report, error FROM (
 ) AS r
 WHERE nth = 1 OR %(pipeline)s::text IS NOT NULL
 ORDER BY pipeline, started_at DESC
+
+-- pipelines_behind --
+-- What pipelines and the applier still have to do: rows of every queue that are not set aside, track records, events that the graph does
+-- not hold, and vectors that are not made yet or are of another model. Columns: work (a queue, or events, tracks, vectors, situations),
+-- waiting, oldest_s (how long the oldest has waited, NULL where that is not known), error (how the last run of the pipeline failed, NULL if
+-- it did not). Work of which nothing waits has no row. Parameters: works, pipelines (arrays, one entry a kind of work), model_id,
+-- dimension, situations (whether vectors of situations are made).
+WITH others AS MATERIALIZED (
+    SELECT array_agg(o.model) AS models FROM embedding_model AS o WHERE o.model_id <> %(model_id)s OR o.dimension <> %(dimension)s
+),
+counted (work, waiting, since) AS (
+    SELECT d.queue, count(*), min(d.created_at) FROM due_row AS d WHERE d.set_aside IS NULL GROUP BY d.queue
+    UNION ALL
+    SELECT 'tracks', count(*), min(t.since) FROM track_due AS t
+    UNION ALL
+    SELECT 'events', p.waiting, (SELECT e.recorded_at FROM event AS e WHERE e.position = p.first)
+    FROM (SELECT count(*) AS waiting, min(d.position) AS first FROM delivery AS d WHERE d.state = 'pending') AS p
+    UNION ALL
+    SELECT 'vectors', count(*), NULL FROM recall.record_text AS t WHERE t.model IS NULL
+    UNION ALL
+    SELECT 'vectors', count(*), NULL FROM recall.record_text AS t WHERE t.model = ANY ((SELECT o.models FROM others AS o)::smallint[])
+    UNION ALL
+    SELECT 'memories', count(*), NULL FROM recall.memory AS m
+    WHERE m.superseded_at IS NULL AND m.model = ANY ((SELECT o.models FROM others AS o)::smallint[])
+    UNION ALL
+    SELECT 'situations', count(*), NULL FROM recall.situation AS n
+    WHERE %(situations)s AND (n.model IS NULL OR n.model = ANY ((SELECT o.models FROM others AS o)::smallint[]))
+)
+SELECT c.work, sum(c.waiting)::bigint AS waiting, min(r.error) AS error,
+    CASE WHEN min(c.since) IS NOT NULL THEN greatest(0, extract(epoch FROM imem_now() - min(c.since)))::float8 END AS oldest_s
+FROM counted AS c
+JOIN unnest(%(works)s::text[], %(pipelines)s::text[]) AS w (work, pipeline) ON w.work = c.work
+LEFT JOIN LATERAL (
+    SELECT p.error FROM pipeline_report AS p WHERE p.pipeline = w.pipeline ORDER BY p.started_at DESC LIMIT 1
+) AS r ON true
+GROUP BY c.work HAVING sum(c.waiting) > 0

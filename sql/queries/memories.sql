@@ -3,7 +3,7 @@
 -- vector (NULL: by words alone), memory_type, agent_id, conversation_id (each NULL for any), until (NULL: now), candidates (of each
 -- list), exact (most memories that are compared one by one), items (true: items of LangGraph's store alone; NULL: whatever there is),
 -- filter (of their values; NULL: any).
-SELECT id, version, collection, place, ordinal, author, at, words, similarity, context, by_words, by_meaning, by_context, part, unembedded
+SELECT id, version, collection, place, ordinal, author, at, occurred_at, words, similarity, context, by_words, by_meaning, by_context, part, unembedded
 FROM recall.search_memories_v1(
     %(scopes)s::text[], %(query)s,
     (SELECT m.model FROM embedding_model AS m WHERE m.model_id = %(model_id)s AND m.dimension = %(dimension)s),
@@ -21,7 +21,7 @@ SELECT recall.memories_wait_v1(
 -- that ended, at its end; if past, during all of it. Parameters: ids, versions, until (NULL: now), past.
 SELECT m.id, m.version, m.namespace, m.memory_type, m.content, m.metadata,
     recall.importance_v1(m.id, m.version, m.importance, %(until)s::timestamptz) AS importance, m.agent_id, m.user_id, m.conversation_id,
-    m.ordinal, m.author, m.created_at, m.recorded_at, m.superseded_at, m.superseded_by, m.reason, m.item_key, m.expires_at,
+    m.ordinal, m.author, m.occurred_at, m.created_at, m.recorded_at, m.superseded_at, m.superseded_by, m.reason, m.item_key, m.expires_at,
     coalesce(u.access_count, 0) AS access_count, u.last_accessed_at,
     coalesce((s.assertions -> 0 ->> 'by_person')::boolean, false) AS by_person, coalesce(s.assertions - 0, '[]') AS also_said_by
 FROM unnest(%(ids)s::uuid[], %(versions)s::integer[]) WITH ORDINALITY AS w (id, version, nth)
@@ -36,7 +36,8 @@ CROSS JOIN LATERAL (
     FROM recall.memory_assertion AS a
     WHERE a.id = m.id AND CASE
         WHEN %(past)s THEN a.recorded_at < coalesce(m.superseded_at, 'infinity') AND coalesce(a.ended_at, 'infinity') > m.recorded_at
-        WHEN %(until)s::timestamptz IS NOT NULL THEN a.recorded_at <= %(until)s::timestamptz AND coalesce(a.ended_at, 'infinity') > %(until)s::timestamptz
+        WHEN %(until)s::timestamptz IS NOT NULL THEN
+            CASE WHEN a.recorded_at = m.recorded_at THEN m.known_at ELSE a.recorded_at END <= %(until)s::timestamptz AND coalesce(a.ended_at, 'infinity') > %(until)s::timestamptz
         ELSE a.recorded_at < coalesce(m.superseded_at, 'infinity') AND coalesce(a.ended_at, 'infinity') >= coalesce(m.superseded_at, 'infinity') END
 ) AS s
 ORDER BY w.nth
@@ -45,7 +46,7 @@ ORDER BY w.nth
 -- The version of a memory that was the last one at a moment, as far as it is of the given scopes. Parameters: id, scopes, until (NULL: now).
 SELECT m.id, m.version FROM recall.memory AS m
 JOIN recall.memory_namespace AS s ON s.namespace = m.namespace AND s.scopes && %(scopes)s::text[]
-WHERE m.id = %(id)s::uuid AND m.recorded_at <= coalesce(%(until)s::timestamptz, 'infinity') ORDER BY m.version DESC LIMIT 1
+WHERE m.id = %(id)s::uuid AND m.known_at <= coalesce(%(until)s::timestamptz, 'infinity') ORDER BY m.version DESC LIMIT 1
 
 -- listed_memories --
 -- The current memories of the given scopes, or those of a moment, the last recorded first. Parameters: scopes, until (NULL: now), user_id
@@ -54,14 +55,15 @@ WHERE m.id = %(id)s::uuid AND m.recorded_at <= coalesce(%(until)s::timestamptz, 
 SELECT l.id, l.version FROM recall.memory_namespace AS s
 CROSS JOIN LATERAL (
     SELECT m.id, m.version, m.recorded_at FROM recall.memory AS m
-    WHERE m.namespace = s.namespace AND m.recorded_at <= coalesce(%(until)s::timestamptz, 'infinity')
+    WHERE m.namespace = s.namespace AND m.known_at <= coalesce(%(until)s::timestamptz, 'infinity')
       AND (m.superseded_at IS NULL OR m.superseded_at > %(until)s::timestamptz)
       AND (m.expires_at IS NULL OR m.expires_at > coalesce(%(until)s::timestamptz, imem_now()))
       AND (%(user_id)s::text IS NULL OR m.user_id = %(user_id)s OR s.scopes && %(user_scopes)s::text[])
       AND m.memory_type = coalesce(%(memory_type)s, m.memory_type)
       AND (%(agent_id)s::text IS NULL OR m.item_key IS NOT NULL AND m.agent_id = %(agent_id)s OR EXISTS (
           SELECT FROM recall.memory_assertion AS a
-          WHERE a.id = m.id AND a.actor = %(agent_id)s AND a.recorded_at <= coalesce(%(until)s::timestamptz, 'infinity')
+          WHERE a.id = m.id AND a.actor = %(agent_id)s
+            AND CASE WHEN a.recorded_at = m.recorded_at THEN m.known_at ELSE a.recorded_at END <= coalesce(%(until)s::timestamptz, 'infinity')
             AND (a.ended_at IS NULL OR a.ended_at > %(until)s::timestamptz)))
     ORDER BY m.recorded_at DESC, m.id LIMIT %(limit)s::bigint + %(offset)s::bigint
 ) AS l
@@ -86,9 +88,10 @@ JOIN recall.memory_namespace AS s ON s.namespace = m.namespace AND s.scopes && %
 ORDER BY m.recorded_at, m.id, m.version
 
 -- memory_rights --
--- The namespace of a memory, who said it first, whether an actor says or said it, whether of what is said in it the actor may end nothing, as all of
+-- The namespace of a memory, who said it first, its author now, whether an actor says or said it, whether of what is said in it the actor may end nothing, as all of
 -- it is people's, and whether it may delete all of it; no row where there is no such memory. Parameters: id, actor, role.
-SELECT m.namespace, m.agent_id AS owner, EXISTS (
+SELECT m.namespace, m.agent_id AS owner,
+    (SELECT o.author FROM recall.memory AS o WHERE o.id = m.id ORDER BY o.version DESC LIMIT 1) AS author, EXISTS (
         SELECT FROM recall.memory_assertion AS a
         WHERE a.id = m.id AND a.actor = %(actor)s AND a.by_person = (%(role)s = 'human_admin')) AS is_own,
     coalesce((SELECT bool_and(a.by_person AND NOT recall.may_end_v1(%(actor)s, %(role)s, m.namespace, a.actor, a.by_person))
@@ -98,7 +101,7 @@ FROM recall.memory AS m WHERE m.id = %(id)s ORDER BY m.version LIMIT 1
 
 -- last_of_conversation --
 -- The last message of a conversation in a namespace; no row for a new one.
-SELECT id, content FROM recall.memory
+SELECT id, recall.searched_text_v1(author, content) AS said FROM recall.memory
 WHERE namespace = %(namespace)s AND conversation_id = %(conversation_id)s AND superseded_at IS NULL
 ORDER BY ordinal DESC LIMIT 1
 
@@ -115,8 +118,9 @@ SELECT recall.drop_unused_indexes_v1(%(model)s::smallint) AS dropped
 SELECT status, id, version, recorded_at, waits
 FROM recall.store_memory_v1(
     %(actor)s, %(role)s, %(id)s::uuid, %(namespace)s, %(memory_type)s, %(content)s, %(metadata)s::jsonb, %(importance)s::float8,
-    %(user_id)s, %(conversation_id)s, %(author)s, %(model)s::smallint, %(vector)s::halfvec, %(parts)s::json, %(context_vector)s::halfvec,
-    %(before)s::uuid, %(similar)s::float8, %(exact)s, %(imported)s, %(created_at)s::timestamptz, %(most)s::bigint)
+    %(user_id)s, %(conversation_id)s, %(author)s, %(occurred_at)s::timestamptz, %(model)s::smallint, %(vector)s::halfvec, %(parts)s::json, %(context_vector)s::halfvec,
+    %(before)s::uuid, %(similar)s::float8, %(exact)s, %(imported)s, %(created_at)s::timestamptz,
+    %(known_at)s::timestamptz, %(most)s::bigint)
 
 -- supersede_memory --
 -- Puts a memory in the place of another, or, with content NULL, none; see recall.supersede_memory_v1. Columns: status, id, version,
@@ -144,7 +148,7 @@ ORDER BY m.id LIMIT %(limit)s
 -- Puts items, or deletes those without a value; see recall.put_items_v1.
 SELECT recall.put_items_v1(
     %(actor)s, %(role)s, %(namespaces)s::text[], %(keys)s::text[], %(values)s::text[], %(contents)s::text[], %(vectors)s::text[], %(parts)s::text[],
-    %(ttls)s::float8[], %(created)s::timestamptz[], %(model)s::smallint)
+    %(ttls)s::float8[], %(created)s::timestamptz[], %(known)s::timestamptz[], %(model)s::smallint)
 
 -- items_by_key --
 -- The current items of the given namespaces and keys. Parameters: namespaces, keys.
@@ -199,10 +203,10 @@ SELECT recall.count_accesses_v1(%(ids)s::uuid[], %(counts)s::bigint[])
 
 -- memories_to_embed --
 -- The current versions of the given memories, each with the text of the message before it in its conversation. Parameters: ids.
-SELECT m.id, m.version, m.content, b.content AS before
+SELECT m.id, m.version, m.author, m.content, b.said AS before
 FROM recall.memory AS m
 LEFT JOIN LATERAL (
-    SELECT o.content FROM recall.memory AS o
+    SELECT recall.searched_text_v1(o.author, o.content) AS said FROM recall.memory AS o
     WHERE o.namespace = m.namespace AND o.conversation_id = m.conversation_id AND o.ordinal < m.ordinal AND o.superseded_at IS NULL
     ORDER BY o.ordinal DESC LIMIT 1
 ) AS b ON true
@@ -253,7 +257,8 @@ CROSS JOIN LATERAL recall.nearest_texts_v1(
 JOIN recall.memory AS o ON o.id = n.id AND o.version = n.version
 WHERE s.namespace = %(namespace)s AND m.model = %(model)s::smallint AND m.superseded_at IS NULL AND m.conversation_id IS NULL
   AND m.item_key IS NULL AND n.id <> m.id AND (n.similarity - e.unrelated) / (1 - e.unrelated) > %(least)s::float8
-  AND recall.difference_similarity_v1(m.content, o.content, (n.similarity - e.unrelated) / (1 - e.unrelated)) > %(least)s::float8
+  AND recall.difference_similarity_v1(
+      recall.searched_text_v1(m.author, m.content), recall.searched_text_v1(m.author, o.content), (n.similarity - e.unrelated) / (1 - e.unrelated)) > %(least)s::float8
 
 -- memories_in_order --
 -- Which of the given memories are current, in the order that decides which is kept: the most important, then the longest.
@@ -274,7 +279,7 @@ vectors AS MATERIALIZED (
     SELECT g.root, m.vector FROM member AS g JOIN recall.memory AS m ON m.id = g.id AND m.version = g.version
     WHERE m.model = %(model)s::smallint
 )
-SELECT m.id, o.id AS other, recall.difference_similarity_v1(m.content, o.content, (
+SELECT m.id, o.id AS other, recall.difference_similarity_v1(recall.searched_text_v1(m.author, m.content), recall.searched_text_v1(m.author, o.content), (
     SELECT (1 - max(a.vector <=> b.vector) - e.unrelated) / (1 - e.unrelated)
     FROM vectors AS a CROSS JOIN vectors AS b WHERE a.root = m.id AND b.root = o.id)) AS similarity
 FROM recall.memory AS m JOIN embedding_model AS e ON e.model = m.model

@@ -1,8 +1,9 @@
 -- find_subject --
 -- The subject that a name means as of a moment: the first of the given ids with a record, or with a record about it; if there is
--- none, each subject with that name at the moment, the name of a company or the question of a market.
--- Parameters: kinds, keys, subject_ids (what may be meant, in the order of preference), name (NULL: an id alone), known_until,
--- recorded_until, limit (of those that share a name). Columns: subject_id, by_name.
+-- none, each subject that had that name at the moment, or has that key, without regard to case, blanks and accents (imem_plain_v1), those
+-- of exactly that name first.
+-- Parameters: kinds, keys, subject_ids (what may be meant, in the order of preference), name (NULL: none is looked for), key and key_kinds
+-- (of which kinds keys are compared), known_until, recorded_until, limit. Columns: subject_id, by_name, name.
 WITH meant AS MATERIALIZED (
     SELECT c.subject_id
     FROM unnest(%(kinds)s::text[], %(keys)s::text[], %(subject_ids)s::text[]) WITH ORDINALITY AS c (kind, key, subject_id, nth)
@@ -17,17 +18,25 @@ WITH meant AS MATERIALIZED (
     ) AS known
     ORDER BY c.nth LIMIT 1
 )
-SELECT m.subject_id, false AS by_name FROM meant AS m
+SELECT m.subject_id, false AS by_name, NULL AS name FROM meant AS m
 UNION ALL
 SELECT * FROM (
-    SELECT lower(n.kind) || ':' || n.key, true FROM (
-        SELECT DISTINCT split_part(e.kind, '.', 2) AS kind, e.record_key AS key FROM event AS e
+    SELECT lower(n.kind) || ':' || n.key, true, stood.name FROM (
+        SELECT split_part(e.kind, '.', 2) AS kind, e.record_key AS key FROM event AS e
         WHERE e.kind IN ('record.Company', 'record.Market', 'correct.Market')
-          AND coalesce(e.payload #>> '{groups,profile,name}', e.payload #>> '{core,question}') = %(name)s::text
+          AND imem_plain_v1(coalesce(e.payload #>> '{groups,profile,name}', e.payload #>> '{core,question}')) = imem_plain_v1(%(name)s::text)
+        UNION
+        SELECT h.kind, h.key FROM record_head AS h
+        WHERE h.kind = ANY (%(key_kinds)s::text[]) AND h.kind IN ('Company', 'Market') AND h.grp = 'core'
+          AND imem_plain_v1(h.key) = imem_plain_v1(%(key)s::text)
     ) AS n
-    CROSS JOIN LATERAL imem_name_of_subject_v1(n.kind, n.key, %(known_until)s, %(recorded_until)s) AS stood (name)
-    WHERE NOT EXISTS (SELECT FROM meant) AND stood.name = %(name)s::text
-    ORDER BY 1 LIMIT %(limit)s
+    LEFT JOIN LATERAL imem_name_of_subject_v1(n.kind, n.key, %(known_until)s, %(recorded_until)s) AS stood (name) ON true
+    WHERE NOT EXISTS (SELECT FROM meant) AND (
+        imem_plain_v1(stood.name) = imem_plain_v1(%(name)s::text)
+        OR n.kind = ANY (%(key_kinds)s::text[]) AND imem_plain_v1(n.key) = imem_plain_v1(%(key)s::text) AND EXISTS (
+            SELECT FROM record_history AS y
+            WHERE y.kind = n.kind AND y.key = n.key AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s))
+    ORDER BY stood.name = %(name)s::text DESC NULLS LAST, 1 LIMIT %(limit)s
 ) AS named
 
 -- namespace_with_memories --
@@ -38,7 +47,7 @@ WHERE EXISTS (
     SELECT FROM recall.memory_namespace AS n JOIN recall.memory AS m ON m.namespace = n.namespace
     -- What lies below it sorts between its slash and the character after the slash, which is the digit 0.
     WHERE (n.namespace = c.namespace OR n.namespace > c.namespace || '/' AND n.namespace < c.namespace || '0')
-      AND m.recorded_at <= least(%(known_until)s, %(recorded_until)s)
+      AND m.known_at <= %(known_until)s AND m.recorded_at <= %(recorded_until)s
       AND (m.superseded_at IS NULL OR m.superseded_at > least(%(known_until)s, %(recorded_until)s)))
 ORDER BY c.nth LIMIT 1
 

@@ -18,7 +18,7 @@ WITH wanted AS MATERIALIZED (
     JOIN event AS e ON e.kind IN ('record.DebateResolution', 'record.DebateTurn') AND e.payload -> 'core' ->> 'debate_id' = w.key
     WHERE w.kind = 'Debate'
 )
-SELECT w.place, w.kind, w.key, y.grp, y.known_at, y.order_key, (
+SELECT w.place, w.kind, w.key, y.grp, y.known_at, y.order_key, e.occurred_at, (
     CASE WHEN y.grp IN ('core', 'correction') THEN e.payload -> 'core'
         WHEN y.grp = 'body' THEN to_jsonb(e.body)
         WHEN y.grp = 'turns' THEN (
@@ -54,10 +54,10 @@ WHERE t.subject_id = ANY (%(subjects)s::text[]) AND t.kind NOT IN ('Company', 'M
 
 -- texts_to_embed --
 -- Texts that have no vector of the given model yet: what has none at all, the newest first, then what is of another.
-(SELECT t.id, t.version, t.title, t.content, t.before FROM recall.record_text AS t
+(SELECT t.id, t.version, t.kind, t.author, t.title, t.content, t.before, recall.row_text_v1(t) AS whole FROM recall.record_text AS t
  WHERE t.model IS NULL ORDER BY t.known_at DESC, t.id, t.version LIMIT %(limit)s)
 UNION ALL
-(SELECT t.id, t.version, t.title, t.content, t.before FROM recall.record_text AS t
+(SELECT t.id, t.version, t.kind, t.author, t.title, t.content, t.before, recall.row_text_v1(t) AS whole FROM recall.record_text AS t
  WHERE t.model = ANY (ARRAY(SELECT o.model FROM embedding_model AS o WHERE o.model <> %(model)s::smallint)) LIMIT %(limit)s)
 LIMIT %(limit)s
 
@@ -70,7 +70,7 @@ SELECT recall.set_text_vectors_v1(
 -- Candidates for a query among records, with their raw scores; see recall.search_records_v1. Parameters: kinds, query, model_id,
 -- dimension, vector (NULL: by words alone), subject_id (NULL for any), until (NULL: now), candidates (of each list), exact (most texts
 -- that are compared one by one).
-SELECT id, version, collection, place, ordinal, author, at, words, similarity, context, by_words, by_meaning, by_context, part, unembedded
+SELECT id, version, collection, place, ordinal, author, at, occurred_at, words, similarity, context, by_words, by_meaning, by_context, part, unembedded
 FROM recall.search_records_v1(
     %(kinds)s::text[], %(query)s,
     (SELECT m.model FROM embedding_model AS m WHERE m.model_id = %(model_id)s AND m.dimension = %(dimension)s),
@@ -79,7 +79,7 @@ FROM recall.search_records_v1(
 -- record_texts_by_version --
 -- The given versions of texts of records, in the given order; shown: of a lesson, how agents see it. Parameters: ids, versions, until
 -- (NULL: now).
-SELECT t.id, t.version, t.kind, t.key, t.part, t.place, t.subject_id, t.author, t.title, t.content, t.known_at,
+SELECT t.id, t.version, t.kind, t.key, t.part, t.place, t.subject_id, t.author, t.title, t.content, t.header, t.known_at,
     CASE WHEN t.kind = 'Lesson' THEN imem_lesson_shown_v1(t.key, coalesce(%(until)s::timestamptz, 'infinity'), 'infinity') END AS shown
 FROM unnest(%(ids)s::uuid[], %(versions)s::integer[]) WITH ORDINALITY AS w (id, version, nth)
 JOIN recall.record_text AS t ON t.id = w.id AND t.version = w.version

@@ -123,7 +123,8 @@ CREATE INDEX event_of_cell
     WHERE kind = 'record.DataPoint';
 CREATE INDEX event_recorded ON event (recorded_at);
 -- Subjects are found by their names at a moment: a company by that of its profile, a question by its text.
-CREATE INDEX event_of_name ON event USING hash ((coalesce(payload #>> '{groups,profile,name}', payload #>> '{core,question}')))
+CREATE INDEX event_of_name
+    ON event USING hash (imem_plain_v1(coalesce(payload #>> '{groups,profile,name}', payload #>> '{core,question}')))
     WHERE kind IN ('record.Company', 'record.Market', 'correct.Market');
 COMMENT ON TABLE event IS 'Every accepted write, immutable, never pruned. Acknowledged means that its row is committed.';
 
@@ -255,6 +256,7 @@ CREATE TABLE record_head (
     PRIMARY KEY (kind, key, grp)
 );
 CREATE INDEX record_head_of_subject ON record_head (subject_id, kind, occurred_at DESC) WHERE subject_id IS NOT NULL;
+CREATE INDEX record_head_of_key ON record_head USING hash (imem_plain_v1(key)) WHERE kind IN ('Company', 'Market') AND grp = 'core';
 CREATE INDEX record_head_claim ON record_head (subject_id, metric, target_at) WHERE metric IS NOT NULL;
 COMMENT ON TABLE record_head IS 'The winning value of each group of each record, and of each link: what makes writes idempotent.';
 

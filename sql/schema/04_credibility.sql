@@ -49,6 +49,10 @@ CREATE INDEX agent_outcome_of_question ON agent_outcome (subject_id, metric, tar
 CREATE INDEX agent_outcome_known ON agent_outcome (agent, domain, known_at);
 CREATE INDEX agent_outcome_recorded ON agent_outcome (agent, domain, recorded_at);
 CREATE INDEX agent_outcome_predicted ON agent_outcome (predicted_at);
+-- By a part of the questions, drawn by their hash: panels score their pools on it (answers_until).
+CREATE INDEX agent_outcome_drawn ON agent_outcome (agent, domain, (
+    hashtextextended(subject_id || metric, extract(epoch FROM target_at - timestamptz '2000-01-01 00:00:00+00')::bigint) & 1023
+)) WHERE peer_loss IS NOT NULL AND error IS NOT NULL;
 CREATE INDEX agent_outcome_unknown ON agent_outcome (agent, domain, superseded_known_at) WHERE superseded_known_at IS NOT NULL;
 CREATE INDEX agent_outcome_unrecorded ON agent_outcome (agent, domain, superseded_recorded_at) WHERE superseded_recorded_at IS NOT NULL;
 COMMENT ON TABLE agent_outcome IS 'How each claim turned out, one row a vintage of the outcome and revision of either side.';

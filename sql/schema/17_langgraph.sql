@@ -77,7 +77,17 @@ CREATE TABLE langgraph.thread_epoch (
     thread_id text COLLATE "C" PRIMARY KEY,
     epoch     bigint NOT NULL
 );
-COMMENT ON TABLE langgraph.thread_epoch IS 'The highest epoch that wrote to a thread under no lease of an agent.';
+COMMENT ON TABLE langgraph.thread_epoch IS 'The highest epoch that wrote to a thread under no lease of an agent; it outlives the thread, see deletion.';
+
+CREATE TABLE langgraph.deletion (
+    thread_id  text COLLATE "C" NOT NULL,
+    deleted_at timestamptz NOT NULL DEFAULT imem_now(),
+    ids        bigint[] NOT NULL,
+    PRIMARY KEY (thread_id, deleted_at)
+);
+CREATE INDEX deletion_by_time ON langgraph.deletion (deleted_at);
+COMMENT ON TABLE langgraph.deletion IS 'Threads of which all was removed in the last 30 days: what refers to a removed checkpoint comes too late.';
+COMMENT ON COLUMN langgraph.deletion.ids IS 'Numbers (number_of_v1) of the removed checkpoints, and of those that were refused since.';
 
 CREATE VIEW langgraph.whole AS
     -- A checkpoint with its values and its pending writes, ready to be decoded. Fewer blobs than "held" is a torn one.
@@ -157,6 +167,81 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION langgraph.number_of_v1(p_ns text, p_id text) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    -- A number of a checkpoint of a thread: no two of them share one in practice.
+    SELECT hashtextextended(p_id, hashtextextended(p_ns, 0))
+$$;
+
+CREATE FUNCTION langgraph.is_late_v1(p_thread text, p_namespaces text[], p_ids text[]) RETURNS boolean
+LANGUAGE plpgsql
+AS $$
+-- Whether one of the checkpoints was removed with all of its thread, and is not stored anew. The thread's deletions stay locked until the
+-- caller commits: of a put that is refused and a write of the same checkpoint, the later one sees the earlier one.
+BEGIN
+    PERFORM FROM langgraph.deletion AS d WHERE d.thread_id = p_thread ORDER BY d.deleted_at FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    RETURN EXISTS (
+        SELECT FROM unnest(p_namespaces, p_ids) AS r (checkpoint_ns, checkpoint_id)
+        JOIN langgraph.deletion AS d
+            ON d.thread_id = p_thread AND langgraph.number_of_v1(r.checkpoint_ns, r.checkpoint_id) = ANY (d.ids)
+        LEFT JOIN langgraph.checkpoint AS c
+            ON c.thread_id = p_thread AND c.checkpoint_ns = r.checkpoint_ns AND c.checkpoint_id = r.checkpoint_id
+        WHERE c.checkpoint_id IS NULL
+    );
+END
+$$;
+
+CREATE FUNCTION langgraph.refuse_late_v1(p_thread text, p_ns text, p_id text) RETURNS void
+LANGUAGE sql
+AS $$
+    -- Of a checkpoint that comes too late: its writes may have been stored before it, and others may follow.
+    DELETE FROM langgraph.write AS w
+    WHERE w.thread_id = p_thread AND w.checkpoint_ns = p_ns AND w.checkpoint_id = p_id
+      AND NOT EXISTS (
+        SELECT FROM langgraph.checkpoint AS c
+        WHERE c.thread_id = p_thread AND c.checkpoint_ns = p_ns AND c.checkpoint_id = p_id
+      );
+    UPDATE langgraph.deletion AS d SET ids = d.ids || langgraph.number_of_v1(p_ns, p_id)
+    WHERE d.thread_id = p_thread AND langgraph.number_of_v1(p_ns, p_id) <> ALL (d.ids)
+      AND d.deleted_at = (SELECT max(l.deleted_at) FROM langgraph.deletion AS l WHERE l.thread_id = p_thread)
+$$;
+
+CREATE FUNCTION langgraph.note_deletion_v1(p_threads text[]) RETURNS void
+LANGUAGE sql
+AS $$
+    -- Notes what of the threads is about to be removed, and forgets deletions of more than 30 days ago with the epochs of threads that are
+    -- gone, and with what a writer stored that died in between. The caller holds the threads' locks.
+    INSERT INTO langgraph.deletion AS d (thread_id, ids)
+    SELECT f.thread_id, coalesce(array_agg(DISTINCT f.number) FILTER (WHERE f.number IS NOT NULL), '{}') FROM (
+        SELECT c.thread_id, langgraph.number_of_v1(c.checkpoint_ns, c.checkpoint_id) AS number FROM langgraph.checkpoint AS c
+        WHERE c.thread_id = ANY (p_threads)
+        UNION ALL
+        SELECT w.thread_id, langgraph.number_of_v1(w.checkpoint_ns, w.checkpoint_id) FROM langgraph.write AS w
+        WHERE w.thread_id = ANY (p_threads)
+        UNION ALL
+        SELECT e.thread_id, NULL FROM langgraph.thread_epoch AS e WHERE e.thread_id = ANY (p_threads)
+    ) AS f
+    GROUP BY f.thread_id
+    ON CONFLICT (thread_id, deleted_at) DO UPDATE SET ids = d.ids || excluded.ids;
+    WITH past AS (
+        DELETE FROM langgraph.deletion AS d WHERE d.deleted_at < imem_now() - interval '30 days' RETURNING d.thread_id
+    ), gone AS (
+        SELECT p.thread_id FROM past AS p
+        WHERE NOT EXISTS (SELECT FROM langgraph.checkpoint AS c WHERE c.thread_id = p.thread_id)
+          AND NOT EXISTS (
+            SELECT FROM langgraph.deletion AS d
+            WHERE d.thread_id = p.thread_id AND d.deleted_at >= imem_now() - interval '30 days'
+          )
+    ), lost AS (
+        DELETE FROM langgraph.write AS w USING gone AS g WHERE w.thread_id = g.thread_id
+    )
+    DELETE FROM langgraph.thread_epoch AS e USING gone AS g WHERE e.thread_id = g.thread_id
+$$;
+
 CREATE FUNCTION langgraph.put_v1(
     p_thread text, p_ns text, p_id text, p_parent text, p_kind text, p_body bytea,
     p_metadata_kind text, p_metadata bytea, p_filter jsonb, p_run text, p_ancestors integer,
@@ -168,7 +253,8 @@ LANGUAGE plpgsql
 AS $$
 -- Stores one checkpoint with the values that are new in it. held: channels whose values are blobs already, with their
 -- versions. Outcome: 'stored'; 'missing' with the channels whose values are no blobs after all; 'stale' or 'unknown' as
--- of fence_v1. Nothing is written unless it is 'stored'.
+-- of fence_v1; 'deleted' where it, its parent or the checkpoint of the graph that called its own was removed with the thread. Nothing is
+-- written unless it is 'stored'.
 --
 -- Order: ids of LangGraph rise with the clock of the process that made them, and a clock may be set back. A child of a stored
 -- checkpoint comes after everything in its namespace all the same: where its id does not, it takes the newest one's
@@ -177,12 +263,25 @@ DECLARE
     v_newest record;
     v_stamp text := p_id;
     v_nth bigint := 0;
+    v_namespaces text[];
+    v_ids text[];
 BEGIN
     PERFORM langgraph.lock_shared_v1(p_thread);
     missing := '{}';
     IF p_epoch IS NOT NULL THEN  -- Most writers have none, and a call costs as much as a statement.
         outcome := langgraph.fence_v1(p_thread, p_epoch, p_analysis, p_agent_type);
         IF outcome <> 'open' THEN
+            RETURN;
+        END IF;
+    END IF;
+    -- Looked at first, as next to no thread was deleted.
+    IF EXISTS (SELECT FROM langgraph.deletion AS d WHERE d.thread_id = p_thread) THEN
+        SELECT ARRAY[p_ns, p_ns] || coalesce(array_agg(r.key), '{}'), ARRAY[p_id, p_parent] || coalesce(array_agg(r.value), '{}')
+        INTO v_namespaces, v_ids
+        FROM jsonb_each_text(CASE jsonb_typeof(p_filter -> 'parents') WHEN 'object' THEN p_filter -> 'parents' ELSE '{}' END) AS r;
+        IF langgraph.is_late_v1(p_thread, v_namespaces, v_ids) THEN
+            PERFORM langgraph.refuse_late_v1(p_thread, p_ns, p_id);
+            outcome := 'deleted';
             RETURN;
         END IF;
     END IF;
@@ -238,13 +337,20 @@ CREATE FUNCTION langgraph.put_writes_v1(
 LANGUAGE plpgsql
 AS $$
 -- Stores what a task wrote, all of it or nothing. A repeat keeps the first value, except at negative places, where the
--- last counts. Outcome: 'stored', or 'stale' or 'unknown' as of fence_v1.
+-- last counts. Outcome: 'stored', or 'stale' or 'unknown' as of fence_v1, or 'deleted' where the checkpoint was removed with its thread.
 BEGIN
+    PERFORM langgraph.lock_shared_v1(p_thread);
     IF p_epoch IS NOT NULL THEN  -- Most writers have none, and a call costs as much as a statement.
         outcome := langgraph.fence_v1(p_thread, p_epoch, p_analysis, p_agent_type);
         IF outcome <> 'open' THEN
             RETURN;
         END IF;
+    END IF;
+    IF EXISTS (SELECT FROM langgraph.deletion AS d WHERE d.thread_id = p_thread)
+        AND langgraph.is_late_v1(p_thread, ARRAY[p_ns], ARRAY[p_id])
+    THEN
+        outcome := 'deleted';
+        RETURN;
     END IF;
     INSERT INTO langgraph.write (
         thread_id, checkpoint_ns, checkpoint_id, task_id, idx, task_path, channel, kind, blob)
@@ -355,8 +461,8 @@ $$;
 CREATE FUNCTION langgraph.delete_threads_v1(p_threads text[], p_before timestamptz) RETURNS bigint
 LANGUAGE plpgsql
 AS $$
--- Removes all that is stored of the threads; with a moment, only of those that put no checkpoint since. Says how many
--- checkpoints it removed.
+-- Removes all that is stored of the threads but their epochs; with a moment, only of those that put no checkpoint since. Says how many
+-- checkpoints it removed. What comes too late is refused for 30 days (deletion).
 DECLARE
     v_threads text[] := p_threads;
     v_count bigint;
@@ -368,11 +474,11 @@ BEGIN
             SELECT FROM langgraph.checkpoint AS c WHERE c.thread_id = t.thread_id AND c.created_at >= p_before
         );
     END IF;
+    PERFORM langgraph.note_deletion_v1(v_threads);
     DELETE FROM langgraph.checkpoint AS c WHERE c.thread_id = ANY (v_threads);
     GET DIAGNOSTICS v_count = ROW_COUNT;
     DELETE FROM langgraph.write AS w WHERE w.thread_id = ANY (v_threads);
     DELETE FROM langgraph.blob AS b WHERE b.thread_id = ANY (v_threads);
-    DELETE FROM langgraph.thread_epoch AS e WHERE e.thread_id = ANY (v_threads);
     RETURN v_count;
 END
 $$;
@@ -413,6 +519,12 @@ BEGIN
         RETURN v_torn;
     END IF;
     FOREACH v_thread IN ARRAY v_threads LOOP
+        IF NOT EXISTS (
+            SELECT FROM langgraph.checkpoint AS c WHERE c.thread_id = v_thread AND (c.run_id = ANY (p_runs)) IS NOT TRUE
+        ) THEN
+            PERFORM langgraph.delete_threads_v1(ARRAY[v_thread], NULL);
+            CONTINUE;
+        END IF;
         WITH gone AS (
             DELETE FROM langgraph.checkpoint AS c WHERE c.thread_id = v_thread AND c.run_id = ANY (p_runs)
             RETURNING c.checkpoint_ns, c.checkpoint_id

@@ -1,6 +1,6 @@
 -- Memories: sentences that agents and people keep, each in a namespace, with every version that it had. Schema recall.
 --
--- A version is valid from recorded_at until superseded_at; nothing of it changes but that end. It shows what one of those says who hold the
+-- A version is valid from known_at until superseded_at; nothing of it changes but that end. It shows what one of those says who hold the
 -- memory; what each of them says is in 30_memory_assertions.sql. Writers of a namespace queue at its row, so that no two of them miss
 -- that they say the same. What is read is not counted here, or else every read would write.
 --
@@ -19,7 +19,10 @@ $$;
 
 CREATE TABLE recall.memory_namespace (
     namespace text COLLATE "C" PRIMARY KEY CHECK (
-        length(namespace) <= 1000 AND namespace ~ '^(global|agent/[A-Za-z0-9._-]+|symbol/[A-Za-z0-9._-]+|user/[A-Za-z0-9._-]+)(/[A-Za-z0-9._-]+)*$'
+        length(namespace) <= 1000
+        AND namespace ~ ('^(global|agent/[A-Za-z0-9._-]+|user/[A-Za-z0-9._-]+)(/[A-Za-z0-9._-]+)*$|'
+            '^symbol(/[^/\u0001-\u001f"%()*;<>?\[\\\]`{|}\u007f-\u00a0\u2000-\u206f\u3000-\u3003\ufe50-\ufe52\uff0e\uff0f]+)+$')
+        AND namespace !~ '(/| ) | (/|$)'
         AND namespace !~ '/[.]+(/|$)'),
     scopes    text[] COLLATE "C" NOT NULL GENERATED ALWAYS AS (recall.scopes_v1(namespace)) STORED,
     memories  bigint NOT NULL DEFAULT 0,
@@ -41,6 +44,14 @@ AS $$
 SELECT sha256(convert_to(p_content, 'UTF8'))
 $$;
 
+CREATE FUNCTION recall.searched_text_v1(p_author text, p_content text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+-- What words and vectors of a text are made of: the name of who said it stands in front, unless the text begins with it already; the same
+-- as imem.recall.memories.parts.searched_text.
+SELECT CASE WHEN p_author IS NULL OR starts_with(p_content, p_author || ':') THEN p_content ELSE p_author || ': ' || p_content END
+$$;
+
 CREATE TABLE recall.memory (
     id              uuid NOT NULL,
     version         integer NOT NULL CHECK (version > 0),
@@ -55,13 +66,16 @@ CREATE TABLE recall.memory (
     conversation_id text CHECK (length(conversation_id) BETWEEN 1 AND 200),
     ordinal         integer CHECK (ordinal > 0),
     author          text CHECK (length(author) BETWEEN 1 AND 200),
+    occurred_at     timestamptz,
     created_at      timestamptz NOT NULL,
     recorded_at     timestamptz NOT NULL,
+    imported_known_at timestamptz,
+    known_at        timestamptz NOT NULL GENERATED ALWAYS AS (least(recorded_at, imported_known_at)) STORED,
     superseded_at   timestamptz CHECK (superseded_at > recorded_at),
     superseded_by   uuid,
     reason          text CHECK (length(reason) BETWEEN 1 AND 1000),
-    words           tsvector NOT NULL GENERATED ALWAYS AS (to_tsvector('english', content)) STORED,
-    lexemes         integer NOT NULL GENERATED ALWAYS AS (length(to_tsvector('english', content))) STORED,
+    words           tsvector NOT NULL GENERATED ALWAYS AS (imem_words_v1(recall.searched_text_v1(author, content))) STORED,
+    lexemes         integer NOT NULL GENERATED ALWAYS AS (length(imem_words_v1(recall.searched_text_v1(author, content)))) STORED,
     model           smallint REFERENCES embedding_model,
     vector          halfvec,
     context_vector  halfvec,
@@ -90,10 +104,13 @@ CREATE INDEX memory_model ON recall.memory (model) WHERE superseded_at IS NULL;
 CREATE INDEX memory_superseded_by ON recall.memory (superseded_by) WHERE superseded_by IS NOT NULL;
 COMMENT ON TABLE recall.memory IS 'Every version of every memory. A version ends; nothing else of it changes but its vectors. What is left of its importance is in memory_decay.';
 COMMENT ON COLUMN recall.memory.agent_id IS 'The actor whose assertion the version shows.';
+COMMENT ON COLUMN recall.memory.imported_known_at IS 'When it was known where it comes from, as an import states it; NULL for when it was recorded.';
+COMMENT ON COLUMN recall.memory.known_at IS 'Since when a search as of a moment finds it.';
 COMMENT ON COLUMN recall.memory.ordinal IS 'Place in its conversation, from 1: what stands before and after it says what it is about.';
-COMMENT ON COLUMN recall.memory.author IS 'Who said it, if that is not the one who stored it.';
+COMMENT ON COLUMN recall.memory.author IS 'Who said it, if that is not the one who stored it; the name counts among the words, and in the vectors.';
+COMMENT ON COLUMN recall.memory.occurred_at IS 'When it was said, where that was stated; NULL: when it was stored. No bound of what was known: readers see it from known_at on.';
 COMMENT ON COLUMN recall.memory.superseded_by IS 'The memory that took its place; NULL where a later version of itself did.';
-COMMENT ON COLUMN recall.memory.vector IS 'Of the content, or of a long one of its first part (imem.recall.memories.parts), by the model; NULL until it is made.';
+COMMENT ON COLUMN recall.memory.vector IS 'Of the content, or of a long one of its first part (imem.recall.memories.parts), with the author in front, by the model; NULL until it is made.';
 COMMENT ON COLUMN recall.memory.context_vector IS 'Of the message before it in its conversation and the content, or its first part; NULL where it has none before it.';
 
 CREATE TABLE recall.memory_use (
@@ -183,7 +200,7 @@ $$;
 -- three. Which those are, and that all of a table's rows may be shown, is said here alone.
 
 CREATE TYPE recall.text_candidate AS (
-    id uuid, version integer, collection text, place text, ordinal integer, author text, at timestamptz,
+    id uuid, version integer, collection text, place text, ordinal integer, author text, at timestamptz, occurred_at timestamptz,
     words double precision, similarity double precision, context double precision, by_words boolean, by_meaning boolean, by_context boolean, part integer, unembedded bigint);
 COMMENT ON TYPE recall.text_candidate IS 'A text that may answer a query, with its raw scores. similarity and context are cosines, of a memory those of its best part, which part is; NULL where there is no vector. unembedded: how many of the candidates have none.';
 
@@ -196,8 +213,7 @@ AS $$
 -- that agents see then; as of a moment, by the journal.
 SELECT format('m.%I = ANY ($1)', CASE p_table WHEN 'record_text' THEN 'kind' ELSE 'namespace' END)
     || CASE WHEN p_until IS NULL THEN ' AND m.superseded_at IS NULL'
-        ELSE format(' AND m.%I <= $3 AND (m.superseded_at IS NULL OR m.superseded_at > $3)',
-            CASE p_table WHEN 'record_text' THEN 'known_at' ELSE 'recorded_at' END) END
+        ELSE ' AND m.known_at <= $3 AND (m.superseded_at IS NULL OR m.superseded_at > $3)' END
     || coalesce((SELECT string_agg(
                     format(CASE e.value WHEN 'null' THEN ' AND m.%1$I IS NULL' ELSE ' AND m.%1$I = $2 ->> %1$L' END, e.name), '' ORDER BY e.name)
                  FROM jsonb_each(p_equal) AS e (name, value) WHERE e.name NOT IN ('is_item', 'is_message', 'exact', 'value')), '')
@@ -261,7 +277,7 @@ DECLARE
     v_by_index boolean;
     v_few boolean := false;
     v_place text := CASE p_table WHEN 'memory' THEN 'conversation_id' ELSE 'place' END;
-    v_from text := CASE p_table WHEN 'memory' THEN 'recorded_at' ELSE 'known_at' END;
+    v_said text := CASE p_table WHEN 'memory' THEN 'coalesce(m.occurred_at, m.created_at)' ELSE 'coalesce(m.occurred_at, m.known_at)' END;
     v_same_place text := CASE p_table WHEN 'memory' THEN 'm.namespace = o.namespace AND m.conversation_id = o.conversation_id'
         ELSE 'm.place = o.place' END;
     v_collection text := CASE p_table WHEN 'memory' THEN 'namespace' ELSE 'kind' END;
@@ -280,10 +296,7 @@ BEGIN
         -- The index would look at very many to find those few.
         v_by_index := v_by_index AND NOT v_few;
     END IF;
-    -- A backslash would be one of tsquery's own.
-    v_terms := ARRAY(
-        SELECT quote_literal(replace(l.lexeme, '\', ''))::tsquery FROM unnest(to_tsvector('english', p_query)) AS l
-        WHERE replace(l.lexeme, '\', '') <> '' ORDER BY l.positions[1], l.lexeme LIMIT 64);
+    v_terms := imem_terms_v1(p_query);
     IF v_texts > p_exact THEN
         -- How many hold each term, as far as that matters: what more than a tenth of very many hold says little, and to score all of
         -- those would take most of the time. Where few texts are wanted, these alone are scored.
@@ -333,7 +346,7 @@ BEGIN
                 WHERE %3$s
             ) AS u GROUP BY u.id, u.version
         )
-        SELECT m.id, m.version, m.%4$I::text, m.%5$I::text, m.ordinal, m.author, m.%7$I, coalesce(s.score, 0),
+        SELECT m.id, m.version, m.%4$I::text, m.%5$I::text, m.ordinal, m.author, m.known_at, %7$s, coalesce(s.score, 0),
             CASE WHEN m.model = $11 THEN greatest(1 - (m.vector <=> $4), p.similarity) END,
             CASE WHEN m.model = $11 THEN greatest(1 - (coalesce(m.context_vector, m.vector) <=> $4), p.similarity) END,
             u.by_words, u.by_meaning, u.by_context, CASE WHEN m.model IS DISTINCT FROM $11 THEN 0 WHEN p.similarity > 1 - (m.vector <=> $4) THEN p.part ELSE 0 END,
@@ -344,7 +357,8 @@ BEGIN
         LEFT JOIN LATERAL (
             SELECT o.part, 1 - (o.vector <=> $4) AS similarity FROM recall.memory_part AS o
             WHERE $13 = 'memory' AND o.id = u.id AND o.version = u.version AND o.model = $11 ORDER BY 2 DESC, 1 LIMIT 1) AS p ON true
-        $search$, p_table, CASE WHEN v_held IS NULL THEN v_of_all ELSE v_wanted END, v_wanted, v_collection, v_place, v_same_place, v_from)
+        $search$, p_table, CASE WHEN v_held IS NULL THEN v_of_all ELSE v_wanted END, v_wanted, v_collection, v_place, v_same_place,
+        v_said)
     USING p_collections, p_equal, p_until, p_vector, p_most, p_exact, v_terms, v_any, v_texts, v_lexemes, p_model, v_by_index, p_table,
         v_held;
 END

@@ -19,10 +19,12 @@ CREATE TABLE recall.record_text (
     title          text NOT NULL,
     content        text NOT NULL,
     before         text NOT NULL,
+    header         boolean NOT NULL DEFAULT false,
+    occurred_at    timestamptz,
     known_at       timestamptz NOT NULL,
     superseded_at  timestamptz CHECK (superseded_at > known_at),
-    words          tsvector NOT NULL GENERATED ALWAYS AS (to_tsvector('english', title || ' ' || content)) STORED,
-    lexemes        integer NOT NULL GENERATED ALWAYS AS (length(to_tsvector('english', title || ' ' || content))) STORED,
+    words          tsvector NOT NULL GENERATED ALWAYS AS (imem_words_v1(title || ' ' || recall.searched_text_v1(CASE kind WHEN 'Turn' THEN author END, content))) STORED,
+    lexemes        integer NOT NULL GENERATED ALWAYS AS (length(imem_words_v1(title || ' ' || recall.searched_text_v1(CASE kind WHEN 'Turn' THEN author END, content)))) STORED,
     model          smallint REFERENCES embedding_model,
     vector         halfvec,
     context_vector halfvec,
@@ -41,8 +43,11 @@ COMMENT ON TABLE recall.record_text IS 'What records say, part by part, in every
 COMMENT ON COLUMN recall.record_text.id IS 'Of kind, key and part: it is the same in every version.';
 COMMENT ON COLUMN recall.record_text.kind IS 'Of the record; Turn for one of a debate, whose key is the debate and the number.';
 COMMENT ON COLUMN recall.record_text.place IS 'The analysis or debate that it is part of, or the record itself, as Kind/key.';
+COMMENT ON COLUMN recall.record_text.author IS 'Who said it. Of a turn the name counts among the words, and in the vectors.';
 COMMENT ON COLUMN recall.record_text.title IS 'Of the subject, as it was named then: it counts among the words, and in the vector.';
 COMMENT ON COLUMN recall.record_text.before IS 'What was said before it in the same record or debate; the context vector is of both. Empty for nothing, and for long texts.';
+COMMENT ON COLUMN recall.record_text.header IS 'Whether it names what the texts after it are about and says nothing itself: what is found by it are those, and it is no hit.';
+COMMENT ON COLUMN recall.record_text.occurred_at IS 'When it was true in the world, as the record says first.';
 COMMENT ON COLUMN recall.record_text.model IS 'Of the vectors; set without a vector where the model refuses the text. NULL until then.';
 
 CREATE TABLE recall.record_text_count (
@@ -59,6 +64,13 @@ AS $$
 SELECT coalesce((
     SELECT v.value = 'active' FROM pattern_value AS v WHERE v.key = p_key AND v.grp = 'status' AND v.known_at <= p_until
     ORDER BY v.order_key DESC LIMIT 1), false)
+$$;
+
+CREATE FUNCTION recall.row_text_v1(p_row recall.record_text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+-- All that the vectors of a row are made of, by which is known whether they are still those of it.
+SELECT p_row.title || E'\x1f' || coalesce(p_row.author, '') || E'\x1f' || p_row.content || E'\x1f' || p_row.before
 $$;
 
 CREATE FUNCTION recall.project_texts_v1(p_places text[], p_rows jsonb) RETURNS integer
@@ -79,22 +91,23 @@ BEGIN
         SELECT FROM jsonb_to_recordset(p_rows) AS g (id uuid, version integer) WHERE g.id = t.id AND g.version = t.version);
     GET DIAGNOSTICS v_deleted = ROW_COUNT;
     INSERT INTO record_text AS t (
-        id, version, kind, key, part, place, ordinal, subject_id, author, title, content, before, known_at, superseded_at)
+        id, version, kind, key, part, place, ordinal, subject_id, author, title, content, before, header,
+        occurred_at, known_at, superseded_at)
     SELECT g.* FROM jsonb_to_recordset(p_rows) AS g (
         id uuid, version integer, kind text, key text, part integer, place text, ordinal integer, subject_id text, author text,
-        title text, content text, before text, known_at timestamptz, superseded_at timestamptz)
+        title text, content text, before text, header boolean, occurred_at timestamptz, known_at timestamptz, superseded_at timestamptz)
     ORDER BY g.id, g.version
     ON CONFLICT (id, version) DO UPDATE SET
         place = excluded.place, ordinal = excluded.ordinal, subject_id = excluded.subject_id, author = excluded.author,
-        title = excluded.title, content = excluded.content, before = excluded.before, known_at = excluded.known_at,
+        title = excluded.title, content = excluded.content, before = excluded.before, header = excluded.header,
+        occurred_at = excluded.occurred_at, known_at = excluded.known_at,
         superseded_at = excluded.superseded_at,
-        model = CASE WHEN (t.title, t.content, t.before) = (excluded.title, excluded.content, excluded.before) THEN t.model END,
-        vector = CASE WHEN (t.title, t.content, t.before) = (excluded.title, excluded.content, excluded.before) THEN t.vector END,
-        context_vector = CASE
-            WHEN (t.title, t.content, t.before) = (excluded.title, excluded.content, excluded.before) THEN t.context_vector END
-    WHERE (t.place, t.ordinal, t.subject_id, t.author, t.title, t.content, t.before, t.known_at, t.superseded_at) IS DISTINCT FROM
+        model = CASE WHEN row_text_v1(t) = row_text_v1(excluded) THEN t.model END,
+        vector = CASE WHEN row_text_v1(t) = row_text_v1(excluded) THEN t.vector END,
+        context_vector = CASE WHEN row_text_v1(t) = row_text_v1(excluded) THEN t.context_vector END
+    WHERE (t.place, t.ordinal, t.subject_id, t.author, t.title, t.content, t.before, t.header, t.occurred_at, t.known_at, t.superseded_at) IS DISTINCT FROM
         (excluded.place, excluded.ordinal, excluded.subject_id, excluded.author, excluded.title, excluded.content, excluded.before,
-         excluded.known_at, excluded.superseded_at);
+         excluded.header, excluded.occurred_at, excluded.known_at, excluded.superseded_at);
     GET DIAGNOSTICS v_changed = ROW_COUNT;
     INSERT INTO record_text_count AS c (kind, texts, lexemes)
     SELECT t.kind, count(*), sum(t.lexemes) FROM record_text AS t
@@ -113,7 +126,7 @@ AS $$
 -- Stores vectors of texts that are still the same. A vector that is NULL: the model refuses the text.
 UPDATE record_text AS t SET model = p_model, vector = v.vector::halfvec, context_vector = v.context::halfvec
 FROM unnest(p_ids, p_versions, p_texts, p_vectors, p_contexts) AS v (id, version, text, vector, context)
-WHERE t.id = v.id AND t.version = v.version AND t.title || t.content || t.before = v.text;
+WHERE t.id = v.id AND t.version = v.version AND row_text_v1(t) = v.text;
 SELECT gin_clean_pending_list('record_text_words');
 $$;
 

@@ -45,12 +45,12 @@ $$;
 
 CREATE FUNCTION recall.put_items_v1(
     p_actor text, p_role text, p_namespaces text[], p_keys text[], p_values text[], p_contents text[], p_vectors text[],
-    p_parts text[], p_ttls double precision[], p_created timestamptz[], p_model smallint
+    p_parts text[], p_ttls double precision[], p_created timestamptz[], p_known timestamptz[], p_model smallint
 ) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
 AS $$
 -- Puts items, or, where the value is NULL, deletes them: the current version ends, and a value begins the next one. The value that is
--- there already writes nothing but its new expiry. p_ttls: minutes, NULL for none. p_created: when an imported item was put first, NULL for now. A key must not be given twice.
+-- there already writes nothing but its new expiry. p_ttls: minutes, NULL for none. p_created: when an imported item was put first, NULL for now; p_known: since when it was known to have this value. A key must not be given twice.
 DECLARE
     v_item record;
     v_known memory;
@@ -65,8 +65,8 @@ BEGIN
     PERFORM FROM memory_namespace AS s WHERE s.namespace = ANY (p_namespaces) ORDER BY s.namespace FOR UPDATE;
     FOR v_item IN
         SELECT item_id_v1(i.namespace, i.key) AS id, i.* , i.value::jsonb AS object, i.ttl * interval '1 minute' AS lasts
-        FROM unnest(p_namespaces, p_keys, p_values, p_contents, p_vectors, p_parts, p_ttls, p_created)
-            AS i (namespace, key, value, content, vector, parts, ttl, created)
+        FROM unnest(p_namespaces, p_keys, p_values, p_contents, p_vectors, p_parts, p_ttls, p_created, p_known)
+            AS i (namespace, key, value, content, vector, parts, ttl, created, known)
     LOOP
         -- Locked, as its vectors and those of its parts could be made anew until it ends.
         SELECT * INTO v_known FROM memory AS m WHERE m.id = v_item.id ORDER BY m.version DESC LIMIT 1 FOR UPDATE;
@@ -88,17 +88,19 @@ BEGIN
         v_now := (SELECT greatest(imem_now(), m.superseded_at) FROM (SELECT max(o.superseded_at) AS superseded_at FROM memory AS o
                   WHERE o.id = v_item.id) AS m);
         INSERT INTO memory (
-            id, version, namespace, memory_type, content, metadata, importance, agent_id, created_at, recorded_at, model, vector, item_key,
-            ttl, expires_at)
+            id, version, namespace, memory_type, content, metadata, importance, agent_id, created_at, recorded_at, imported_known_at, model, vector,
+            item_key, ttl, expires_at)
         VALUES (
             v_item.id, coalesce(v_known.version, 0) + 1, v_item.namespace, 'semantic', v_item.content, v_item.object, 0.5, p_actor,
             CASE WHEN v_known.superseded_at IS NULL AND v_known.id IS NOT NULL THEN v_known.created_at
                 ELSE least(v_item.created, v_now) END, v_now,
+            -- What was there before ended later than that.
+            CASE WHEN v_known.id IS NULL THEN v_item.known END,
             CASE WHEN v_same THEN v_known.model WHEN v_item.vector IS NOT NULL THEN p_model END,
             CASE WHEN v_same THEN v_known.vector ELSE v_item.vector::halfvec END, v_item.key, v_item.lasts, v_now + v_item.lasts);
         PERFORM add_parts_v1(
             v_item.id, coalesce(v_known.version, 0) + 1, CASE WHEN v_same THEN v_item.id END, v_known.version, v_item.parts::json);
-        UPDATE memory_namespace AS s SET memories = s.memories + 1, lexemes = s.lexemes + length(to_tsvector('english', v_item.content))
+        UPDATE memory_namespace AS s SET memories = s.memories + 1, lexemes = s.lexemes + length(imem_words_v1(v_item.content))
         WHERE s.namespace = v_item.namespace;
         IF v_item.content <> '' AND NOT v_same AND v_item.vector IS NULL THEN
             INSERT INTO due_row (queue, kind, key) VALUES ('memories', 'Memory', v_item.id::text);

@@ -71,7 +71,8 @@ BEGIN
         IF v_from.id IS NULL THEN
             -- The first holder's words are shown from now on, with the vectors that they had.
             SELECT m.* INTO v_from FROM memory AS m
-            WHERE m.id = ANY (v_all) AND m.superseded_at IS NULL AND m.content = v_held.content AND m.vector IS NOT NULL LIMIT 1;
+            WHERE m.id = ANY (v_all) AND m.superseded_at IS NULL AND m.content = v_held.content AND m.author IS NOT DISTINCT FROM v_held.author
+              AND m.vector IS NOT NULL LIMIT 1;
         END IF;
     END LOOP;
     UPDATE memory_namespace AS s SET memories = s.memories - o.memories, lexemes = s.lexemes - o.lexemes

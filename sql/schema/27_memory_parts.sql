@@ -31,7 +31,7 @@ $$;
 CREATE TRIGGER parts_end AFTER UPDATE OF superseded_at ON recall.memory FOR EACH ROW EXECUTE FUNCTION recall.end_parts_v1();
 
 CREATE VIEW recall.part_of_memory WITH (security_invoker = true) AS
-SELECT p.id, p.version, p.part, p.namespace, p.superseded_at, p.model, p.vector, m.recorded_at, m.memory_type, m.agent_id,
+SELECT p.id, p.version, p.part, p.namespace, p.superseded_at, p.model, p.vector, m.known_at, m.memory_type, m.agent_id,
     m.conversation_id, m.item_key, m.metadata, m.expires_at
 FROM recall.memory_part AS p JOIN recall.memory AS m ON m.id = p.id AND m.version = p.version;
 COMMENT ON VIEW recall.part_of_memory IS 'Parts after the first, with whatever of their memories a search asks for.';
@@ -75,17 +75,17 @@ CREATE FUNCTION recall.memories_wait_v1(p_scopes text[], p_model smallint, p_unt
 LANGUAGE sql STABLE SET search_path = public, pg_temp
 AS $$
 -- Whether vectors of memories of some namespaces, by the model, are still to be made. What the model refused waits for none: it is due
--- no more. p_until: of those that were recorded until then; NULL for all.
+-- no more. p_until: of those that were known until then; NULL for all.
 SELECT EXISTS (
     SELECT FROM recall.memory_namespace AS s
     JOIN recall.memory AS m ON m.namespace = s.namespace
     JOIN due_row AS d ON d.queue = 'memories' AND d.kind = 'Memory' AND d.key = m.id::text
     WHERE s.scopes && p_scopes AND m.model IS NULL AND m.superseded_at IS NULL AND m.content <> ''
-      AND m.recorded_at <= coalesce(p_until, 'infinity')
+      AND m.known_at <= coalesce(p_until, 'infinity')
 ) OR EXISTS (
     SELECT FROM recall.memory AS m
     JOIN recall.memory_namespace AS s ON s.namespace = m.namespace
-    WHERE s.scopes && p_scopes AND m.superseded_at IS NULL AND m.recorded_at <= coalesce(p_until, 'infinity')
+    WHERE s.scopes && p_scopes AND m.superseded_at IS NULL AND m.known_at <= coalesce(p_until, 'infinity')
       AND m.model = ANY (ARRAY(SELECT o.model FROM embedding_model AS o WHERE o.model IS DISTINCT FROM p_model))
 )
 $$;

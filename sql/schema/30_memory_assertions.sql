@@ -119,19 +119,20 @@ BEGIN
     END IF;
     -- Read as it is now: its vectors, and those of its parts, may have been made anew since the caller read it.
     SELECT m.* INTO v_before FROM memory AS m
-    WHERE m.id = p_known.id AND m.content = p_shown.content AND m.vector IS NOT NULL ORDER BY m.version DESC LIMIT 1;
+    WHERE m.id = p_known.id AND m.content = p_shown.content AND m.author IS NOT DISTINCT FROM p_shown.author AND m.vector IS NOT NULL
+    ORDER BY m.version DESC LIMIT 1;
     INSERT INTO memory (
         id, version, namespace, memory_type, content, metadata, importance, agent_id, user_id, conversation_id, ordinal, author,
-        created_at, recorded_at, model, vector, context_vector)
+        occurred_at, created_at, recorded_at, model, vector, context_vector)
     VALUES (
         p_id, v_version, p_known.namespace, p_known.memory_type, p_shown.content, p_shown.metadata, p_shown.importance, p_shown.actor,
         p_known.user_id, p_known.conversation_id, p_known.ordinal, p_shown.author,
-        CASE WHEN p_id = p_known.id THEN p_known.created_at ELSE p_now END, p_now,
+        p_known.occurred_at, CASE WHEN p_id = p_known.id THEN p_known.created_at ELSE p_now END, p_now,
         CASE WHEN v_before.id IS NOT NULL THEN v_before.model WHEN p_vector IS NOT NULL THEN p_model END,
         CASE WHEN v_before.id IS NOT NULL THEN v_before.vector ELSE p_vector END, v_before.context_vector);
     PERFORM add_parts_v1(p_id, v_version, v_before.id, v_before.version, p_parts);
     UPDATE memory_namespace AS s
-    SET lexemes = s.lexemes - CASE WHEN p_stays THEN 0 ELSE p_known.lexemes END + length(to_tsvector('english', p_shown.content)),
+    SET lexemes = s.lexemes - CASE WHEN p_stays THEN 0 ELSE p_known.lexemes END + length(imem_words_v1(searched_text_v1(p_shown.author, p_shown.content))),
         memories = s.memories + p_stays::integer
     WHERE s.namespace = p_known.namespace;
     waits := v_before.id IS NULL AND (p_vector IS NULL OR p_known.conversation_id IS NOT NULL);
@@ -179,8 +180,9 @@ $$;
 
 CREATE FUNCTION recall.store_memory_v1(
     p_actor text, p_role text, p_id uuid, p_namespace text, p_type text, p_content text, p_metadata jsonb, p_importance double precision,
-    p_user_id text, p_conversation_id text, p_author text, p_model smallint, p_vector halfvec, p_parts json, p_context_vector halfvec,
-    p_before uuid, p_similar double precision, p_exact integer, p_imported boolean, p_created_at timestamptz, p_most bigint
+    p_user_id text, p_conversation_id text, p_author text, p_occurred_at timestamptz, p_model smallint, p_vector halfvec, p_parts json, p_context_vector halfvec,
+    p_before uuid, p_similar double precision, p_exact integer, p_imported boolean, p_created_at timestamptz, p_known_at timestamptz,
+    p_most bigint
 ) RETURNS TABLE (status text, id uuid, version integer, recorded_at timestamptz, waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = recall, public, pg_temp
 AS $$
@@ -189,7 +191,8 @@ AS $$
 -- does, whose memory the actor now holds as well); full (the actor's metadata together are too large); crowded (it would be
 -- a new one, and the namespace has p_most). The last two write nothing. A message of a conversation is the same as one of that text and author there, and never similar to another;
 -- an imported one is a message of its own. p_before: the message that the context vector was made with. waits: a vector is missing, and is due. p_imported: p_id says where it comes from; what the actor
--- imported once is identical, whatever became of it, and what the actor said before comes first. p_created_at: when it was stored there.
+-- imported once is identical, whatever became of it, and what the actor said before comes first. p_created_at: when it was stored there;
+-- p_known_at: since when it was known to say this. p_occurred_at: when it was said; of what was said before, the date of the first time stays.
 #variable_conflict use_column
 DECLARE
     v_known memory;
@@ -234,7 +237,10 @@ BEGIN
         JOIN memory AS m ON m.id = n.id AND m.version = n.version
         JOIN embedding_model AS e ON e.model = p_model
         WHERE (n.similarity - e.unrelated) / (1 - e.unrelated) > p_similar
-          AND difference_similarity_v1(m.content, p_content, (n.similarity - e.unrelated) / (1 - e.unrelated)) > p_similar
+          -- With one name in both: whose name it is makes no difference, and that it is in both makes their vectors more similar.
+          AND difference_similarity_v1(
+              searched_text_v1(p_author, m.content), searched_text_v1(p_author, p_content), (n.similarity - e.unrelated) / (1 - e.unrelated)
+          ) > p_similar
         ORDER BY n.similarity DESC, m.id LIMIT 1;
     END IF;
     IF v_known.id IS NOT NULL THEN
@@ -257,7 +263,11 @@ BEGIN
         PERFORM assert_memory_v1(
             v_known.id, p_actor, v_by_person, p_content, CASE WHEN v_own.id IS NULL THEN p_author ELSE v_own.author END, v_metadata,
             greatest(v_importance, p_importance), v_now, 'Stored again.');
-        -- The context of the text as it stands now is made later.
+        -- Vectors are of the text with its author's name. The context of the text as it stands now is made later.
+        IF v_own.id IS NOT NULL AND v_own.author IS DISTINCT FROM p_author THEN
+            p_vector := NULL;
+            p_parts := NULL;
+        END IF;
         RETURN QUERY SELECT CASE WHEN v_own.id IS NULL AND r.version = v_known.version THEN 'identical' ELSE 'updated' END, r.*
         FROM show_memory_v1(
             v_known.id, v_now, p_model, p_vector, p_parts,
@@ -278,16 +288,17 @@ BEGIN
     RETURN QUERY
     INSERT INTO memory AS m (
         id, version, namespace, memory_type, content, metadata, importance, agent_id, user_id, conversation_id, ordinal, author,
-        created_at, recorded_at, model, vector, context_vector)
+        occurred_at, created_at, recorded_at, imported_known_at, model, vector, context_vector)
     VALUES (
         p_id, 1, p_namespace, p_type, p_content, p_metadata, p_importance, p_actor, p_user_id, p_conversation_id,
-        CASE WHEN p_conversation_id IS NOT NULL THEN coalesce(v_known.ordinal, 0) + 1 END, p_author, least(p_created_at, v_now), v_now,
+        CASE WHEN p_conversation_id IS NOT NULL THEN coalesce(v_known.ordinal, 0) + 1 END, p_author, p_occurred_at,
+        least(p_created_at, v_now), v_now, p_known_at,
         CASE WHEN p_vector IS NOT NULL THEN p_model END, p_vector, CASE WHEN p_before = v_before THEN p_context_vector END)
     RETURNING 'new', m.id, m.version, m.recorded_at,
         p_vector IS NULL OR v_before IS NOT NULL AND (p_context_vector IS NULL OR p_before IS DISTINCT FROM v_before);
     PERFORM assert_memory_v1(p_id, p_actor, v_by_person, p_content, p_author, p_metadata, p_importance, v_now, NULL);
     PERFORM add_parts_v1(p_id, 1, NULL, NULL, p_parts);
-    UPDATE memory_namespace AS s SET memories = s.memories + 1, lexemes = s.lexemes + length(to_tsvector('english', p_content))
+    UPDATE memory_namespace AS s SET memories = s.memories + 1, lexemes = s.lexemes + length(imem_words_v1(searched_text_v1(p_author, p_content)))
     WHERE s.namespace = p_namespace;
     IF p_vector IS NULL OR v_before IS NOT NULL AND (p_context_vector IS NULL OR p_before IS DISTINCT FROM v_before) THEN
         INSERT INTO due_row (queue, kind, key) VALUES ('memories', 'Memory', p_id::text);

@@ -60,7 +60,7 @@ BEGIN
         )
         INSERT INTO due_row (queue, kind, key) SELECT DISTINCT 'similar', d.kind, d.key FROM dropped AS d;
         DELETE FROM recall.memory_part AS p USING recall.memory AS m
-        WHERE m.id = p.id AND m.version = p.version AND m.content ~* v_pattern;
+        WHERE m.id = p.id AND m.version = p.version AND (m.content ~* v_pattern OR m.author ~* v_pattern);
     END IF;
     FOR v_table IN
         SELECT c.oid::regclass AS relation,

@@ -18,7 +18,7 @@ from imem.journal.events.entry import Tier
 from imem.journal.events.tiers import broadcasts
 
 WEIGHTS: Final = (0.30, 0.30, 0.15, 0.15, 0.10)
-"""Of specialisation, active analyses, usage, importance and type, in this order."""
+"""Weights of specialisation, active analyses, usage, importance and type, in this order."""
 
 NOTIFY_AT: Final = 0.5
 """Score from which an agent is notified."""

@@ -93,7 +93,7 @@ async def test_scores_that_wait_raise_an_alert_until_they_are_there(harness: Ale
         assert (await watched(harness))["settled_lag_s"] >= 1200
         await watched(harness)
         assert await raised(harness) == [
-            (LATE, "What was recorded 20 minutes ago is not scored yet: does a worker run?")
+            (LATE, "The event recorded 20 minutes ago is not scored yet: does a worker run?")
         ]
         conn.execute("DELETE FROM due_row")
     await watched(harness)

@@ -292,3 +292,30 @@ async def test_a_reason_names_nobody(vault: Vault) -> None:
     for reason in ("", "Ann Lee asks."):
         with pytest.raises(BadInput, match="reason"):
             await erased(vault, reason=reason)
+
+
+SAID = """
+    WITH said AS (
+        INSERT INTO recall.memory (id, version, namespace, memory_type, content, metadata, importance, agent_id, author,
+            created_at, recorded_at, model, vector)
+        SELECT gen_random_uuid(), 1, 'global', 'semantic', n.content, '{}', 0.5, 'kate', n.author, imem_now(),
+            imem_now(), m.model, '[1, 2]'
+        FROM embedding_model AS m CROSS JOIN (VALUES ('Ann Lee', 'Oil.'), ('Bob', 'Gas.')) AS n (author, content)
+        RETURNING *
+    )
+    INSERT INTO recall.memory_part (id, version, part, namespace, model, vector)
+    SELECT s.id, s.version, 1, s.namespace, s.model, s.vector FROM said AS s"""
+
+
+async def test_vectors_of_what_the_person_said_are_dropped(vault: Vault) -> None:
+    """The author's name is part of what they are made of; those of others stay."""
+    await known(vault)
+    vault.world.owner("INSERT INTO recall.memory_namespace (namespace) VALUES ('global')")
+    vault.world.owner(SAID)
+    await erased(vault)
+    query = """
+        SELECT m.author = 'Bob' AS other, m.vector IS NOT NULL AND EXISTS (
+            SELECT FROM recall.memory_part AS p WHERE p.id = m.id) AS kept
+        FROM recall.memory AS m ORDER BY 1"""
+    assert await vault.world.rows(query) == [{"other": False, "kept": False}, {"other": True, "kept": True}]
+    assert len(await vault.world.rows("SELECT FROM recall.memory_part")) == 1

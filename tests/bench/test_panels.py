@@ -31,7 +31,7 @@ READS, SUBJECTS = (5, 20) if os.environ.get("IMEM_BENCH_SCALE") == "tiny" else (
 DATA = "IMEM_BENCH_FLUSIGHT"
 """Folder of the whole FluSight extract; without it the six states of the example are used."""
 
-PEERS = "UPDATE agent_outcome SET error = stated - happened, peer_loss = 0.2 RETURNING 1"
+PEERS = "UPDATE agent_outcome SET error = stated - happened, peer_loss = 0.2"
 
 BARE = """
 SELECT agent, at, target_at, context, rows, loss, peer_loss, error, ahead FROM observation_step
@@ -52,7 +52,7 @@ async def recorded(harness: MemoryHarness) -> AsyncIterator[tuple[World, Memory]
     ):
         values = {"domains": 1, "days": DAYS * 24, "start": START, "agents": AGENTS, "questions": QUESTIONS}
         await world.pipelines.rows(GENERATE + " RETURNING 1", values, deadline=Deadline.never())
-        await world.pipelines.rows(PEERS, {}, deadline=Deadline.never())
+        world.owner(PEERS)
         world.owner("VACUUM ANALYZE agent_outcome")
         world.owner(
             "INSERT INTO track_due (agent, domain, since) SELECT DISTINCT agent, domain, now() FROM agent_outcome"

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import IntEnum, StrEnum
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from imem.checkpoints.conversations.messages import Message
+from imem.checkpoints.model import AgentLease, CheckpointKind
+from imem.checkpoints.paid_calls import stored_answer
+from imem.checkpoints.save import Save
 from imem.journal.errors import BadInput, TooLarge
-from imem.journal.texts.json_text import DEEPEST, MOST_BYTES, json_text, object_text, value_of
+from imem.journal.texts.json_text import (
+    DEEPEST,
+    MOST_BYTES,
+    exact_object_text,
+    exact_text,
+    json_text,
+    object_text,
+    value_of,
+)
+from imem.recall.memories.items import value_text
 
 from .conftest import World
 
@@ -91,3 +109,84 @@ def test_what_is_too_deep_holds_itself_or_is_too_large_is_refused() -> None:
     assert refused.value.field == "x"
     with pytest.raises(BadInput, match="must be an object"):
         object_text([1], "x")
+
+
+class Word(StrEnum):
+    """A text of a class of its own."""
+
+    YES = "yes"
+
+
+class Number(IntEnum):
+    """A number of a class of its own."""
+
+    ONE = 1
+
+
+CHANGED: tuple[tuple[Any, str], ...] = (
+    ({"a": [0, {"b": (1,)}]}, "x.a[1].b"),
+    ({"a": Word.YES}, "x.a"),
+    ({Word.YES: 1}, "x"),
+    ({"a": {1: "one", "1": "other"}}, "x.a"),
+    ({"a": OrderedDict(b=1)}, "x.a"),
+    ({"a": Counter("a")}, "x.a"),
+    ({"a": [np.float64(1.5)]}, "x.a[0]"),
+    ({"a": Number.ONE}, "x.a"),
+    ({"a": math.nan}, "x.a"),
+    ({"a": "\ud800"}, "x.a"),
+    ({"a": {1}}, "x.a"),
+    ({"a": datetime(2026, 1, 1)}, "x.a"),  # noqa: DTZ001 - any will do
+    (OrderedDict(a=1), "x"),
+)
+
+
+@pytest.mark.parametrize(("value", "field"), CHANGED, ids=lambda one: one if isinstance(one, str) else "")
+def test_what_would_come_back_as_another_type_is_refused_by_its_place(value: Any, field: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        exact_object_text(value, "x")
+
+    assert refused.value.field == field
+
+
+@given(value=VALUES)
+def test_what_is_exact_is_the_same_text(value: Any) -> None:
+    assert exact_text(value, "x") == json_text(value, "x")
+
+
+@pytest.mark.parametrize("value", [value for value, _ in CHANGED])
+def test_every_store_of_json_refuses_it(value: Any) -> None:
+    """Items of LangGraph's store, messages, answers that were paid for, and what sessions save."""
+    lease = AgentLease(
+        analysis_id="a",
+        agent_type="t",
+        agent_id="i",
+        subject_id="s",
+        holder=None,
+        epoch=1,
+        expires_at=datetime.now(UTC),
+    )
+    saving = {
+        "lease": lease, "version": "1", "names": (), "kind": CheckpointKind.START, "subtask": None, "document": None,
+        "digest": None, "interim_results": None, "agent_config": None, "failure": None, "base": None,
+    }  # fmt: skip
+    stores: list[tuple[str, Callable[[], object]]] = [
+        ("value", lambda: value_text(value)),
+        ("metadata", lambda: Message(role="user", content="a", metadata=value)),
+        ("calls:a", lambda: stored_answer("calls:a", value, None)),  # type: ignore[arg-type] # refused before
+        ("interim_results", lambda: Save(**{**saving, "interim_results": value}).parameters()),
+        ("agent_config", lambda: Save(**{**saving, "agent_config": value}).parameters()),
+    ]
+    for field, store in stores:
+        if field == "calls:a" and value == {"a": "\ud800"}:
+            continue  # It is kept as ASCII, and so comes back.
+        with pytest.raises(BadInput) as refused:
+            store()
+        assert refused.value.field.startswith(field)
+
+
+@pytest.mark.spec("CK-5")
+@given(value=st.dictionaries(TEXTS, VALUES, max_size=4))
+def test_metadata_of_a_message_are_a_copy_of_the_same_types(value: dict[str, Any]) -> None:
+    """Integers of any length, and floats beyond 1e16, of which another encoder makes integers."""
+    value.pop("tool_calls", None)
+    assert same(Message(role="user", content="a", metadata=value).metadata, value)

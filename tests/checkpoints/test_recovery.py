@@ -194,7 +194,7 @@ async def test_nothing_is_started_when_nothing_is_left(reader: World) -> None:
 
     for _ in range(2):
         await raw(reader, "durable", "DEL", f"checkpoint:{reader.analysis}:reader")
-        with pytest.raises(NotResumable, match="postgresql_checkpoint: it is not what its digest says"):
+        with pytest.raises(NotResumable, match="postgresql_checkpoint: it does not match its digest"):
             async with desk_of(reader, alarms).begin(**names(reader)):
                 pytest.fail("it began")
 

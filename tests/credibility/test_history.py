@@ -103,15 +103,19 @@ def stands(found: list[DatedStatement[Any]]) -> DatedStatement[Any] | None:
     return corrections[-1] if corrections else cores[0] if cores else None
 
 
-def modelled_peers(claims: dict[str, tuple[Any, datetime]], finding: str, actual: float) -> float | None:
-    """Return the mean loss of the others' newest claims that were made with as long to go, by powers of two."""
+def modelled_peers(
+    claims: dict[str, tuple[Any, datetime]], finding: str, actual: float, baselines: set[str]
+) -> float | None:
+    """Return the mean loss of the others' newest claims, without baselines, with as long to go, by powers of two."""
 
     def stage(key: str) -> int:
         return math.floor(math.log2((day(TARGET) - claims[key][1]).total_seconds()))
 
     newest = {(stage(key), FINDINGS[key]): key for key in sorted(claims, key=lambda key: (claims[key][1], key))}
     others = [
-        key for place, key in newest.items() if finding in claims and place[0] == stage(finding) and key != finding
+        key
+        for place, key in newest.items()
+        if finding in claims and place[0] == stage(finding) and key != finding and place[1] not in baselines
     ]
     return fmean((claims[key][0] - actual) ** 2 for key in others) if others and finding in newest.values() else None
 
@@ -168,6 +172,7 @@ def modelled(question: Question, finding: str, clock: AsOfClock, at: datetime) -
             },
             finding,
             answer.actual,
+            {agent for agent in FINDINGS.values() if is_baseline(agent)},
         ),
     )
 
@@ -255,7 +260,10 @@ def test_who_becomes_a_baseline_loses_the_reference_even_where_the_mean_stays() 
         if score.known is not None
     }
 
-    assert found == {("f3", day(12)): 0.2, ("f3", day(20)): None, ("f4", day(12)): None}
+    # From then on f4 has no peer, either: a new score of it begins.
+    assert found == {
+        ("f3", day(12)): 0.2, ("f3", day(20)): None, ("f4", day(12)): None, ("f4", day(20)): None,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("known", "counts"), [(TARGET - 1, True), (TARGET, False), (TARGET + 1, False)])

@@ -12,12 +12,13 @@ import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from imem.credibility import store
+from imem.credibility.observations import ObservationClaim
 from imem.credibility.reconcile import MISMATCH, reconcile
 from imem.credibility.settling import alone, recompute_track_record, settle_tracks
 from imem.credibility.store import TrackRecordKey
 from imem.credibility.track_record import track_records
 from imem.credibility.track_steps import (
-    ObservationClaim,
     RecordSteps,
     ScoredClaim,
     SweepStart,
@@ -223,6 +224,34 @@ async def test_what_comes_in_order_costs_its_own_step(world: World, monkeypatch:
     steps = await steps_stored(world)
     monkeypatch.undo()
     assert steps == await in_full(world)
+
+
+@pytest.mark.parametrize(("later", "whole"), [(4, 0), (9, 1)])
+async def test_many_scores_in_order_cost_their_own_steps(
+    world: World, monkeypatch: pytest.MonkeyPatch, later: int, whole: int
+) -> None:
+    """More than always resume, and few beside those before: a load in parts reads no record from its beginning."""
+    monkeypatch.setattr("imem.credibility.store.MOST_RESUMED", 2)
+    claims = [finding(f"f{nth}", day(1), day(2 + nth), probability=0.8) for nth in range(10 + later)]
+    outcomes = [outcome(f"o{nth}", day(2 + nth), day(2 + nth), float(nth % 2)) for nth in range(10 + later)]
+    await world.say(*claims, *outcomes[:10])
+    await world.settle()
+    read = 0
+    scores_of = store.scores_of
+
+    async def counted(*given: Any) -> list[ScoredClaim]:
+        nonlocal read
+        read += 1
+        return await scores_of(*given)
+
+    monkeypatch.setattr("imem.credibility.store.scores_of", counted)
+    await world.say(*outcomes[10:])
+    assert (await world.settle()).tracks == 1
+    assert read == whole
+    resumed_to = await steps_stored(world)
+    async with alone(world.pipelines) as conn:
+        again = await recompute_track_record(conn, TrackRecordKey("ann", "flu"), HALFLIFE)
+    assert (again.steps, await steps_stored(world)) == (0, resumed_to)
 
 
 async def test_long_records_take_their_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imem.credibility.history import ValidityInterval
+from imem.credibility.observations import SAME_ANSWER
 from imem.credibility.posterior import decay, years_between
 from imem.credibility.scores.context import ClaimContext
-from imem.credibility.track_steps import SAME_ANSWER, RecordSteps, ScoredClaim, TrackRecordStep, steps_of
+from imem.credibility.track_steps import RecordSteps, ScoredClaim, TrackRecordStep, steps_of
 from imem.kg.asof import AsOfClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

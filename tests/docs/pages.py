@@ -75,9 +75,7 @@ class Block:
 def pages() -> list[str]:
     """Return every page that is written by hand, from the root."""
     found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [
-        str(page.relative_to(ROOT)) for page in found if "generated" not in page.parts and "_build" not in page.parts
-    ]
+    return [str(page.relative_to(ROOT)) for page in found if "_build" not in page.parts]
 
 
 def blocks(page: str) -> Iterator[Block]:

@@ -74,6 +74,7 @@ def tree() -> Iterator[Path]:
     with copied_tree() as folder:
         apply(folder)
         shutil.copy(ROOT / "tests" / "data" / "test_rumours.txt", folder / "tests" / "recall" / "test_rumours.py")
+        run(folder, "tools.reference")
         yield folder
 
 

@@ -18,11 +18,7 @@ COMMANDS = from_code.all_commands()
 
 def _pages(root: Path) -> Iterator[Path]:
     yield root / "README.md"
-    yield from (
-        page
-        for page in sorted((root / "docs").rglob("*.md"))
-        if "generated" not in page.parts and "_build" not in page.parts
-    )
+    yield from (page for page in sorted((root / "docs").rglob("*.md")) if "_build" not in page.parts)
 
 
 def _typed_commands(root: Path) -> Iterator[tuple[str, list[str]]]:
@@ -76,6 +72,23 @@ def test_pages_name_settings_that_exist(root: Path) -> None:
     }
 
     assert named - known == set()
+
+
+@pytest.mark.parametrize("page", from_code.pages(), ids=lambda page: str(page.relative_to(from_code.DOCS)))
+def test_what_a_page_has_from_the_code_is_what_the_code_says(page: Path) -> None:
+    """Settings, commands, errors and rights read the same in the repository; `make reference` writes them."""
+    text = page.read_text(encoding="utf-8")
+    assert text == from_code.with_parts(text), f"{page.name} is not what the code says: run `make reference`"
+
+
+def test_each_part_stands_in_a_page() -> None:
+    """Once, and each page of the reference that promises one has it."""
+    named = [
+        name
+        for page in from_code.pages()
+        for name in re.findall(r"<!-- from the code: (\w+) -->", page.read_text(encoding="utf-8"))
+    ]
+    assert sorted(named) == sorted(from_code.PARTS)
 
 
 @pytest.mark.parametrize("name", sorted(from_code.PARTS))

@@ -94,7 +94,8 @@ def said(briefing: Briefing) -> dict[str, Any]:
         for name in ("mean", "lower", "upper"):
             del item[name]
     for item in found["panels"]["items"]:
-        del item["weighted"]
+        # Weights decay as time passes, and so do the answers and records of pools.
+        del item["weighted"], item["pools"], item["trust"]
         for answer in item["answers"]:
             for name in ("weight", "moves", "advantage", "loss", "peer_loss", "bias"):
                 del answer[name]

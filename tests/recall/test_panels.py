@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import pytest
 
+from imem.credibility.panels.choice import PanelWeights, PoolName, PoolRecord
 from imem.credibility.panels.pooling import AgentWeight
 from imem.journal.errors import BadInput, PermissionDenied, UnknownSubject
 from imem.journal.settings import Role
@@ -140,6 +142,82 @@ async def test_no_agent_chooses_the_record_that_counts(harness: RecallHarness, d
     assert "in 1 observation, little evidence" in panel.answers[0].reason
 
 
+async def test_a_baseline_is_shown_and_never_pooled(harness: RecallHarness) -> None:
+    """From the day on which it is one; its domain is none of the panel, and with baselines alone there is no answer."""
+    asked = [
+        facts.finding("f0", 1, agent="agent0", probability=0.4),
+        facts.finding("f4", 1, agent="naive", probability=0.9, domain="a_domain"),
+    ]
+    await harness.know([facts.company("T0", 0), facts.analysis("a0", 0), *asked])
+    await harness.know([facts.agent("naive", 2, "baseline")], "later")
+    [before] = (await harness.memory.panel("T0", as_of=at(1.5), deadline_ms=30_000)).items
+    assert before.equal is not None
+    assert before.equal.value == pytest.approx(0.65)
+    [panel] = (await harness.memory.panel("T0", as_of=at(3), deadline_ms=30_000)).items
+    assert panel.equal is not None
+    assert panel.weighted is not None
+    assert (panel.equal.value, panel.weighted.value, panel.domain) == (0.4, 0.4, "up_or_down")
+    assert [(one.agent, one.weight, one.baseline) for one in panel.answers] == [
+        ("agent0", 1.0, False), ("naive", 0.0, True),
+    ]  # fmt: skip
+    assert "without 1 baseline" in panel_text(panel)
+    assert '"naive": 0.90, weight 0.000; a baseline, which is never pooled.' in "\n".join(panel_lines(panel))
+    table = await harness.memory.weights(["agent0", "agent1", "naive"], "up_or_down", as_of=[at(1.5), at(3)])
+    assert table.at(at(1.5)) == pytest.approx(dict.fromkeys(("agent0", "agent1", "naive"), 1 / 3))
+    assert table.at(at(3)) == {"agent0": 0.5, "agent1": 0.5, "naive": 0.0}
+
+    alone = [facts.company("T1", 0), facts.analysis("a1", 0), facts.finding("f1", 1, agent="naive", probability=0.9)]
+    await harness.know(alone, "alone")
+    [panel] = (await harness.memory.panel("T1", as_of=at(3), deadline_ms=30_000)).items
+    assert (panel.equal, panel.weighted) == (None, None)
+    assert [(one.agent, one.answer) for one in panel.answers] == [("naive", 0.9)]
+    assert "only 1 baseline answered, so there is no pooled answer" in panel_text(panel)
+
+
+def test_all_pools_are_shown_with_their_record() -> None:
+    """In the text and in Python: each with its answer, its squared error beside equal weights, and how often."""
+    answers: dict[str, float | str] = {"agent0": 0.2, "agent1": 0.4, "agent2": 0.9}
+    claims = {
+        agent: {
+            "agent": agent, "domain": "d", "key": agent, "metric": "up", "probability": said, "said_at": at(0),
+            "value": None, "direction": None,
+        }
+        for agent, said in answers.items()
+    }  # fmt: skip
+    shares = zip(answers, (0.5, 0.3, 0.2), strict=True)
+    weights = [AgentWeight(one, share, 20, 0.1, 0.1, 0.0, 0.0, 0.0) for one, share in shares]
+    pools: dict[PoolName, list[float]] = {"equal": [1 / 3] * 3, "record": [0.4, 0.4, 0.2], "seasons": [0.5, 0.5, 0.0]}
+    records: dict[PoolName, PoolRecord] = {
+        "equal": PoolRecord(30, 0.1, 0.1, 0.0, 0.0, 0.0), "median": PoolRecord(30, 0.11, 0.1, -0.1, -0.2, 0.0),
+        "seasons": PoolRecord(12, 0.09, 0.1, 0.1, 0.05, 0.15),
+    }  # fmt: skip
+    weighed = PanelWeights(weights, pools, records, "seasons", 0.8)
+    panel = panel_of(Question("up", None, None, at(TARGET_DAY)), claims, weighed)
+    assert {one.pool: one.answer and round(one.answer.value, 3) for one in panel.pools} == {
+        "equal": 0.5, "median": 0.4, "record": 0.42, "seasons": 0.3,
+    }  # fmt: skip
+    assert panel.weighted is not None
+    assert panel.weighted.value == pytest.approx(0.4)
+    text = panel_text(panel)
+    assert "Weighted by earlier seasons (better half, 80%; the rest equal): 0.40" in text
+    assert "median (0.40) +10.0% [+0.0%, +20.0%] in 30 observations" in text
+    assert "by earlier seasons (0.30) -10.0% [-15.0%, -5.0%] in 12 observations" in text
+    median = panel_of(
+        Question("up", None, None, at(TARGET_DAY)), claims, PanelWeights(weights, pools, records, "median", 0.8)
+    )
+    assert median.weighted is not None
+    assert median.weighted.value == pytest.approx(0.8 * 0.4 + 0.2 * 0.5)
+    assert PanelItem.model_validate_json(median.model_dump_json()) == median
+
+
+def test_a_panel_on_a_value_is_chosen_by_no_record_of_probabilities() -> None:
+    """The usual pool answers, and no record is shown."""
+    usual = PanelWeights([], {"equal": [], "record": []}, {"record": PoolRecord(30, 0.1, 0.1)}, "record", 1.0)
+    chosen = replace(usual, best="median", usual=usual)
+    assert (chosen.of_values().best, chosen.of_values().records) == ("record", {})
+    assert (usual.of_values().best, usual.of_values().records) == ("record", {})
+
+
 def test_of_domains_as_frequent_the_first_by_name_counts() -> None:
     assert domain_of([{"domain": "b"}, {"domain": "a"}]) == "a"
     assert domain_of([{"domain": "b"}, {"domain": "a"}, {"domain": "b"}]) == "b"
@@ -180,7 +258,9 @@ def a_panel(metric: str, answers: dict[str, float | str], weights: list[AgentWei
         agent: {**nothing, "agent": agent, "domain": "d", "key": agent, "metric": metric, field: said, "said_at": at(0)}
         for agent, said in answers.items()
     }
-    return panel_of(Question(metric, None, None, at(TARGET_DAY)), claims, weights)
+    pools: dict[PoolName, list[float]] = {"record": [one.weight for one in weights]}
+    weighed = PanelWeights(weights, pools | {"equal": [1.0 / len(weights)] * len(weights)}, {}, "record", 1.0)
+    return panel_of(Question(metric, None, None, at(TARGET_DAY)), claims, weighed)
 
 
 def test_a_value_beyond_all_measure_is_shown_and_kept() -> None:

@@ -56,9 +56,9 @@ async def test_agents_are_listed_drawn_and_explained(harness: RecallHarness, run
     picture, own = tmp_path / "all.svg", tmp_path / "ann.svg"
 
     listed = await asked(run, "agents", "--svg", str(picture))
-    shown = await asked(run, "agent", "ann", "--svg", str(own))
-    document = json.loads(await asked(run, "agent", "ann", "--json"))
-    nobody = await asked(run, "agent", "nobody")
+    shown = await asked(run, "agents", "ann", "--svg", str(own))
+    document = json.loads(await asked(run, "agents", "ann", "--json"))
+    nobody = await asked(run, "agents", "nobody")
 
     assert [line.split(" in ")[0] for line in listed.splitlines() if " in flu  " in line] == ["ann", "bob"]
     assert "ann in flu" in picture.read_text("utf-8")
@@ -70,10 +70,10 @@ async def test_agents_are_listed_drawn_and_explained(harness: RecallHarness, run
         "the newest of 4 claims:", "stated 0.8, came 1, right",
     ):  # fmt: skip
         assert part in shown, shown
-    assert document[0]["score"]["record"]["n"] == 4
+    assert document["scores"][0]["score"]["record"]["n"] == 4
     assert nobody.strip() == "No claim of nobody was ever settled."
-    await asked(run, "agent", "ann", "--context", "colour=red", code=2)
-    await asked(run, "agent", "ann", "--svg", str(tmp_path), code=2)
+    await asked(run, "agents", "ann", "--context", "colour=red", code=2)
+    await asked(run, "agents", "ann", "--svg", str(tmp_path), code=2)
 
 
 async def test_a_panel_on_one_question(harness: RecallHarness, run: Run) -> None:
@@ -94,7 +94,7 @@ async def test_a_person_pins_unpins_and_overrides(
     pinned = json.loads(await asked(run, "credibility", "pin", "ann", DOMAIN, "0.3", "--reason", "A review.", "--json"))
     for words in (["pin", "ann", DOMAIN, "0.3"], ["unpin", pinned["id"]]):
         await asked(run, "credibility", *words, "--reason", "", code=2)
-    told = await asked(run, "agent", "ann")
+    told = await asked(run, "agents", "ann")
     listed = await asked(run, "agents")
     for _ in range(2):
         await asked(run, "credibility", "unpin", pinned["id"], "--reason", "It is over.")
@@ -104,7 +104,7 @@ async def test_a_person_pins_unpins_and_overrides(
     await asked(run, *words, code=2)
     await asked(run, "credibility", "pin", "ann", DOMAIN, "1.3", "--reason", "Too much.", code=2)
     table = await harness.memory.credibility(["ann"], deadline_ms=ENOUGH_MS)
-    overridden = await asked(run, "agent", "ann")
+    overridden = await asked(run, "agents", "ann")
 
     assert "overridden 1 of 4 (0.250), right 0.000 of 1: other 1" in overridden
     assert "overridden by metric type: binary 1 of 4" in overridden

@@ -38,5 +38,5 @@ def test_migrations_come_after_the_schema() -> None:
     """The files of the schema are applied in the order of their names, and no migration bears its number."""
     found = frozen_files()
     schema = sorted(name for name in found if name.startswith("sql/schema/"))
-    assert [int(name.split("/")[-1][:2]) for name in schema] == list(range(1, len(schema) + 1))
+    assert [int(name.split("/")[-1][:2]) for name in schema] == list(range(len(schema)))
     assert not any(name.startswith("sql/migrations/001") for name in found)

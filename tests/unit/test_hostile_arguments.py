@@ -11,6 +11,7 @@ import pytest
 import typer.main
 from click.testing import CliRunner
 
+from docs import from_code
 from imem.cli import app
 from imem.journal.errors import ImemError
 
@@ -26,7 +27,7 @@ STARTS_SERVERS = frozenset({"up", "demo"})
 
 def _leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     if hasattr(command, "commands"):
-        for name, inner in command.commands.items():
+        for name, inner in from_code.inner_commands(command):
             yield from _leaves(inner, (*path, name))
     else:
         yield path, command

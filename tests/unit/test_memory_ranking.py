@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from random import Random
 from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as some
 
-from imem.recall.memories.ranking import AFTER, BEFORE, NAMED, Candidate, rank, similarity
+from imem.recall.memories.dates import named_dates
+from imem.recall.memories.ranking import (
+    AFTER,
+    BEFORE,
+    DATE_HALVES_DAYS,
+    DATED,
+    NAMED,
+    Candidate,
+    rank,
+    similarity,
+)
 
 SCORES = some.floats(0, 30).map(lambda x: round(x, 3))
 COSINES = some.none() | some.floats(-1, 1).map(lambda x: round(x, 3))
@@ -62,6 +73,22 @@ def test_a_named_author_is_preferred(found: list[Candidate]) -> None:
     assert all(
         abs(score - plain[key] - (NAMED if one.author == "Ann" else 0.0)) < 1e-12 for key, (one, score) in named.items()
     )
+
+
+@given(candidates(), some.randoms(use_true_random=False), some.sampled_from(["", "in 2024?", "on 7 May", "last year"]))
+def test_a_named_date_is_preferred(found: list[Candidate], chance: Random, query: str) -> None:
+    """By as much for all that was said then, by less the farther away; a question without a date orders as before."""
+    now = datetime(2025, 3, 1, tzinfo=UTC)
+    days = [now - timedelta(days=chance.randrange(900)) for _ in found]
+    dated = [replace(one, occurred_at=at) for one, at in zip(found, days, strict=True)]
+    plain = {one.id: score for one, score in rank(found, query, now=now)}
+    gained = [
+        (min((abs(named.days_from(one.occurred_at.date())) for named in named_dates(query, now)), default=None), score)
+        for one, score in ((one, score - plain[one.id]) for one, score in rank(dated, query, now=now))
+        if one.occurred_at is not None
+    ]
+    for days_away, bonus in gained:
+        assert abs(bonus - (0.0 if days_away is None else DATED * 2 ** (-days_away / DATE_HALVES_DAYS))) < 1e-9
 
 
 def test_neighbours_share_what_they_found() -> None:

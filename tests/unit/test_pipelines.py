@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import pkgutil
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from threading import Event
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 import imem.credibility
 from imem.credibility.pipelines import ACTORS
+from imem.jobs.backlog import APPLIER, WORK
 from imem.jobs.celery_tasks import beat_schedule, register
 from imem.jobs.due import DueRule, halving
 from imem.jobs.fallback_rounds import LATE_S, FallbackRound, FallbackWatch, fallback_rounds
@@ -28,8 +30,10 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import PostgresUnavailable
 from imem.journal.settings import Settings
 from imem.kg.kinds.catalog import KINDS, LINK_TYPES
+from imem.kg.projection.derived_values import QUEUE as GRAPH
 from imem.patterns.life import PROPOSED
 from imem.workers.pipelines import DUE_RULES, PIPELINES
+from tests.docs.pages import ROOT
 
 
 class Reports:
@@ -288,3 +292,15 @@ def test_every_actor_of_the_credibility_pipelines_is_declared() -> None:
     }
     assert found == set(ACTORS)
     assert len({actor.id for actor in ACTORS}) == len(ACTORS) == 7
+
+
+def test_every_queue_is_counted() -> None:
+    """Rules, statements and modules name queues; what none of them names is no work."""
+    named = {rule.queue for rule in DUE_RULES} | {GRAPH}
+    inserting = re.compile(r"INSERT INTO due_row \([^)]*\)\s*(?:VALUES \(|SELECT (?:DISTINCT )?)'(\w+)'")
+    for path in (*ROOT.glob("sql/schema/*.sql"), *ROOT.glob("sql/queries/*.sql")):
+        named |= set(inserting.findall(path.read_text(encoding="utf-8")))
+    assert {"memories", "reflection", "credibility"} <= named
+    assert named <= {work.name for work in WORK}
+    assert {work.pipeline for work in WORK} - {APPLIER} <= {one.name for one in PIPELINES}
+    assert len({work.name for work in WORK}) == len(WORK)

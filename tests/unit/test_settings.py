@@ -14,7 +14,7 @@ from imem.journal.endpoints import urls
 from imem.journal.errors import PostgresUnavailable, SettingsError
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role, Settings
-from imem.local.doctor.checks import settings_table
+from imem.local.doctor.settings_view import settings_table
 from imem.local.workers import environment
 from imem.services.stores import journal_url
 

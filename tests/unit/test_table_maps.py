@@ -2,79 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
-import os
 import re
 import subprocess
-import sys
-from contextlib import suppress
-from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 from pydantic import BaseModel
 
 from imem.ingest.dry_run import DryCheck
-from imem.ingest.line_reader import LoadSource, RefusedLine, UnreadableFile, opened, sources_of
+from imem.ingest.line_reader import LoadSource, RefusedLine, opened, sources_of
 from imem.ingest.table_map import Conversion, LinkRule, MapFile, RecordRule, Template, When, read_map
-from imem.ingest.table_reader import ParquetRows
 from imem.journal.clock import ManualClock
 from imem.journal.errors import BadInput
-from imem.kg.load_format.entries import object_of
-from imem.kg.load_format.lines import LINE_BYTES
 from tests import forking
+from tests.unit.tables import ANALYSIS, FINDING, block, rows_of
 
 TOP = Path(__file__).resolve().parents[2]
-HOWTO = TOP / "docs" / "how-to" / "load-your-own-data.md"
 REFERENCE = TOP / "docs" / "reference" / "table-maps.md"
-
-ANALYSIS = """
-known_at = "{published}"
-[[record]]
-kind = "Analysis"
-[record.core]
-id = "t:{id}"
-subject_id = "company:{ticker}"
-date = "{published}"
-kind = "call"
-"""
-
-FINDING = """
-known_at = "2026-06-01T10:00:00Z"
-[[record]]
-kind = "Finding"
-[record.core]
-id = "f"
-analysis_id = "a"
-subject_id = "company:NWT"
-agent = "ann"
-domain = "d"
-statement = "s"
-{field} = {value}
-"""
-
-
-def rows_of(
-    folder: Path, text: str, table: str | bytes, name: str = "calls.csv"
-) -> tuple[list[dict[str, Any]], list[RefusedLine]]:
-    """Return the lines that a map makes of a table, as they would be stored, and what is refused."""
-    (folder / "map.toml").write_text(text)
-    path = folder / name
-    path.write_bytes(table.encode() if isinstance(table, str) else table)
-    made: list[dict[str, Any]] = []
-    refused: list[RefusedLine] = []
-    with opened(LoadSource(path, "test", mapping=read_map(folder / "map.toml"))) as batches:
-        while (batch := batches.next_batch()) is not None:
-            made += [object_of(one.line) for one in batch.lines]
-            refused += batch.refused
-            assert len(batch.numbers) == len(batch.lines)
-    return made, refused
 
 
 def finding(folder: Path, value: str, cell: str, field: str = "confidence") -> tuple[Any, list[RefusedLine]]:
@@ -83,12 +29,6 @@ def finding(folder: Path, value: str, cell: str, field: str = "confidence") -> t
     quoted = cell.replace('"', '""')
     made, refused = rows_of(folder, text, f'x,rest\n"{quoted}",1\n')
     return (made[0]["core"].get(field) if made else None), refused
-
-
-def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", HOWTO.read_text("utf-8"), re.DOTALL)
-    assert found is not None
-    return found[1]
 
 
 def test_the_example_of_the_docs(tmp_path: Path) -> None:
@@ -368,164 +308,6 @@ def test_a_dry_run_remembers_a_bounded_number_of_cores(tmp_path: Path) -> None:
     assert {one.field for one in early.judge("calls.csv", batch)[1]} == {"known_at"}
     whole = DryCheck()
     assert (len(whole.judge("calls.csv", batch)[1]), whole.is_whole) == (3, True)
-
-
-@pytest.mark.parametrize(
-    ("table", "line", "reason"),
-    [
-        ("id,published,ticker\n1,2026-06-01\n2,2026-06-01,NWT\n", 2, "has 2 cells, and the header 3"),
-        ("id,published,ticker\n1,2026-06-01,NWT,more\n2,2026-06-01,NWT\n", 2, "has 4 cells"),
-        ('id,published,ticker\n"1\n1",2026-06-01,NWT,more\n\n2,2026-06-01,NWT\n', 2, "has 4 cells"),
-    ],
-)
-def test_a_row_that_does_not_fit_the_header(table: str, line: int, reason: str, tmp_path: Path) -> None:
-    """It is refused by the line at which it begins; the others are kept."""
-    made, refused = rows_of(tmp_path, ANALYSIS, table)
-
-    assert [(one.line, one.field) for one in refused] == [(line, "row")]
-    assert reason in refused[0].reason
-    assert [one["core"]["id"] for one in made] == ["t:2"]
-
-
-@pytest.mark.parametrize(
-    ("table", "reason"),
-    [
-        (b"", "the first line must name"),
-        (b"id,id,published\n", "names 'id' twice"),
-        (b"id,published,ticker\n\xe9,2026-06-01,NWT\n", "line 2 is not UTF-8"),
-        (b'id,published,ticker\n"1,2026-06-01,NWT\n' + b"x\n" * 100_000, "line 2 cannot be read"),
-        (b"id,published,ticker\n" + b"x" * (LINE_BYTES + 10) + b"\n", "is longer than"),
-        (b"id,published,ticker\n" + b"\n" * (2 << 20), "bytes of blank lines"),
-        (gzip.compress(b"id,published,ticker\n" * 100)[:-9], "is damaged"),
-        (b"PAR1 and no more", "Parquet"),
-    ],
-    ids=["empty", "column twice", "encoding", "open quote", "long", "blank", "cut off", "Parquet"],
-)
-def test_a_table_that_cannot_be_read(table: bytes, reason: str, tmp_path: Path) -> None:
-    """The load ends with a sentence that says where."""
-    with pytest.raises(UnreadableFile, match=reason):
-        rows_of(tmp_path, ANALYSIS, table)
-
-
-def test_other_tables(tmp_path: Path) -> None:
-    """A byte order mark, other ends of lines, another delimiter, gzip, and columns that nobody asked for."""
-    table = b"\xef\xbb\xbf" + b"id;published;ticker;what else\r\n1;2026-06-01;NWT;x\r\n\r\n2;2026-06-01;NWT;\r\n"
-    text = 'delimiter = ";"\nconstants = { desk = "t" }\n' + ANALYSIS.replace('"t:{id}"', '"{desk}:{id}"')
-
-    for content in (table, gzip.compress(table)):
-        made, refused = rows_of(tmp_path, text, content, "calls.csv.gz")
-        assert [line["core"]["id"] for line in made] == ["t:1", "t:2"]
-        assert refused == []
-
-
-def test_a_parquet_file_holds_what_csv_would(tmp_path: Path) -> None:
-    """Times of every unit, with and without a zone, days, numbers, lists, bytes that are text, and what is missing."""
-    at = datetime(2026, 6, 1, 14, 30, tzinfo=UTC)
-    rows = {
-        "id": pa.array(["1", "2", "3", "4"]).dictionary_encode(),
-        "published": pa.array([at] * 4, pa.timestamp("ns", "America/New_York")),
-        "day": pa.array([at.date(), None, None, None]),
-        "confidence": pa.array([Decimal("0.25"), Decimal("0.50"), None, Decimal("0.75")]),
-        "said": pa.array([b"Demand is strong.", "Größer.".encode(), b"\xe9", b"x"]),
-        "tags": pa.array([["a", "b"], [], None, ["c"]]),
-        "nanoseconds": pa.array([1_780_000_000_123_456_789] * 4, pa.timestamp("ns")),
-    }
-    path = tmp_path / "calls.parquet"
-    parquet.write_table(pa.table(rows), path, row_group_size=2)
-
-    found = list(ParquetRows(LoadSource(path, "test")))
-
-    assert [number for number, _ in found] == [1, 2, 3, 4]
-    assert found[0][1] == {
-        "id": "1", "published": "2026-06-01T10:30:00-04:00", "day": "2026-06-01", "confidence": "0.25",
-        "said": "Demand is strong.", "tags": ("a", "b"), "nanoseconds": "2026-05-28T20:26:40.123456",
-    }  # fmt: skip
-    assert isinstance(found[1][1], dict)
-    assert (found[1][1]["said"], found[1][1]["tags"], found[1][1]["day"]) == ("Größer.", (), "")
-    assert isinstance(found[2][1], BadInput)
-    assert "not UTF-8" in str(found[2][1])
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ('"{x}"', ["a;b", "c"]),
-        ('{ value = "{x}", split = "|" }', ["a;b", "c"]),
-        ('{ value = "{x}|{rest}", split = "|" }', ["a;b", "c", "1"]),
-        ('{ value = "{x}", default = "d" }', ["a;b", "c"]),
-    ],
-)
-def test_a_list_of_parquet_keeps_its_items(value: str, expected: list[str], tmp_path: Path) -> None:
-    """Whatever the map splits texts at; beside other text its items are joined by that."""
-    text = FINDING.replace("{field}", "key_drivers").replace("{value}", value)
-    path = tmp_path / "calls.parquet"
-    parquet.write_table(pa.table({"x": [["a;b", " c ", ""], [], None], "rest": ["1", "", ""]}), path)
-
-    made, refused = rows_of(tmp_path, text, path.read_bytes(), path.name)
-
-    assert refused == [] or "default" in value
-    assert made[0]["core"]["key_drivers"] == expected
-
-
-@pytest.mark.parametrize(
-    ("cell", "expected"), [("3", 3), ("3.0", 3), ("3.", 3), ("3.5", None), ("3e0", None), ("nan", None)]
-)
-def test_a_whole_number_that_a_column_of_floats_holds(cell: str, expected: int | None, tmp_path: Path) -> None:
-    """Integers with gaps become floats in pandas; what is no whole number is still refused."""
-    text = ANALYSIS.replace('kind = "Analysis"', 'kind = "Outcome"').replace('date = "{published}"', "")
-    text = text.replace(
-        'kind = "call"',
-        'metric = "up"\nactual = 1\ntarget_at = "2026-05-01T00:00:00Z"\nobserved_at = "{published}"\nvintage = "{x}"',
-    )
-    made, refused = rows_of(tmp_path, text, f"id,published,ticker,x\n1,2026-06-01,NWT,{cell}\n")
-
-    assert [line["core"]["vintage"] for line in made] == ([] if expected is None else [expected])
-    assert [one.field for one in refused] == (["Outcome: core.vintage"] if expected is None else [])
-
-
-@pytest.mark.parametrize("name", ["-", "pipe"])
-def test_parquet_from_a_pipe_is_refused_with_a_sentence(name: str, tmp_path: Path) -> None:
-    """Its index stands at the end: neither standard input nor a named pipe is waited for or read."""
-    (tmp_path / "map.toml").write_text(ANALYSIS)
-    parquet.write_table(pa.table({"id": ["1"], "published": ["2026-06-01"], "ticker": ["NWT"]}), tmp_path / "t.parquet")
-    content = (tmp_path / "t.parquet").read_bytes()
-    nowhere = {"IMEM_HOME": str(tmp_path / "none"), "PYTHONPATH": str(TOP), "PATH": ""}
-    command = [sys.executable, "-m", "imem", "load", "--map", "map.toml", "--dry-run", name]
-    os.mkfifo(tmp_path / "pipe")
-    with (
-        suppress(BrokenPipeError),
-        subprocess.Popen(command, cwd=tmp_path, env=nowhere, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as done,
-    ):
-        assert done.stdin is not None
-        assert done.stderr is not None
-        if name == "pipe":
-            with (tmp_path / "pipe").open("wb") as pipe, suppress(BrokenPipeError):
-                pipe.write(content)
-        else:
-            done.stdin.write(content)
-            done.stdin.close()
-        said = done.stderr.read().decode()
-
-    assert "cannot be read from a pipe" in said
-    assert "Traceback" not in said
-    assert done.returncode == 1
-
-
-def test_the_same_table_as_parquet_and_as_csv(tmp_path: Path) -> None:
-    """The lines of the how-to's table are the same ones, whichever file holds it; refusals name the row."""
-    header, *lines = list(csv.reader(block("text").splitlines()))
-    columns = {name: [line[place] or None for line in lines] for place, name in enumerate(header)}
-    (tmp_path / "parquet").mkdir()
-    path = tmp_path / "parquet" / "calls.parquet"
-    parquet.write_table(pa.table(columns), path)
-
-    made, refused = rows_of(tmp_path, block("toml"), block("text"))
-    of_parquet, refused_of_parquet = rows_of(tmp_path / "parquet", block("toml"), path.read_bytes(), path.name)
-
-    assert of_parquet == made
-    assert [(one.line, one.column, one.field) for one in refused_of_parquet] == [
-        (one.line - 1, one.column, one.field) for one in refused
-    ]
 
 
 @pytest.mark.parametrize(

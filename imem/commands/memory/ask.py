@@ -7,13 +7,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
 import typer
 
 from imem.journal.clock import SystemClock
-from imem.journal.errors import ImemError, shown
+from imem.journal.errors import ImemError
 from imem.kg.similarity.scoring import MIN_SCORE
 from imem.terminal.command import (
     DEGRADED,
@@ -25,22 +24,15 @@ from imem.terminal.command import (
     run_within,
     wrong_usage,
 )
-from imem.terminal.intervals import IntervalRow, interval_lines, write_svg
 
 if TYPE_CHECKING:
     from imem.memory import Memory
-    from imem.recall.model import TrackRecordsSection, TrackRecordsTable
-
-ALL_AGENTS_MS = 30_000
-"""Budget of reading the track records of all agents, in milliseconds."""
 
 T = TypeVar("T")
 
 app = typer.Typer()
 
-Subject = Annotated[
-    str, typer.Argument(help="A ticker, a market id, a subject id such as company:MU, or an exact name.")
-]
+Subject = Annotated[str, typer.Argument(help="A ticker, a market id, a subject id such as company:MU, or a name.")]
 AsOf = Annotated[
     str | None,
     typer.Option(
@@ -50,7 +42,10 @@ AsOf = Annotated[
     ),
 ]
 OnClock = Annotated[
-    str, typer.Option("--clock", metavar="known|recorded", help="What could have been known, or was recorded here.")
+    str,
+    typer.Option(
+        "--clock", metavar="known|recorded", help="Read what could have been known, or what was recorded here."
+    ),
 ]
 Budget = Annotated[
     int | None, typer.Option("--deadline-ms", help="When the answer is due, 10 to 30,000 ms; 10,000 by default.")
@@ -58,7 +53,7 @@ Budget = Annotated[
 Limit = Annotated[int | None, typer.Option("--limit", help="How many, at most 200.")]
 
 
-class _Options(TypedDict):
+class ReadOptions(TypedDict):
     """Arguments that every read of the memory takes beside its query."""
 
     as_of: datetime | None
@@ -71,7 +66,7 @@ def run_question(question: Callable[[Memory], Awaitable[T]], *, warm_up: bool = 
     Return the answer; a wrong argument ends with exit code 2, an unknown subject or debate with 1.
 
     Args:
-        warm_up: whether everything is connected and loaded at once, as searches need it, rather than one by one.
+        warm_up: whether everything is connected and loaded at once, rather than one by one.
     """
     from imem.memory import Memory  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
@@ -187,58 +182,6 @@ def precedents(
 
 
 @app.command()
-def agents(
-    agent: Annotated[str | None, typer.Argument(help="Its name; without one, all agents.")] = None,
-    *,
-    domain: Annotated[str | None, typer.Option("--domain", help="One domain alone.")] = None,
-    svg: Annotated[Path | None, typer.Option("--svg", help="Write a picture of the intervals into this file.")] = None,
-    as_of: AsOf = None,
-    clock: OnClock = "known",
-    as_json: Json = False,
-) -> None:
-    """
-    Show the track record of an agent, by domain; without a name, that of each, baselines last.
-
-    Agents whose claims nothing has settled yet are listed with "no outcomes yet". `imem agent` shows what numbers
-    rest on.
-    """
-    options = checked_options(as_of, clock)
-
-    async def ask(memory: Memory) -> TrackRecordsSection | TrackRecordsTable:
-        if agent is not None:
-            return await memory.track_record(agent, domain, **options)
-        moments, domains = options.get("as_of"), None if domain is None else [domain]
-        asked = None if moments is None else [moments]
-        return await memory.track_records(
-            None, domains, as_of=asked, unscored=True, clock=clock, deadline_ms=ALL_AGENTS_MS
-        )
-
-    answer = run_question(ask)
-
-    def drawn() -> list[IntervalRow]:
-        from imem.recall.sections.track_records import ranked  # noqa: PLC0415 - as above
-
-        return [
-            IntervalRow(f"{shown(one.agent)} in {shown(one.domain)}", one.lower, one.mean, one.upper, f"n {one.n}")
-            for one in ranked(answer.items)
-            if one.n
-        ]
-
-    if svg is not None:
-        write_svg(svg, drawn(), "Share right, 95 %")
-
-    def lines() -> list[str]:
-        from imem.recall.sections.track_records import track_table  # noqa: PLC0415 - as above
-
-        if not (table := track_table(answer.items)):
-            return [f"No claim of {agent or 'any agent'} was ever settled."]
-        chart = interval_lines(drawn())
-        return [table, *(["", *chart] if chart else [])]
-
-    print_answer(answer.model_dump(mode="json", exclude_none=True), lines, as_json=as_json)
-
-
-@app.command()
 def text(
     kind: Annotated[str, typer.Argument(help="Such as Analysis.")],
     key: Annotated[str, typer.Argument(help="The record's key.")],
@@ -293,7 +236,7 @@ def _value(field: str, text: str) -> Any:
         raise typer.BadParameter(f"{field}: is nested too deeply or holds too long a number.") from None
 
 
-def checked_options(as_of: str | None, clock: str, deadline_ms: int | None = None) -> _Options:
+def checked_options(as_of: str | None, clock: str, deadline_ms: int | None = None) -> ReadOptions:
     """Return the options of a question; what is wrong with them is wrong usage."""
     with wrong_usage():
         return {"as_of": moment(as_of), "clock": clock, "deadline_ms": deadline_ms}

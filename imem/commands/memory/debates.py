@@ -43,8 +43,8 @@ group = typer.Typer(
 app.add_typer(group, name="debate")
 
 DebateId = Annotated[str, typer.Argument(metavar="DEBATE", help="Its id, as `imem debate` and `imem debates` show it.")]
-Text = Annotated[str, typer.Argument(metavar="TEXT", help="What is said: a turn of the debate.")]
-MaybeText = Annotated[str | None, typer.Argument(metavar="[TEXT]", help="What is said: a turn of the debate.")]
+Text = Annotated[str, typer.Argument(metavar="TEXT", help="The text of the turn.")]
+MaybeText = Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The text of the turn.")]
 Value = Annotated[
     str | None, typer.Option("--value", help="The position: a number in the unit of the metric, or a rating.")
 ]
@@ -103,14 +103,19 @@ def challenge(
     value: Value = None,
     evidence: Evidence = None,
     required: Annotated[
-        list[str] | None, typer.Option("--required", metavar="TEXT", help="What the other side is to show; repeat.")
+        list[str] | None,
+        typer.Option("--required", metavar="TEXT", help="Evidence that the other side must show; repeat."),
     ] = None,
     priority: Annotated[
         str, typer.Option("--priority", help="critical_path, valuation or supporting.")
     ] = DebatePriority.SUPPORTING.value,
-    judge: Annotated[str | None, typer.Option("--judge", help="Who decides at level 2 where records do not.")] = None,
+    judge: Annotated[
+        str | None, typer.Option("--judge", help="The judge at level 2 where records do not decide.")
+    ] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="By default the beginning of the statement.")] = None,
-    metric: Annotated[str | None, typer.Option("--metric", help="Of the positions; the finding's by default.")] = None,
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="The metric of the positions; the finding's by default.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Challenge a finding of another agent, and show the debate that this opens; a repeat changes nothing."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from imem.credibility.forecasts.replay import PolicyReplay
 
 app = typer.Typer()
-replay_app = typer.Typer(help="What other settings would have decided; changes nothing.", no_args_is_help=True)
+replay_app = typer.Typer(help="Show what other settings would have decided; change nothing.", no_args_is_help=True)
 app.add_typer(replay_app, name="replay")
 
 DecisionId = Annotated[

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from imem.commands.memory import patterns
 from imem.commands.memory.ask import run_question
 from imem.journal.errors import BadInput, shown
+from imem.journal.texts.spelling import says_nothing
 from imem.kg.kinds.enums import LessonPriority, LessonSource
 from imem.terminal.command import Json, moment, print_answer, wrong_usage
 
@@ -18,13 +20,14 @@ if TYPE_CHECKING:
     from imem.postmortem.lessons.reading import ListedLesson
 
 app = typer.Typer()
-learning_app = typer.Typer(help="What was learned, in every state: for people.", no_args_is_help=True)
+learning_app = typer.Typer(help="List lessons in every state, for people.", no_args_is_help=True)
 app.add_typer(learning_app, name="learning")
+learning_app.add_typer(patterns.app)
 
-State = Annotated[str | None, typer.Option(help="Of this state alone, such as pending_gate6.")]
+State = Annotated[str | None, typer.Option(help="Only lessons in this state, such as pending_gate6.")]
 Since = Annotated[
     str | None,
-    typer.Option(metavar="T", help="Of what happened from then on: a time with its zone, or a day (its end in UTC)."),
+    typer.Option(metavar="T", help="Only events from then on: a time with its zone, or a day (its end in UTC)."),
 ]
 LessonId = Annotated[str, typer.Argument(metavar="LESSON", help="The id of a lesson.")]
 
@@ -52,9 +55,9 @@ def report(*, since: Since = None, as_json: Json = False) -> None:
     print_answer(found.model_dump(mode="json"), lambda: _report(found), as_json=as_json)
 
 
-Said = Annotated[str, typer.Option(help="What was learned.")]
-Advice = Annotated[str, typer.Option("--do", help="What is to be done differently.")]
-Category = Annotated[str, typer.Option(help="What it is about, such as timing.")]
+Said = Annotated[str, typer.Option(help="The insight.")]
+Advice = Annotated[str, typer.Option("--do", help="The action to take in future.")]
+Category = Annotated[str, typer.Option(help="Its category, such as timing.")]
 Domains = Annotated[
     list[str] | None, typer.Option("--domain", metavar="NAME", help="Its agents are those of this domain (repeat).")
 ]
@@ -83,7 +86,7 @@ def add(
 
     with wrong_usage():
         for option, text in (("--insight", insight), ("--do", do), ("--category", category)):
-            if not text.strip():
+            if says_nothing(text):
                 raise BadInput(option, "must not be empty.")
         made = Lesson(
             id="lesson", source=LessonSource.HUMAN_INSIGHT, category=category, insight=insight, recommended_action=do,

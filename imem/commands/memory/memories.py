@@ -53,7 +53,7 @@ Type = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="semant
 
 @app.command()
 def ask(
-    query: Annotated[str, typer.Argument(metavar="QUESTION", help="What is looked for, in plain words.")],
+    query: Annotated[str, typer.Argument(metavar="QUESTION", help="The query, in plain words.")],
     *,
     kinds: Annotated[
         list[str] | None,
@@ -64,7 +64,7 @@ def ask(
         ),
     ] = None,
     subject: Annotated[
-        str | None, typer.Option("--subject", help="About this subject alone: its id, ticker or exact name.")
+        str | None, typer.Option("--subject", help="About this subject alone: its id, ticker or name.")
     ] = None,
     recent_days: Annotated[
         float | None, typer.Option("--recent", metavar="DAYS", help="Prefer what is new, half as much each DAYS.")
@@ -92,26 +92,25 @@ def ask(
             as_of=moment,
             deadline_ms=deadline_ms,
         ),
-        warm_up=True,
     )
-    print_section(
-        answer,
-        lambda: (
-            [line for item in answer.items for line in found_text_lines(item, SHOWN_CHARS)] or ["Nothing was found."]
-        ),
-        as_json=as_json,
-    )
+
+    def lines() -> list[str]:
+        label = [f"The subject was {answer.subject_label}."] if answer.subject_label is not None else []
+        found = [line for item in answer.items for line in found_text_lines(item, SHOWN_CHARS)]
+        return label + (found or ["Nothing was found."])
+
+    print_section(answer, lines, as_json=as_json)
 
 
 @app.command()
 def remember(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to remember, at most 10,000 characters.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to remember, at most 10,000 characters.")],
     *,
     namespace: Annotated[
         str | None,
         typer.Option(
             "--namespace",
-            help="global, agent/NAME, symbol/NAME, user/NAME or below; agent/ and the actor's name by default.",
+            help="global, agent/NAME, symbol/TICKER, user/NAME or below; agent/ and the actor's name by default.",
         ),
     ] = None,
     memory_type: Type = None,
@@ -158,7 +157,7 @@ def _print_done(done: RememberedMemory, *, as_json: bool) -> None:
 
 @group.command("search")
 def memories(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What is looked for, in plain words.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="The query, in plain words.")],
     *,
     namespace: Namespace = None,
     memory_type: Type = None,
@@ -178,8 +177,7 @@ def memories(
     answer = run_question(
         lambda memory: memory.memories.search(
             query, namespace=namespace, memory_type=memory_type, limit=limit, as_of=moment, deadline_ms=deadline_ms
-        ),
-        warm_up=True,
+        )
     )
     print_section(
         answer,
@@ -253,7 +251,7 @@ def show(memory_id: Id, *, as_of: AsOf = None, deadline_ms: Budget = None, as_js
 @group.command()
 def correct(
     memory_id: Id,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What holds instead, at most 10,000 characters.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The new text, at most 10,000 characters.")],
     *,
     reason: Reason,
     importance: Annotated[
@@ -318,7 +316,11 @@ def import_(
     ] = None,
     conversation: Annotated[
         str | None,
-        typer.Option("--conversation", metavar="ID", help="Of messages (zep, jsonl) for which the file names none."),
+        typer.Option(
+            "--conversation",
+            metavar="ID",
+            help="The conversation of messages (zep, jsonl) for which the file names none.",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check; no server is needed.")] = False,
     as_json: Json = False,

@@ -27,7 +27,7 @@ def panel(
     as_json: Json = False,
 ) -> None:
     """
-    Show the agents' newest answers to each question on a subject, pooled, with the weight of each and its reason.
+    Pool the agents' newest answers to each question on a subject, and show the weight of each with its reason.
 
     Exit code 0: everything was asked; 3: something could not be asked, or is not scored yet.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-Status = Annotated[str | None, typer.Option(help="Of this status alone, such as candidate.")]
+Status = Annotated[str | None, typer.Option(help="Only patterns with this status, such as candidate.")]
 PatternId = Annotated[str, typer.Argument(metavar="PATTERN", help="The key of a pattern.")]
 NewStatus = Annotated[
     str, typer.Argument(metavar="STATUS", help="rejected_human_override, deprecated or probationary.")
@@ -38,10 +38,10 @@ def plan_test(file: DefinitionFile, *, as_of: AsOf = None, as_json: Json = False
     print_answer(found.model_dump(mode="json"), lambda: _plan(found), as_json=as_json)
 
 
-Metric = Annotated[str, typer.Argument(metavar="METRIC", help="Of the questions.")]
-Reference = Annotated[str, typer.Argument(metavar="AGENT", help="Whose forecasts are the best that existed.")]
+Metric = Annotated[str, typer.Argument(metavar="METRIC", help="The metric of the questions.")]
+Reference = Annotated[str, typer.Argument(metavar="AGENT", help="The agent whose forecasts are the reference.")]
 Category = Annotated[str, typer.Option(help="Names the domain whose table judges them.")]
-Compared = Annotated[str, typer.Option(help="What cases are compared within: week, month or quarter.")]
+Compared = Annotated[str, typer.Option(help="The period in which cases are compared: week, month or quarter.")]
 Propose = Annotated[bool, typer.Option("--propose", help="Propose all of them, as one run.")]
 
 

@@ -1,14 +1,14 @@
-"""``imem agent`` and ``imem credibility``: whom to trust, what it rests on, and what people say about it."""
+"""``imem agents`` and ``imem credibility``: whom to trust, what it rests on, and what people say about it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from imem.commands.memory.ask import AsOf, OnClock, checked_options, run_question
+from imem.commands.memory.ask import AsOf, OnClock, ReadOptions, checked_options, run_question
 from imem.journal.clock import SystemClock
 from imem.journal.errors import shown
 from imem.journal.settings import Settings
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from imem.kg.kinds.base import StrictModel
     from imem.kg.model import Kind
     from imem.memory import Memory
+    from imem.recall.model import TrackRecordsSection, TrackRecordsTable
     from imem.recall.scores import ScoreExplanation
+    from imem.recall.sections.track_records import TrackRecordItem
     from imem.services.stores import Stores
 
 M = TypeVar("M", bound="StrictModel")
@@ -43,18 +45,22 @@ Domain = Annotated[str, typer.Argument(help="The domain of its claims.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why.")]
 
 app = typer.Typer()
-group = typer.Typer(help="What people say about scores; the nightly recomputation, at once.", no_args_is_help=True)
+group = typer.Typer(
+    help="Record people's statements about scores; run the nightly recomputation at once.", no_args_is_help=True
+)
 app.add_typer(group, name="credibility")
 
 
 @app.command()
-def agent(
-    name: Agent,
+def agents(
+    agent: Annotated[str | None, typer.Argument(help="Its name; without one, all agents.")] = None,
     *,
     domain: Annotated[str | None, typer.Option("--domain", help="One domain alone.")] = None,
     context: Annotated[
         list[str] | None,
-        typer.Option("--context", metavar="NAME=VALUE", help="A dimension of the context asked about; repeat."),
+        typer.Option(
+            "--context", metavar="NAME=VALUE", help="With a name: a dimension of the context asked about; repeat."
+        ),
     ] = None,
     svg: Annotated[Path | None, typer.Option("--svg", help="Write a picture of the intervals into this file.")] = None,
     as_of: AsOf = None,
@@ -62,31 +68,77 @@ def agent(
     as_json: Json = False,
 ) -> None:
     """
-    Show the scores of an agent by domain, context and regime, on both bases, and what each number rests on.
+    Show the track record of each agent; with a name, also that agent's scores, and what each number rests on.
 
-    Exit code 3: something that was recorded is not in the scores yet, or the answer is an old one.
+    A list names the best first in each domain, baselines last; agents whose claims nothing has settled yet have "no
+    outcomes yet".
+
+    Exit code 3: something that was recorded is not in the scores of an agent yet, or the answer is an old one.
     """
-    options: dict[str, Any] = {**checked_options(as_of, clock), "deadline_ms": ASK_MS}
+    if agent is None and context:
+        raise typer.BadParameter("goes with the name of an agent.", param_hint="--context")
+    options = checked_options(as_of, clock)
     asked = dict(_pair(text) for text in context) if context else None
 
-    async def ask(memory: Memory) -> list[ScoreExplanation]:
-        table = await memory.credibility([name], None if domain is None else [domain], context=asked, **options)
-        return [
-            await memory.explain(name, one.record.domain, context=asked, limit=SHOWN_CLAIMS, **options)
-            for one in table.items
-        ]
+    async def ask(memory: Memory) -> tuple[TrackRecordsSection | TrackRecordsTable, list[ScoreExplanation]]:
+        if agent is not None:
+            return await _one_agent(memory, agent, domain, asked, options)
+        moments, domains = options["as_of"], None if domain is None else [domain]
+        table = await memory.track_records(
+            None, domains, as_of=None if moments is None else [moments], unscored=True, clock=clock, deadline_ms=ASK_MS
+        )
+        return table, []
 
-    found = run_question(ask)
+    table, explained = run_question(ask)
+    records = table.items
     if svg is not None:
-        write_svg(svg, [interval_row(one.score) for one in found], f"{name}: share right, 95 %")
-    print_answer(
-        [one.model_dump(mode="json") for one in found],
-        lambda: [line for one in found for line in _lines(one)] or [f"No claim of {shown(name)} was ever settled."],
-        as_json=as_json,
-    )
-    if reasons := {one.reason for one in found if one.reason is not None}:
+        write_svg(svg, _drawn(records), "Share right, 95 %")
+    document = table.model_dump(mode="json", exclude_none=True)
+    if agent is not None:
+        document["scores"] = [one.model_dump(mode="json") for one in explained]
+    print_answer(document, lambda: _table_lines(agent, records, explained), as_json=as_json)
+    if reasons := {one.reason for one in explained if one.reason is not None}:
         typer.echo(f"Incomplete: {'; '.join(sorted(reasons))}.", err=True)
         raise typer.Exit(DEGRADED)
+
+
+async def _one_agent(
+    memory: Memory, name: str, domain: str | None, context: Mapping[str, str] | None, options: ReadOptions
+) -> tuple[TrackRecordsSection, list[ScoreExplanation]]:
+    """Return the track record of an agent, and what its score in each domain rests on."""
+    within: Any = {**options, "deadline_ms": ASK_MS}
+    section = await memory.track_record(name, domain, **within)
+    table = await memory.credibility([name], None if domain is None else [domain], context=context, **within)
+    return section, [
+        await memory.explain(name, one.record.domain, context=context, limit=SHOWN_CLAIMS, **within)
+        for one in table.items
+    ]
+
+
+def _drawn(records: Sequence[TrackRecordItem]) -> list[IntervalRow]:
+    from imem.recall.sections.track_records import ranked  # noqa: PLC0415 - a command imports what it needs
+
+    return [
+        IntervalRow(f"{shown(one.agent)} in {shown(one.domain)}", one.lower, one.mean, one.upper, f"n {one.n}")
+        for one in ranked(records)
+        if one.n
+    ]
+
+
+def _table_lines(
+    agent: str | None, records: Sequence[TrackRecordItem], explained: Sequence[ScoreExplanation]
+) -> Iterator[str]:
+    from imem.recall.sections.track_records import track_table  # noqa: PLC0415 - as above
+
+    if not (table := track_table(records)):
+        yield f"No claim of {shown(agent) if agent is not None else 'any agent'} was ever settled."
+        return
+    yield table
+    if agent is None:
+        yield from ["", *chart] if (chart := interval_lines(_drawn(records))) else []
+    for one in explained:
+        yield ""
+        yield from _lines(one)
 
 
 def interval_row(score: AgentScore) -> IntervalRow:
@@ -210,7 +262,7 @@ def pin(
 
 @group.command()
 def unpin(
-    key: Annotated[str, typer.Argument(metavar="PIN", help="Its id, as `imem agent` shows it.")],
+    key: Annotated[str, typer.Argument(metavar="PIN", help="Its id, as `imem agents NAME` shows it.")],
     *,
     reason: Reason,
     as_json: Json = False,
@@ -232,7 +284,7 @@ def override(
     finding: Annotated[str | None, typer.Option("--finding", help="The finding that was overridden.")] = None,
     analysis: Annotated[str | None, typer.Option("--analysis", help="Or the analysis.")] = None,
     decision: Annotated[str | None, typer.Option("--decision", help="Or the decision.")] = None,
-    rationale: Annotated[str | None, typer.Option("--rationale", help="What was overlooked.")] = None,
+    rationale: Annotated[str | None, typer.Option("--rationale", help="The facts that were overlooked.")] = None,
     as_json: Json = False,
 ) -> None:
     """Record that a person overrode what an agent recommended; the same again is another override."""

@@ -19,7 +19,7 @@ def trades(
     skill: Annotated[
         str | None, typer.Option("--skill", help="All deployments of a skill that you may read, instead of one.")
     ] = None,
-    skill_version: Annotated[str | None, typer.Option("--skill-version", help="Of this version alone.")] = None,
+    skill_version: Annotated[str | None, typer.Option("--skill-version", help="Only this version.")] = None,
     k: Annotated[int, typer.Option("-k", help="Most closed trades, 0 to 30.")] = 10,
     include_open: Annotated[bool, typer.Option("--open/--no-open", help="Whether open positions are shown.")] = True,
     as_of: AsOf = None,

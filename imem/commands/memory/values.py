@@ -73,7 +73,7 @@ def contradictions(
     """
     List which data about a subject contradict each other, what counts, and who decides until when.
 
-    Open ones come first, then by priority. Who decides is shown without `--as-of`.
+    Open ones come first, then by priority. The person who decides is shown only without `--as-of`.
     """
     options = checked_options(as_of, clock)
     with wrong_usage():

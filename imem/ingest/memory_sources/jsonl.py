@@ -18,7 +18,7 @@ CONVERSATIONS: Final = ("conversation_id",)
 
 _FIELDS: Final = frozenset(
     {"id", "content", "memory_type", "metadata", "importance", "user_id", "conversation_id", "author", "namespace"}
-) | {"created_at"}
+) | {"created_at", "occurred_at"}
 
 
 def entry(record: Record) -> ImportedMemory:
@@ -43,6 +43,7 @@ def entry(record: Record) -> ImportedMemory:
         user_id=text(record, "user_id"),
         conversation_id=text(record, "conversation_id"),
         author=text(record, "author"),
+        occurred_at=moment(record, "occurred_at", said=True),
         distinct=True,
     )
     known, namespace, created_at = text(record, "id"), text(record, "namespace"), moment(record, "created_at")
@@ -51,5 +52,6 @@ def entry(record: Record) -> ImportedMemory:
         memory,
         namespace,
         created_at=created_at,
+        known_at=created_at,
         numbered=not known and memory.conversation_id is not None,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from imem.ingest.memory_sources.entries import ImportedItem, Record, mapping, moment, required
+from imem.ingest.memory_sources.entries import ImportedItem, Record, known_since, mapping, moment, required
 from imem.journal.errors import BadInput
 
 LISTS: Final = ("items",)
@@ -25,4 +25,5 @@ def entry(record: Record) -> ImportedItem:
         raise BadInput("namespace", "must be a list of texts without dots.")
     if "value" not in record or record["value"] is None:
         raise BadInput("value", "is missing.")
-    return ImportedItem(tuple(labels), required(record, "key"), mapping(record, "value"), moment(record, "created_at"))
+    key, value = required(record, "key"), mapping(record, "value")
+    return ImportedItem(tuple(labels), key, value, moment(record, "created_at"), known_since(record))

@@ -1,15 +1,24 @@
 """
 Memories of mem0: what ``get_all`` returns, a list or an object with ``results``.
 
-``memory`` is the text (``text`` and ``data`` in older versions). Of the optional fields ``user_id`` or ``agent_id`` say
-whose it is; the others, such as ``categories``, ``run_id`` and ``hash``, stay in the metadata under ``mem0``.
+``memory`` is the text (``text`` and ``data`` in older versions). The optional fields ``user_id`` or ``agent_id`` name
+the owner; the others, such as ``categories``, ``run_id`` and ``hash``, stay in the metadata under ``mem0``.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from imem.ingest.memory_sources.entries import ImportedMemory, Record, mapping, moment, required, rest, text
+from imem.ingest.memory_sources.entries import (
+    ImportedMemory,
+    Record,
+    known_since,
+    mapping,
+    moment,
+    required,
+    rest,
+    text,
+)
 from imem.recall.memories.model import NewMemory
 
 LISTS: Final = ("results", "memories")
@@ -35,5 +44,6 @@ def entry(record: Record) -> ImportedMemory:
         distinct=True,
     )
     return ImportedMemory(
-        known, memory, user=user, agent=text(record, "agent_id"), created_at=moment(record, "created_at")
-    )
+        known, memory, user=user, agent=text(record, "agent_id"), created_at=moment(record, "created_at"),
+        known_at=known_since(record),
+    )  # fmt: skip

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from imem.ingest.memory_sources.entries import ImportedMemory, Record, mapping, moment, required, rest, text
+from imem.ingest.memory_sources.entries import (
+    ImportedMemory,
+    Record,
+    known_since,
+    mapping,
+    moment,
+    required,
+    rest,
+    text,
+)
 from imem.recall.memories.model import MemoryType, NewMemory
 
 LISTS: Final = ("edges", "facts", "messages")
@@ -48,4 +57,6 @@ def entry(record: Record) -> ImportedMemory:
             author=text(record, "name") or text(record, "role"),
             distinct=True,
         )
-    return ImportedMemory(known, memory, user=user, created_at=moment(record, "created_at"))
+    return ImportedMemory(
+        known, memory, user=user, created_at=moment(record, "created_at"), known_at=known_since(record)
+    )

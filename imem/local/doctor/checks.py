@@ -29,7 +29,7 @@ from imem.local.servers.jars import ENCODER
 from imem.local.servers.postgres import SHARED_FOR_ROOT, USER_FOR_ROOT, Postgres
 from imem.local.servers.server import is_free
 
-__all__ = ["CheckLevel", "CheckResult", "examine", "settings_table", "table"]
+__all__ = ["CheckLevel", "CheckResult", "examine", "table"]
 
 FULL_BYTES = 256 * 1024 * 1024
 TIGHT_BYTES = 2 * 1024 * 1024 * 1024
@@ -256,15 +256,4 @@ def table(findings: list[CheckResult]) -> Table:
         if finding.mend:
             text.append(f"\n→ {finding.mend}", style="bold")
         rows.add_row(Text(sign, style=colour), finding.about, text)
-    return rows
-
-
-def settings_table(settings: Settings) -> Table:
-    """Return every setting with its value, passwords hidden, and what it is for."""
-    rows = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("variable", "value", ""):
-        rows.add_column(title, overflow="fold")
-    for name, field in Settings.model_fields.items():
-        value = getattr(settings, name)
-        rows.add_row(PREFIX + name.upper(), "" if value is None else Text(str(value)), Text(field.description or ""))
     return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -11,13 +11,15 @@ import neo4j as driver
 import psycopg
 from neo4j.exceptions import DriverError, Neo4jError
 
+from imem.jobs.backlog import Waiting, backlog_of, far_behind
 from imem.journal.errors import SettingsError
 from imem.journal.postgres.migrations import rule_columns
 from imem.journal.settings import Settings
 from imem.journal.statements import cypher, sql
 from imem.kg.engine import given
 from imem.kg.kinds.catalog import KINDS, KindInfo, PropertySet
-from imem.local.doctor.finding import CheckResult, broken, fine, weak
+from imem.local.doctor.finding import CheckLevel, CheckResult, broken, fine, weak
+from imem.services.health import backlog_parameters_of
 from imem.workers.pipelines import DUE_RULES
 
 STUB_AGE: Final = timedelta(days=1)
@@ -26,8 +28,20 @@ STUB_AGE: Final = timedelta(days=1)
 REPORT_AGE: Final = timedelta(days=1, hours=12)
 """Age from which the newest reconciliation report is too old: a night was left out."""
 
+SAMPLE: Final = 500
+"""Memories, and texts of records, whose language is looked at."""
+
+LEAST_FOREIGN: Final = 0.01
+"""Share of texts in languages that the encoder does not know from which on another encoder is recommended."""
+
 TIMEOUT_S: Final = 30.0
 """Budget of all queries on the graph's nodes together, in seconds; a large graph is checked only as far as it lasts."""
+
+SCORING: Final = frozenset({"credibility.settle", "credibility.publish_scores"})
+"""Pipelines without which scores lack what was loaded."""
+
+COMPARING: Final = frozenset({"kg.similar"})
+"""The pipeline without which analyses are not compared."""
 
 REFERENCES: Final = frozenset({"Company", "Market", "Agent", "Domain", "Human"})
 """Kinds that may be referred to without ever being recorded."""
@@ -113,8 +127,46 @@ def _expected(part: PropertySet, group: str | None) -> Iterator[dict[str, Any]]:
         }
 
 
-def scores(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResult]:
-    """Look at the newest report of the nightly recomputation: when it was, and what differed."""
+def waiting(connection: psycopg.Connection[dict[str, Any]], settings: Settings) -> tuple[Waiting, ...]:
+    """Return what the pipelines still have to do; empty where it cannot be counted, which other findings say."""
+    try:
+        return backlog_of(connection.execute(sql("pipelines_behind"), backlog_parameters_of(settings)).fetchall())
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction, SettingsError):
+        return ()
+
+
+def backlog(left: Sequence[Waiting]) -> Iterator[CheckResult]:
+    """Name the pipelines that are far behind, and by how much."""
+    about = "pipelines"
+    # Of the events for the graph there is a finding of its own.
+    left = [one for one in left if one.work.name != "events"]
+    for one in left:
+        if not one.far_behind:
+            continue
+        lacking = "Scores, weights, comparisons and searches lack it meanwhile."
+        if one.error is not None:
+            mend = "Mend the reason; what waits is tried again every few seconds to minutes."
+            yield weak(about, f"Behind: {one}; the last run failed: {one.error}", f"{lacking} {mend}")
+            continue
+        mend = f"It is so after a large load; if the number does not fall, see `imem jobs {one.work.pipeline}`"
+        yield weak(about, f"Far behind: {one}.", f"{lacking} {mend} and `imem logs celery`.")
+    if not any(one.far_behind for one in left):
+        rows = sum(one.waiting for one in left)
+        yield fine(about, f"{rows:,} rows wait, none for long" if rows else "they have done everything")
+
+
+def scores(connection: psycopg.Connection[dict[str, Any]], left: Sequence[Waiting] = ()) -> Iterator[CheckResult]:
+    """
+    Look at the newest report of the nightly recomputation: when it was, and what differed.
+
+    Nothing is called fine while claims of *left* wait to be scored.
+    """
+    found = _scores(connection)
+    behind = far_behind(left, SCORING)
+    yield from (one for one in found if not (behind and one.level is CheckLevel.FINE))
+
+
+def _scores(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResult]:
     about = "scores"
     try:
         made = connection.execute(sql("doctor_oldest_score")).fetchone() or {}
@@ -144,8 +196,10 @@ def scores(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResu
         yield fine(about, f"recomputed from the journal on {when}, {report['scores']} scores, no difference")
 
 
-def similar(connection: psycopg.Connection[dict[str, Any]], settings: Settings) -> Iterator[CheckResult]:
-    """Look whether analyses are compared soon enough, and by the model that *settings* name."""
+def similar(
+    connection: psycopg.Connection[dict[str, Any]], settings: Settings, left: Sequence[Waiting] = ()
+) -> Iterator[CheckResult]:
+    """Look whether analyses are compared by the model that *settings* name; fine only if none of *left* wait long."""
     from imem.kg.similarity.lag_watch import IndexLag  # noqa: PLC0415 - as above
     from imem.services.embedders import embedder_of  # noqa: PLC0415 - numpy takes long to import, and this is one check of many
 
@@ -158,13 +212,6 @@ def similar(connection: psycopg.Connection[dict[str, Any]], settings: Settings) 
     except SettingsError as error:
         yield broken(about, error.message, error.mend)
         return
-    if found.late:
-        yield weak(
-            about,
-            f"Not compared yet: {found.waiting:,} statements about analyses, the oldest for {found.age_s / 60:.0f} "
-            "minutes.",
-            "After an import that is so for a while; otherwise `imem logs celery` shows why.",
-        )
     if found.outdated:
         yield weak(
             about,
@@ -172,8 +219,38 @@ def similar(connection: psycopg.Connection[dict[str, Any]], settings: Settings) 
             "The worker makes vectors and index anew in the background and then changes over; `imem logs celery` shows "
             "what is in its way. What is new waits until then.",
         )
-    if not found.late and not found.outdated:
+    elif not far_behind(left, COMPARING):
         yield fine(about, f"analyses are compared by {found.built_with or found.wanted}")
+
+
+def languages(connection: psycopg.Connection[dict[str, Any]], settings: Settings) -> Iterator[CheckResult]:
+    """Look whether the encoder that *settings* name knows the languages of what is searched, in a sample of it."""
+    from imem.kg.similarity.embedders import LocalEmbedder  # noqa: PLC0415 - as below
+    from imem.kg.similarity.languages import language_of, named  # noqa: PLC0415 - as below
+    from imem.kg.similarity.sentence_models import UniversalEncoder  # noqa: PLC0415 - as below
+    from imem.services.embedders import embedder_of  # noqa: PLC0415 - numpy takes long to import
+
+    about = "languages"
+    try:
+        embedder = embedder_of(settings)
+        found = connection.execute(sql("doctor_texts"), {"limit": SAMPLE}).fetchall()
+    except (psycopg.errors.UndefinedTable, SettingsError):  # Other findings say so.
+        return
+    if not isinstance(embedder, LocalEmbedder) or not found:
+        return  # Nobody knows the languages of a model behind an endpoint.
+    codes = [language_of(row["text"]) for row in found]
+    foreign = [code for code in codes if code is not None and code not in embedder.languages]
+    if len(foreign) < LEAST_FOREIGN * len(found):
+        yield fine(about, f"the sentence encoder {settings.embedding_local} knows the languages of the texts")
+        return
+    known = set(foreign) & UniversalEncoder.languages - embedder.languages
+    own = f"Set IMEM_EMBEDDING_LOCAL=universal-3, which knows {named(known)}, or name " if known else "Name "
+    yield weak(
+        about,
+        f"{len(foreign):,} of {len(found):,} texts that are searched are in another language ({named(foreign)}) than "
+        f"the sentence encoder {settings.embedding_local} knows: words alone find them.",
+        f"{own}a multilingual model in IMEM_EMBEDDING_URL. Workers then make all vectors anew, in the background.",
+    )
 
 
 def errors(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResult]:

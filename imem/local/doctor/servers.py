@@ -149,9 +149,12 @@ def _ask_postgres(
         yield from _horizon(connection, about)
         yield from _set_back(connection, about)
         yield from _trial(connection, settings, about)
+        left = data.waiting(connection, settings)
         yield from data.work(connection)
-        yield from data.scores(connection)
-        yield from data.similar(connection, settings)
+        yield from data.backlog(left)
+        yield from data.scores(connection, left)
+        yield from data.similar(connection, settings, left)
+        yield from data.languages(connection, settings)
         yield from data.errors(connection)
 
 

@@ -53,7 +53,7 @@ class Neo4j(Server):
 
     @property
     def folder(self) -> Path:
-        """What Neo4j takes for its home: data, configuration and its own logs, but not the jars."""
+        """The home folder of Neo4j: data, configuration and its own logs, but not the jars."""
         return self.folders.home / takeover.CURRENT
 
     def fetch(self, note: Note) -> None:

@@ -25,7 +25,7 @@ _TIMEOUT_S = 2.0
 @dataclass(frozen=True, slots=True)
 class ValkeyRole:
     """
-    What one of the three is for.
+    The purpose of one of the three servers.
 
     Attributes:
         name: ``working``, ``durable`` or ``cache``.

@@ -1,4 +1,4 @@
-"""What the parts of ``Memory`` have in common: the stores of a process, and the actor of every call."""
+"""The common base of the parts of ``Memory``: the stores of a process, and the actor of every call."""
 
 from __future__ import annotations
 

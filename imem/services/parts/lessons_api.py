@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.errors import BadInput, TransitionRefused
+from imem.journal.texts.spelling import says_nothing
 from imem.kg.asof import AsOfClock, parse_as_of
 from imem.kg.kinds.enums import LessonState, PatternStatus
 from imem.recall.read_horizon import fetch_read_horizon
@@ -270,7 +271,7 @@ class LessonsApi(ActorApi):
         from imem.patterns.life import ask_for_status  # noqa: PLC0415 - as above
 
         wanted = _one_of(PatternStatus, "status", status)
-        if not reason.strip():
+        if says_nothing(reason):
             raise BadInput("reason", "is required: say why.")
         due = self._write_due(deadline_ms, ACT_MS)
         gateway, database, actor = self._stores.gateway, self._stores.database, self._actor

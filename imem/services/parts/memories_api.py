@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from imem.journal.arguments import checks_arguments
@@ -40,6 +41,7 @@ class MemoriesApi(ActorApi):
         user_id: str | None = None,
         conversation_id: str | None = None,
         author: str | None = None,
+        occurred_at: datetime | None = None,
         extract: bool = False,
         deadline_ms: float | None = None,
     ) -> RememberedMemory:
@@ -59,7 +61,7 @@ class MemoriesApi(ActorApi):
 
         Args:
             text: 1 to 10,000 characters.
-            namespace: ``global``, ``agent/NAME``, ``symbol/NAME``, ``user/NAME`` or a path below; ``agent/`` and the
+            namespace: ``global``, ``agent/NAME``, ``symbol/TICKER``, ``user/NAME`` or a path below; ``agent/`` and the
                 actor's name by default. Agents write below their own name, ``symbol`` and ``user``.
             memory_type: ``semantic`` (what holds), ``episodic`` (what happened) or ``procedural`` (how to).
             metadata: an object of JSON values, at most 64 KiB.
@@ -67,7 +69,10 @@ class MemoriesApi(ActorApi):
             user_id: whom it is about.
             conversation_id: the conversation that it is the next message of; with it, what stands beside a message
                 helps to find it.
-            author: who said it; a question that names them prefers it.
+            author: who said it: the name is searched like the text, and a question that names them prefers it.
+            occurred_at: when it was said, aware and not in the future; by default when it is stored. It takes the
+                import right. Answers as of a moment from then on find the memory, and a question that names a date, a
+                month or a year prefers what was said then. A repeat of the text leaves the time of the first.
             extract: whether a model is to find the facts in it, which become memories too, with the ``source_id`` of
                 this one in their metadata; the settings name the endpoint (``extraction_url``).
             deadline_ms: until it is durable, in milliseconds, encoding included; 10,000 by default, 30,000 to extract.
@@ -75,7 +80,7 @@ class MemoriesApi(ActorApi):
         Raises:
             BadInput: an argument is wrong; names it.
             TooLarge: the namespace holds as many memories as the settings allow (``memory_namespace_limit``).
-            PermissionDenied: the actor may not write there; a denial row was written.
+            PermissionDenied: the actor may not write there, or may not state *occurred_at*; a denial row was written.
             PostgresUnavailable, BudgetExceeded: nothing was written; retry.
             OutcomeUnknown: the connection broke while committing; repeating the call is safe.
             SettingsError, StoreUnavailable, StatementRejected: there is no endpoint to extract with, it is away,
@@ -90,6 +95,7 @@ class MemoriesApi(ActorApi):
             user_id=user_id,
             conversation_id=conversation_id,
             author=author,
+            occurred_at=occurred_at,
             extract=extract,
             deadline_ms=deadline_ms,
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from imem.journal.arguments import checks_arguments
 from imem.recall.brief import Recall
+from imem.services.connections import Part
 from imem.services.parts.actor_api import ActorApi
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class ScoresApi(ActorApi):
         from imem.recall.scores import request_of, scores  # noqa: PLC0415 - statistics take long to import
 
         request = request_of(agents, domains, context, as_of, clock)
-        return await scores(self._recall, request, deadline=await self._due(deadline_ms))
+        return await scores(self._recall, request, deadline=await self._due(deadline_ms, Part.SCORES))
 
     async def explain(
         self,
@@ -88,7 +89,7 @@ class ScoresApi(ActorApi):
         from imem.recall.scores import explanation, request_of  # noqa: PLC0415 - as above
 
         request = request_of([agent], [domain], context, as_of, clock)
-        return await explanation(self._recall, request, limit=limit, deadline=await self._due(deadline_ms))
+        return await explanation(self._recall, request, limit=limit, deadline=await self._due(deadline_ms, Part.SCORES))
 
     async def auto_resolve(
         self,
@@ -120,4 +121,6 @@ class ScoresApi(ActorApi):
 
         request = request_of([a, b], [domain], context, as_of, clock)
         basis = Basis(self._stores.settings.auto_resolution_basis)
-        return await auto_resolution(self._recall, request, basis=basis, deadline=await self._due(deadline_ms))
+        return await auto_resolution(
+            self._recall, request, basis=basis, deadline=await self._due(deadline_ms, Part.SCORES)
+        )

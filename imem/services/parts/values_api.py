@@ -1,4 +1,4 @@
-"""Which value of a metric counts: a part of ``Memory``."""
+"""The values of metrics that count: a part of ``Memory``."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class ValuesApi(RecordWriter):
         """
         Return the sources of data that took part in contradictions: score, outcomes, and how many of them were right.
 
-        The highest score comes first. What became known later changes no earlier score.
+        The highest score comes first. Later knowledge changes no earlier score.
         """
         asked, on = parse_as_of(as_of, clock)
         due = await self._due(deadline_ms)

@@ -25,7 +25,7 @@ SESSION_BUDGET_MS: Final = 40_000
 
 @checks_arguments
 class WorkApi(ActorApi):
-    """What agents work with; see :class:`imem.memory.Memory`."""
+    """The services that agents work with; see :class:`imem.memory.Memory`."""
 
     _recall: Recall
     _conversations: Conversations | None = None

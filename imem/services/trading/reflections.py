@@ -17,6 +17,7 @@ from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
+from imem.journal.texts.spelling import says_nothing
 from imem.kg.asof import AsOfClock, parse_as_of
 from imem.postmortem.reflection.config import AVOID_CHARS, MOST_AVOID, SkillMemoryConfig
 from imem.postmortem.reflection.notes import ReflectionNote, ReflectionTable, note_section
@@ -158,7 +159,7 @@ class Reflections(ActorApi):
         if (deployment is None) == (skill is None):
             raise BadInput("deployment", "give either a deployment or a skill.")
         for rule in avoid:
-            if not rule.strip() or len(rule) > AVOID_CHARS or not rule.isprintable():
+            if says_nothing(rule) or len(rule) > AVOID_CHARS or not rule.isprintable():
                 raise BadInput("avoid", f"must be texts of 1 to {AVOID_CHARS} printable characters.")
         if len(avoid) > MOST_AVOID:
             raise BadInput("avoid", f"must be at most {MOST_AVOID} rules.")

@@ -112,8 +112,8 @@ class Trades(ActorApi):
             skill_version: of this version of the skill alone.
             k: most closed trades, 0 to 30.
             include_open: whether the open ones are shown as well, at most 30.
-            as_of: the moment for which the answer holds, aware; now by default. What was recorded later is not there,
-                and a trade that was closed later is open.
+            as_of: the moment for which the answer holds, aware; now by default. Trades recorded
+                later are left out, and a trade that was closed later is open.
             deadline_ms: as of :meth:`resume`.
         """
         _check_count("k", k, 0, MOST)

@@ -98,7 +98,7 @@ async def test_a_wrong_document_touches_nothing(world: World, where: str) -> Non
     if where == "paused":
         await world.store.expire(identity.agent_id, ExpiryMode.PAUSED, deadline=NEVER)
     before = world.image(identity.agent_id)
-    with pytest.raises(ConsistencyError, match="is not what its digest says"):
+    with pytest.raises(ConsistencyError, match="does not match its digest"):
         await world.store.restore(identity, CONTENT, "0" * 64, 2, 1, deadline=NEVER)
     large = {b"a": MemoryEntry(Type.STRING, (b"x" * CAP_BYTES,))}
     with pytest.raises(TooLarge):
@@ -206,7 +206,7 @@ async def test_what_arrives_otherwise_touches_nothing(world: World) -> None:
         return await original(script, keys, arguments, **named)
 
     world.store._client.run = run  # type: ignore[method-assign]
-    with pytest.raises(ConsistencyError, match="is not what was given"):
+    with pytest.raises(ConsistencyError, match="differs from the given one"):
         await world.store.restore(memory.identity, CONTENT, digest(CONTENT), 2, 1, deadline=NEVER)
     assert world.image(memory.identity.agent_id) == before
 
@@ -247,7 +247,7 @@ async def test_what_is_kept_otherwise_is_cleared(world: World, what: str) -> Non
         return await original(script, keys, arguments, **named)
 
     world.store._client.run = run  # type: ignore[method-assign]
-    with pytest.raises(ConsistencyError, match="is not what was given"):
+    with pytest.raises(ConsistencyError, match="differs from the given one"):
         await world.store.restore(memory.identity, contents, digest(contents), 2, 1, deadline=NEVER)
     left = world.image(memory.identity.agent_id)
     assert all(b":working:" in key for key in left), "neither a meta nor an index that leads to it"

@@ -90,7 +90,7 @@ async def test_servers_take_every_script(world: World) -> None:
 
 def test_a_part_that_is_not_there_is_named() -> None:
     """A slip in a file is found when it is read."""
-    with pytest.raises(ValueError, match="wants nothing, which no file holds"):
+    with pytest.raises(ValueError, match="needs nothing, which no file defines"):
         _made("broken", {"broken": "#!lua\n-- with: nothing\nreturn 1"})
     with pytest.raises(ValueError, match="no first line"):
         _made("broken", {"broken": "#!lua flags=Allow OOM\nreturn 1"})

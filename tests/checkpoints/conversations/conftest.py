@@ -109,3 +109,14 @@ def calling(*calls: str, content: str = "", **more: Any) -> Message:
 
 def result(call: str, content: str = "42", **more: Any) -> Message:
     return Message(role="tool", content=content, tool_call_id=call, **more)
+
+
+def assert_a_model_takes(window: Sequence[StoredMessage]) -> None:
+    """Assert what chat models ask for: each call is followed by one result of each of its ids, and by nothing else."""
+    rest = list(window)
+    while rest:
+        head = rest.pop(0)
+        assert head.role != "tool", "a result without its call"
+        results = [rest.pop(0) for _ in head.calls if rest]
+        assert sorted(one.tool_call_id or "" for one in results) == sorted(head.calls), "a call without its results"
+        assert {one.role for one in results} <= {"tool"}

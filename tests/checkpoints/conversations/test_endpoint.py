@@ -142,15 +142,44 @@ async def test_an_answer_that_nobody_can_read(answer: Answer) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    ["<think>They <b>.\n</think>\n\nThey looked.", "<Reasoning>\nHm.</Reasoning><think>So.</think> They looked."],
+    [
+        "<think>They <b>.\n</think>\n\nThey looked.",
+        "<Reasoning>\nHm.</Reasoning><think>So.</think> They looked.",
+        "Let me think.\n</think>\n\nThey looked.",
+        "Let me think.</think>They looked.",
+        "Sure.\n<think>So.</think>They looked.",
+        "[THINK]So.[/THINK]They looked.",
+        "So.\n[/THINK]\nThey looked.",
+        "<think>So.</think>\nSure.\n<reflection>Hm.</reflection >\nThey looked.",
+        '<think>They say "end"</think>They looked.',
+        "{ So } </thinking> They looked.",
+    ],
 )
 async def test_what_a_model_reasons_is_no_summary(said: str) -> None:
     with model(completion(said)) as (_, endpoint):
         assert (await endpoint.summarise(MESSAGES, deadline=Deadline.after_ms(5000))).strip() == "They looked."
 
 
-async def test_reasoning_without_an_end_is_no_answer() -> None:
-    with model(completion("<think>They looked.")) as (_, endpoint), pytest.raises(StoreUnavailable):
+@pytest.mark.parametrize(
+    "said", ["The tag `</think>` was missing.", 'They print "<think>" and "</think>".', "It may [think] </b> so."]
+)
+async def test_a_summary_that_speaks_of_the_tags_is_kept(said: str) -> None:
+    with model(completion(said)) as (_, endpoint):
+        assert await endpoint.summarise(MESSAGES, deadline=Deadline.after_ms(5000)) == said
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "<think>They looked.",
+        "[THINK]They looked.",
+        "Sure.\n<think>They looked.",
+        "<think>So.</think><think>They looked.",
+        "They looked.</think>\n",
+    ],
+)
+async def test_reasoning_without_an_end_is_no_answer(said: str) -> None:
+    with model(completion(said)) as (_, endpoint), pytest.raises(StoreUnavailable):
         await endpoint.summarise(MESSAGES, deadline=Deadline.after_ms(10_000))
 
 

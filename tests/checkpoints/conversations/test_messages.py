@@ -16,7 +16,6 @@ from imem.checkpoints.conversations.messages import (
     MessageOutline,
     answered,
     cut,
-    without_orphans,
 )
 from imem.journal.errors import BadInput, TooLarge
 from tests.checkpoints.conversations.conftest import stored
@@ -87,22 +86,6 @@ def test_calls_that_are_numbered_anew_each_time_are_told_apart() -> None:
     assert cut(turns) in {14, 16}
 
 
-@given(TURNS)
-def test_no_orphan_is_left(turns: list[MessageOutline]) -> None:
-    messages = [
-        stored(
-            number, "", turn.role, tool_call_id=turn.tool_call_id,
-            metadata={"tool_calls": [{"id": call} for call in turn.calls]} if turn.calls else {},
-        )
-        for number, turn in enumerate(turns, 1)
-    ]  # fmt: skip
-
-    left = without_orphans(messages)
-
-    assert all(call is not None for message, call in zip(left, answered(left), strict=True) if message.role == "tool")
-    assert [one for one in left if one.role != "tool"] == [one for one in messages if one.role != "tool"]
-
-
 @pytest.mark.parametrize(
     ("field", "values"),
     [
@@ -122,10 +105,11 @@ def test_no_orphan_is_left(turns: list[MessageOutline]) -> None:
         ("pinned", {"pinned": True}),
         ("metadata", {"metadata": [1]}),
         ("metadata.a", {"metadata": {"a": float("nan")}}),
-        ("metadata", {"metadata": {"a": {1}}}),
+        ("metadata.a", {"metadata": {"a": {1}}}),
+        ("metadata.a", {"metadata": {"a": (1,)}}),
         ("metadata.a", {"metadata": {"a": "b\0"}}),
         ("metadata", {"metadata": {"a\0": "b"}}),
-        ("metadata", {"metadata": {"a": 2**70}}),
+        ("metadata.a", {"metadata": {"a": 2**5000}}),
         ("metadata", {"metadata": {"a": "x" * 70_000}}),
         ("metadata.tool_calls", {"metadata": {"tool_calls": [{"id": "a"}]}}),
         ("metadata.tool_calls", {"role": "assistant", "metadata": {"tool_calls": "a"}}),
@@ -147,7 +131,7 @@ def test_what_is_wrong_is_named(field: str, values: dict[str, Any]) -> None:
 
 
 def test_a_call_of_many_tools_fits_into_a_window_with_its_results() -> None:
-    assert MOST_CALLS + 1 == WINDOW
+    assert MOST_CALLS + 2 == WINDOW, "with the question"
     calls = [{"id": str(number)} for number in range(MOST_CALLS)]
     assert len(Message(role="assistant", content="", metadata={"tool_calls": calls}).calls) == MOST_CALLS
 

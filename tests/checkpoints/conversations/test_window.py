@@ -15,7 +15,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, PostgresUnavailable, StoreUnavailable
 from imem.journal.postgres.database import Database
 
-from .conftest import Counting, Talk, calling, result
+from .conftest import Counting, Talk, assert_a_model_takes, calling, result
 
 NEVER = Deadline.never()
 
@@ -150,9 +150,10 @@ async def test_no_window_ever_begins_with_an_orphan(talk: Talk) -> None:
         conversations = talk.with_summariser(Counting() if thread % 2 else away)
         name = f"t{thread}"
         waiting: list[str] = []
+        asked: str | None = None
         for number in range(1, 91):
             if waiting and chance.random() < 0.8:
-                message = result(waiting.pop(chance.randrange(len(waiting))))
+                message = result(waiting.pop(chance.randrange(len(waiting))), f"result {number}")
             elif chance.random() < 0.4:
                 calls = [f"c{number}.{one}" for one in range(chance.randrange(1, 6))]
                 waiting += calls
@@ -164,12 +165,48 @@ async def test_no_window_ever_begins_with_an_orphan(talk: Talk) -> None:
             window = await conversations.window("w", name, deadline=NEVER)
 
             assert len(window) <= WINDOW
-            assert seqs(window) == sorted(set(seqs(window)))
-            open_calls: set[str] = set()
-            for one in window:
-                open_calls |= one.calls
-                assert one.role != "tool" or one.tool_call_id in open_calls, "an orphan"
+            assert_a_model_takes(window)
+            users = [one.content for one in window if one.role == "user"]
+            asked = message.content if message.role == "user" else asked
+            assert asked is None or users[-1] == asked
+            assert message.role != "tool" or message.content in [one.content for one in window]
         assert await talk.said(name) == list(range(1, 91))
+
+
+async def test_a_late_result_brings_its_call_back(talk: Talk) -> None:
+    """A result that comes after the call was summarised away stands behind it, with the results that came before."""
+    conversations = talk.with_summariser(Counting())
+    for message in (said(0), calling("a", "b"), result("b", "first")):
+        await conversations.add("w", "t", message, deadline=NEVER)
+    for number in range(1, 31):
+        await conversations.add("w", "t", Message(role="system", content=f"note {number}"), deadline=NEVER)
+    assert "first" not in [one.content for one in await conversations.window("w", "t", deadline=NEVER)]
+    await conversations.add("w", "t", result("a", "second"), deadline=NEVER)
+
+    window = await conversations.window("w", "t", deadline=NEVER)
+
+    assert [(one.role, one.content) for one in window[:5]] == [
+        ("system", window[0].content), ("user", "message 0"), ("assistant", ""), ("tool", "first"), ("tool", "second"),
+    ]  # fmt: skip
+    assert window[0].is_summary
+    assert len(window) <= WINDOW
+
+
+@pytest.mark.parametrize("made", [False, True])
+async def test_the_question_stays_however_long_the_answer_takes(talk: Talk, *, made: bool) -> None:
+    """One user message, and then calls alone, with a summary or without."""
+    conversations = talk.with_summariser(Counting() if made else Away())
+    await conversations.add("w", "t", said(1), deadline=NEVER)
+    for number in range(30):
+        for message in (calling(f"c{number}"), result(f"c{number}", f"result {number}")):
+            await conversations.add("w", "t", message, deadline=NEVER)
+
+        window = await conversations.window("w", "t", deadline=NEVER)
+
+        assert_a_model_takes(window)
+        assert [one.content for one in window if one.role == "user"] == ["message 1"]
+        assert window[-1].content == f"result {number}"
+        assert len(window) <= WINDOW
 
 
 @pytest.mark.spec("CK-45")

@@ -10,7 +10,7 @@ import pytest
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from imem.checkpoints.langgraph.serializer import types_of
+from imem.checkpoints.langgraph.value_types import types_of
 from imem.journal.errors import BadInput
 from imem.langgraph import ImemSaver
 from tests.checkpoints.langgraph import test_types
@@ -20,11 +20,11 @@ from tests.checkpoints.langgraph.test_types import Plan
 HERE = test_types.__name__
 
 
-class Outer:
-    """Holds a class that its module does not have by its name."""
+def _local() -> type:
+    class Local:
+        """A class that no module has."""
 
-    class Inner:
-        """Such a one."""
+    return Local
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def test_what_is_no_settings_is_not_the_environment(base: Base, monkeypatch: pyt
         ([f"{HERE}.Plam"], "allow.0"),
         ([Plan, f"{HERE}.boom"], "allow.1"),
         ([("no_such_module", "Plan")], "allow.0"),
-        ([f"{__name__}.Outer.Inner"], "allow.0"),
-        ([Outer.Inner], "allow.0"),
+        ([f"{__name__}.Outer.Outer"], "allow.0"),
+        ([_local()], "allow.0"),
     ],
     ids=str,
 )

@@ -276,7 +276,7 @@ async def test_a_snapshot_that_is_not_what_its_digest_says_is_never_paused_on(wo
 
     row = await world.pause_row("a-1")
     assert (row["status"], row["step"], row["troubles"]) == ("PAUSING", 3, 3)
-    assert "is not what its digest says" in row["last_trouble"]
+    assert "does not match its digest" in row["last_trouble"]
 
 
 @pytest.mark.spec("CK-34")

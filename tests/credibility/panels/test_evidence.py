@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from imem.credibility.panels import choice
+from imem.credibility.panels.choice import PanelWeights
 from imem.credibility.panels.evidence import weights_as_of
 from imem.credibility.panels.pooling import AgentWeight
 from imem.credibility.reconcile import reconcile
@@ -51,7 +53,7 @@ async def weights(world: World, at: AsOf, *, context: ClaimContext | None = None
     found, _ = await weights_as_of(
         world.database, [PANEL], [at], contexts=[context], deadline=Deadline.after_ms(30_000)
     )
-    return found[0][0][0]
+    return found[0][0][0].answer
 
 
 async def test_weights_follow_what_was_known(world: World) -> None:
@@ -77,6 +79,59 @@ async def test_weights_follow_what_was_known(world: World) -> None:
     await world.settle()
     assert [one.weight for one in await weights(world, AsOf(day(30)))] == shares[3]
     assert (await weights(world, AsOf(day(61))))[0].weight < ann[3]
+
+
+async def test_a_baseline_changes_no_answer(world: World) -> None:
+    """Neither in the panel nor beside it: the others weigh and are scored as if it had said nothing."""
+    for number in range(4):
+        await world.say(*week(number))
+    await world.settle()
+
+    async def asked(panel: list[TrackRecordKey], at: float) -> PanelWeights:
+        found, _ = await weights_as_of(world.database, [panel], [AsOf(day(at))], deadline=Deadline.after_ms(30_000))
+        return found[0][0][0]
+
+    before = await asked(PANEL, 60)
+    assert before.records["equal"].observations == before.records["median"].observations == 4
+    mean = sum(STATED.values()) / 3
+    assert before.records["equal"].loss == pytest.approx((1.0 - mean) ** 2)
+    assert before.records["median"].loss == pytest.approx((1.0 - STATED["bob"]) ** 2)
+
+    with_base = [*PANEL, TrackRecordKey("base", "flu")]
+    claims = [one for number in range(4) for one in week(number, base=0.99) if one["core"].get("agent") == "base"]
+    await world.say(agent("base", day(0), "baseline"), *claims)
+    await world.settle()
+    after = await asked(with_base, 60)
+    assert after.answer[:3] == before.answer
+    assert after.records == before.records
+    assert (after.answer[3].weight, after.answer[3].baseline) == (0.0, True)
+    assert [shares[3] for shares in after.by_pool.values()] == [0.0] * len(after.by_pool)
+    assert await asked(PANEL, 60) == before
+
+    # From the day on which it is described as a model it is one of the panel.
+    await world.say(agent("base", day(50), "model"))
+    await world.settle()
+    assert (await asked(with_base, 49)).answer[3].baseline
+    assert (await asked(with_base, 60)).answer[3].weight > 0.0
+
+
+async def test_pools_are_scored_on_a_part_of_many_questions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same questions for all agents, whatever the number of each; probabilities and directions alone."""
+    await world.say(*week(0, places=60), *week(1, places=4))
+    await world.settle()
+    monkeypatch.setattr(choice, "MOST_CLAIMS", 16)
+    read = []
+
+    def noted(*given: Any, **more: Any) -> PanelWeights:
+        read.append(given[2])
+        return choice.weigh(*given, **more)
+
+    monkeypatch.setattr("imem.credibility.panels.evidence.weigh", noted)
+    await weights(world, AsOf(day(30)))
+    claims = read[0]
+    drawn = {int(agent): set(claims.question[claims.agent == agent].tolist()) for agent in range(3)}
+    assert 4 <= len(drawn[0]) <= 32
+    assert drawn[0] == drawn[1] == drawn[2]
 
 
 async def test_nothing_known_later_changes_an_answer(world: World) -> None:
@@ -137,7 +192,7 @@ async def test_an_answer_counts_from_when_it_was_first_given(world: World) -> No
     found, _ = await weights_as_of(
         world.database, [panel], [AsOf(day(70))], contexts=[None], deadline=Deadline.after_ms(30_000)
     )
-    ann, _, _, dora = found[0][0][0]
+    ann, _, _, dora = found[0][0][0].answer
     assert ann.shared_with == ("dora",)
     assert ann.weight > 1.5 * dora.weight
 
@@ -155,9 +210,9 @@ async def test_many_days_and_panels_in_one_call(world: World) -> None:
     )
     assert waiting is None
     for by_moment, at in zip(found[0], moments, strict=True):
-        assert by_moment == [await weights(world, at, context=context) for context in contexts]
-    assert found[1][1][0][1].weight == pytest.approx(0.5)
-    assert found[1][0][0][1].observations == 0
+        assert [one.answer for one in by_moment] == [await weights(world, at, context=context) for context in contexts]
+    assert found[1][1][0].answer[1].weight == pytest.approx(0.5)
+    assert found[1][0][0].answer[1].observations == 0
     assert await weights_as_of(world.database, [], moments, deadline=Deadline.after_ms(30_000)) == ([], None)
 
 

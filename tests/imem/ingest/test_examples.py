@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from imem.commands.load import run
+from imem.commands.load import Waits, run
 from imem.ingest.examples import STALLED_S, example_files, missing_examples, wait_for_pipelines
 from imem.ingest.line_reader import sources_of
 from imem.journal.errors import StackError
@@ -34,7 +34,7 @@ def settings(harness: MemoryHarness, **changes: Any) -> Any:
 
 async def load(harness: MemoryHarness, *files: Path) -> None:
     sources = sources_of([str(file) for file in files])
-    assert await run(settings(harness), sources, strict=False, wait=False, report=None, as_json=True) == 0
+    assert await run(settings(harness), sources, strict=False, waits=Waits(graph=False), report=None, as_json=True) == 0
 
 
 def test_each_line_of_the_examples_is_an_event_of_its_own() -> None:

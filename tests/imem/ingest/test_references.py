@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from imem.commands.load import run
+from imem.commands.load import Waits, run
 from imem.ingest import loader
 from imem.ingest.line_reader import Batch, LoadSource, RefusedLine, sources_of
 from imem.ingest.loader import LoadCounts, Loader, MissingReferences
@@ -154,14 +154,15 @@ async def test_that_nobody_looked_to_the_end_is_said(
     path = harness.file("desk.jsonl", [finding("f")])
     settings = harness.having(may_import=True).settings
 
-    codes = [await run(settings, sources_of([str(path)]), strict=False, wait=False, report=None, as_json=False)]
+    waits = Waits(graph=False)
+    codes = [await run(settings, sources_of([str(path)]), strict=False, waits=waits, report=None, as_json=False)]
     said = capsys.readouterr().err
-    codes.append(await run(settings, sources_of([str(path)]), strict=False, wait=False, report=None, as_json=True))
+    codes.append(await run(settings, sources_of([str(path)]), strict=False, waits=waits, report=None, as_json=True))
     told = json.loads(capsys.readouterr().out)
 
     assert codes == [0, 0]
     assert "1 new" in said
-    assert "What the lines refer to was not looked at to the end: " in said
+    assert "The check of the lines' references was cut short: " in said
     assert told["missing_references"] is None
     assert told["references_error"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.imem.ingest.conftest import LoadHarness
-from tests.unit.test_table_maps import block
+from tests.unit.tables import block
 
 
 def example(harness: LoadHarness) -> tuple[Path, Path]:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 
+from docs import from_code
 from imem.cli import app
 from imem.terminal import output
 from tests.imem.ingest.conftest import KNOWN, TOP, LoadHarness
@@ -101,7 +102,7 @@ TELLING = {
 """Commands that print what is stored, with arguments by which they print it."""
 
 ECHOING = {
-    "agents": [EVIL],
+    "agents": [EVIL, "--context", f"sector={EVIL}"],
     "reflections show": [EVIL],
     "reflections promote": [EVIL],
     "remember": [EVIL, "--author", EVIL],
@@ -126,7 +127,6 @@ ECHOING = {
     "learning add": ["--insight", EVIL, "--do", EVIL, "--category", EVIL, "--domain", EVIL],
     "forecasts": [EVIL],
     "postmortems": [EVIL],
-    "agent": [EVIL, "--context", f"sector={EVIL}"],
     "credibility pin": [EVIL, EVIL, "0.5", "--reason", EVIL],
     "credibility unpin": [EVIL, "--reason", EVIL],
     "credibility override": [EVIL, EVIL, "--reason", "other", "--finding", EVIL],
@@ -205,10 +205,10 @@ STARTING = {"up", "down", "demo", "migrate", "rebuild graph", "mcp"}
 
 def commands(command: Any, *path: str) -> set[str]:
     """Return the name of every command that the program has."""
-    inner = getattr(command, "commands", None)
+    inner = list(from_code.inner_commands(command))
     if not inner:
         return {" ".join(path)}
-    return set().union(*(commands(one, *path, name) for name, one in inner.items()))
+    return set().union(*(commands(one, *path, name) for name, one in inner))
 
 
 def unprintable(text: str) -> set[str]:

@@ -111,7 +111,7 @@ def test_the_version_of_a_checkout_that_is_not_installed(monkeypatch: pytest.Mon
         raise PackageNotFoundError(name)
 
     stated = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["version"]
-    monkeypatch.setattr("imem.terminal.version.version", unknown)
+    monkeypatch.setattr("importlib.metadata.version", unknown)
     done = CliRunner().invoke(app, ["--version"])
 
     assert (done.exit_code, done.stdout) == (0, f"{stated} (not installed)\n")

@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import Any, LiteralString
 from urllib.parse import urlsplit, urlunsplit
 
-import neo4j
 import psycopg
 import pytest
 import redis
 from psycopg import sql
 
-from imem.journal.clock import Clock, ManualClock, SystemClock
+from imem.journal.clock import ManualClock, SystemClock
 from imem.journal.errors import SettingsError
 from imem.journal.settings import Settings
-from imem.kg.model import Finding, Outcome, Pattern, PatternStatus
 from imem.local import state
 from imem.local.doctor import checks, servers
 from imem.local.doctor.finding import CheckLevel
@@ -31,66 +29,13 @@ from imem.local.migrate import migrate
 from imem.local.servers import postgres
 from imem.local.state import ChildState, StackState
 from imem.local.supervisor import LocalStack
-from tests.conftest import Stack, settings_for
+from tests.conftest import settings_for
 from tests.contents import no_audit
 from tests.disks import may_mount, small_disk
+from tests.imem.local.doctors import emptied, graph, only, troubles
 from tests.imem.local.programs import me, shown
-from tests.kg.queries.build import Story
-from tests.servers import EMPTYING, with_database
 
 pytestmark = pytest.mark.spec("IF-11")
-
-Trouble = tuple[str, str, str]
-"""What it is about, what was found, how to mend it."""
-
-POSTGRES = ("postgres_url", "postgres_curator_url", "postgres_pipeline_url", "postgres_admin_url")
-HIDDEN = {*POSTGRES, "valkey_working_url", "valkey_durable_url", "valkey_cache_url"}
-
-
-@pytest.fixture(scope="module")
-def env(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Variables that name every server, with a database of this module's own that is not migrated yet."""
-    settings, name = stack.settings, f"doctor_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(shown(settings.postgres_admin_url), autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    found = {f"IMEM_{field.upper()}": getattr(settings, field).get_secret_value() for field in HIDDEN}
-    for field in (f"IMEM_{name.upper()}" for name in POSTGRES):
-        found[field] = with_database(found[field], name)
-    return found | {
-        "IMEM_NEO4J_URL": settings.neo4j_url,
-        "IMEM_NEO4J_PASSWORD": shown(settings.neo4j_password),
-        "IMEM_HOME": str(tmp_path_factory.mktemp("home")),
-        "IMEM_CACHE_DIR": str(settings.cache_dir),
-    }
-
-
-@pytest.fixture(scope="module")
-def migrated(env: dict[str, str]) -> dict[str, str]:
-    """The same, with both schemas up to date and nothing in the graph."""
-    migrate(Settings.read(env))
-    emptied(env)
-    return env
-
-
-def emptied(env: Mapping[str, str]) -> None:
-    """Leave nothing in the graph but what migrations made."""
-    with graph(env) as driver, driver.session(database="neo4j") as session:
-        for text in EMPTYING:
-            session.run(text).consume()
-
-
-def troubles(env: Mapping[str, str], clock: Clock | None = None) -> list[Trouble]:
-    """Return what is not fine, as (about, text, mend)."""
-    found = [one for one in checks.examine(env, clock) if one.level is not CheckLevel.FINE]
-    assert all(one.mend for one in found), "every finding names its mend"
-    return [(one.about, one.text, one.mend) for one in found]
-
-
-def only(found: list[Trouble], about: str) -> tuple[str, str]:
-    """Return text and mend of the single finding about *about*."""
-    matching = [(text, mend) for subject, text, mend in found if subject == about]
-    assert len(matching) == 1, found
-    return matching[0]
 
 
 def test_a_missing_migration(env: dict[str, str]) -> None:
@@ -104,18 +49,13 @@ def test_a_missing_migration(env: dict[str, str]) -> None:
         assert mend == "Run `imem migrate`."
 
 
-def graph(env: Mapping[str, str]) -> neo4j.Driver:
-    """Return a driver."""
-    return neo4j.GraphDatabase.driver(env["IMEM_NEO4J_URL"], auth=("neo4j", env["IMEM_NEO4J_PASSWORD"]))
-
-
 def test_a_healthy_installation(migrated: dict[str, str]) -> None:
     """Nothing is found, and what was looked at is listed for every server."""
     findings = checks.examine(migrated)
 
     assert [one for one in findings if one.level is not CheckLevel.FINE] == []
     looked_at = {"settings", "permissions", "disk", "stack", "postgres", "neo4j", "stubs", "properties", "scores"}
-    looked_at |= {"graph", "similar", "valkey-working", "valkey-durable", "valkey-cache"}
+    looked_at |= {"pipelines", "graph", "similar", "valkey-working", "valkey-durable", "valkey-cache"}
     assert {one.about for one in findings} >= looked_at
     text = "\n".join(one.text for one in findings)
     assert "pgvector 0.8" in text
@@ -413,125 +353,6 @@ def test_an_audit_to_which_nothing_can_be_added(migrated: dict[str, str]) -> Non
     assert text == "No row can be added to the audit, so that every write is refused: no audit."
     assert "memory_access_audit" in mend
     assert "audit" not in {about for about, _, _ in troubles(migrated)}
-
-
-def data_troubles(env: dict[str, str]) -> list[tuple[str, str]]:
-    """Return what is found in what the stores hold."""
-    looked_at = {"stubs", "properties", "pipelines", "scores", "nodes", "checkpoints"}
-    return [(about, text) for about, text, _ in troubles(env) if about in looked_at]
-
-
-def test_nodes_that_are_spoken_of_and_never_come(migrated: dict[str, str]) -> None:
-    """After a day, by kind; what is only a reference may stay a name."""
-    now = SystemClock().now()
-    old, new = now - timedelta(hours=25), now - timedelta(hours=23)
-    story = Story().link("CITES", ("Decision", "d"), ("Finding", "old"), known=old, at=old)
-    story.link("CITES", ("Decision", "d"), ("Finding", "older"), known=old, at=old)
-    story.link("PERFORMED", ("Agent", "bull"), ("Analysis", "new"), known=new)
-    story.link("PERFORMED", ("Agent", "bear"), ("Analysis", "imported"), known=old, recorded=new)
-    story.link("PEER_OF", ("Company", "MU"), ("Company", "WDC"), known=old)
-    story.late(Outcome, "late", known=old, assessment=Outcome.Assessment(accuracy=0.5))
-    with graph(migrated) as driver:
-        story.write(driver)
-        found = data_troubles(migrated)
-        fine = [one.text for one in checks.examine(migrated) if one.about == "stubs" and one.level is CheckLevel.FINE]
-
-    emptied(migrated)
-    spoken = "Spoken of for more than a day and never recorded:"
-    assert found == [
-        ("stubs", f"{spoken} 1 Decision, such as 'd'."),
-        ("stubs", f"{spoken} 2 Finding, such as 'old'."),
-        ("stubs", f"{spoken} 1 Outcome, such as 'late'."),
-    ]
-    assert fine == []
-
-
-def test_nodes_that_the_model_would_have_refused(migrated: dict[str, str]) -> None:
-    """Every kind and type that the applier writes is right; what is missing or of another type is counted."""
-    now = SystemClock().now()
-    whole = Finding(id="whole", analysis_id="a", subject_id="company:MU", agent="bull", domain="d", statement="s",
-                    importance=1, key_drivers=["x"], probability=0.5, metric="up", target_at=now + timedelta(days=1),
-                    distribution={"a": 1})  # fmt: skip
-    empty = whole.model_copy(update={"id": "empty", "key_drivers": [], "statement": "Nothing drives it."})
-    story = Story().tell(whole, empty, known=now)
-    status = Pattern.Status(status=PatternStatus.ACTIVE, quarantined=False)
-    story.tell(Pattern(pattern_id="p", name="p", category="c", status=status), known=now)
-    with graph(migrated) as driver:
-        story.write(driver)
-        assert data_troubles(migrated) == []
-        driver.execute_query("MATCH (f:Finding {id: 'whole'}) REMOVE f.statement")
-        driver.execute_query("MATCH (f:Finding {id: 'empty'}) SET f.importance = 'much'")
-        driver.execute_query("MATCH (p:Pattern) REMOVE p.quarantined")
-        found = data_troubles(migrated)
-
-    emptied(migrated)
-    wrong = "Without a property that they must have, or with one of a wrong type:"
-    assert found == [
-        ("properties", f"{wrong} 2 Finding, such as 'empty'."),
-        ("properties", f"{wrong} 1 Pattern, such as 'p'."),
-    ]
-
-
-def test_work_that_would_not_be_done(migrated: dict[str, str]) -> None:
-    """What was set aside is named with the reason; so are rules of another version, which migrating mends."""
-    aside = "INSERT INTO due_row (queue, kind, key, set_aside) VALUES ('credibility', 'Outcome', 'o', 'LookupError: o')"
-    with psycopg.connect(migrated["IMEM_POSTGRES_ADMIN_URL"], autocommit=True) as owner:
-        owner.execute(aside)
-        owner.execute("DELETE FROM due_rule WHERE event = 'record.Outcome' AND queue = 'credibility'")
-        owner.execute("INSERT INTO due_rule VALUES ('old', 'Outcome', 'record.Outcome', '$key')")
-        found = data_troubles(migrated)
-        owner.execute("DELETE FROM due_row WHERE queue = 'credibility'")
-        migrate(Settings.read(migrated))
-    assert [text for _, text in found] == [
-        "Postgres makes work due by the rules of another version: 2 differ.",
-        "Set aside by credibility, since it fails: Outcome 'o' and perhaps others (LookupError: o).",
-    ]
-    assert data_troubles(migrated) == []
-
-
-def test_errors_of_checkpoints(migrated: dict[str, str]) -> None:
-    """Each cause of the last day with its total; what is older has been looked at or does not matter."""
-    made = """
-        INSERT INTO workflow.error_counter (name, store, total, last_reason, last_at) VALUES
-            ('checkpoint_save_errors_total', 'durable', 7, 'ValkeyUnavailable: away', now() - interval '25 hours'),
-            ('checkpoint_consistency_errors_total', 'postgres', 1, 'ConsistencyError: torn', now() - interval '1 h')"""
-    with psycopg.connect(migrated["IMEM_POSTGRES_ADMIN_URL"], autocommit=True) as owner:
-        owner.execute(made)
-        found = data_troubles(migrated)
-        owner.execute("UPDATE workflow.error_counter SET last_at = now() WHERE store = 'durable'")
-        both = data_troubles(migrated)
-        owner.execute("DELETE FROM workflow.error_counter")
-    ((about, text),) = found
-    assert about == "checkpoints"
-    assert text.startswith('checkpoint_consistency_errors_total{store="postgres"} is 1; the last was at 20')
-    assert text.endswith(" UTC: ConsistencyError: torn")
-    assert [text.partition(";")[0] for _, text in both] == [
-        'checkpoint_consistency_errors_total{store="postgres"} is 1',
-        'checkpoint_save_errors_total{store="durable"} is 7',
-    ]
-
-
-def test_the_nightly_recomputation(migrated: dict[str, str]) -> None:
-    """One that was left out, one that found differences, and one that is as it should be."""
-    made = """
-        INSERT INTO reconciliation_report
-            (started_at, finished_at, questions, scores, track_records, decisions, differing, details)
-        VALUES (now() - %s, now() - %s, 9, 7, 2, 1, %s, %s)"""
-    nothing, some = '{"findings": []}', '{"findings": ["f1", "f2"], "track_records": [{}], "decisions": []}'
-    with psycopg.connect(migrated["IMEM_POSTGRES_ADMIN_URL"], autocommit=True) as owner:
-
-        def after(hours: int, differing: int = 0, details: str = nothing) -> list[tuple[str, str]]:
-            owner.execute(made, (*(timedelta(hours=hours),) * 2, differing, details))
-            return data_troubles(migrated)
-
-        assert after(30) == []
-        (fine,) = [one.text for one in checks.examine(migrated) if one.about == "scores"]
-        assert fine.endswith("7 scores, no difference")
-        ((about, text),) = after(37)
-        assert (about, text[:48]) == ("scores", "They were last recomputed from the journal on 20")
-        ((about, text),) = after(1, 3, some)
-        assert text.endswith(", 3 of what stood differed: 2 findings, 1 track records.")
-        owner.execute("DELETE FROM reconciliation_report")
 
 
 def test_a_stack_that_is_down_and_jars_that_are_not_here(home: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from mcp_types import CallToolResult
 
 from imem.journal.events.ids import id_of
 from imem.journal.settings import Role, Settings
+from imem.mcp.stdio import MOST_LINE_BYTES
 from imem.mcp.tools import TOOLS
 from tests import forking
 from tests.recall import facts
@@ -450,7 +451,15 @@ async def test_it_ends_with_its_client_or_when_told_and_says_nothing_else(
         asked(process, "initialize", **HELLO)
         first = process.stdout.readline()
         assert process.stdin is not None
-        process.stdin.write(b"no JSON\n\xff\xfe\n[]\n\n" + b"[" * 100_000 + b"\n")
+        long = (
+            b'{"jsonrpc":"2.0","id":"long","method":"tools/call","params":{"name":"' + b"x" * MOST_LINE_BYTES + b'"}}'
+        )
+        process.stdin.write(b"no JSON\n\xff\xfe\n[]\n\n" + b"[" * 100_000 + b"\n" + long + b"\n")
+        process.stdin.flush()
+        refused = [json.loads(process.stdout.readline()) for _ in range(5)]
+        assert [(one["id"], one["error"]["code"]) for one in refused] == [
+            (None, -32700), (None, -32700), (None, -32600), (None, -32600), ("long", -32600),
+        ]  # fmt: skip
         asked(process, "tools/call", 7, name="brief", arguments={"subject": "half a \ud800"})
         second = process.stdout.readline()
         assert (json.loads(second)["id"], json.loads(second)["result"]["isError"]) == (7, True)

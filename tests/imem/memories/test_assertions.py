@@ -27,7 +27,9 @@ NEAR = "Margins went up 4 %."
 
 @pytest.fixture(autouse=True)
 def _near(places: Places) -> None:
-    places.cosines = {TEXT: 1.0, NEAR: 0.99, "margins": 1.0}
+    # A text is encoded with its author's name.
+    near = {f"{name}{text}": cosine for name in ("", "Ann: ", "Bob: ") for text, cosine in ((TEXT, 1.0), (NEAR, 0.99))}
+    places.cosines = {**near, "margins": 1.0}
 
 
 async def found(memory: Memory, query: str = "margins", **given: Any) -> list[FoundMemory]:

@@ -30,7 +30,7 @@ def test_on_the_command_line(harness: MemoryHarness, places: Places, monkeypatch
     run("remember", "Prices fall.", "--namespace", "symbol/MU", "--conversation", "c", "--importance", "0.9")
 
     line = run("memories", "Do margins rise?", "--limit", "1")
-    assert 'agent/kate, "Ann": "Margins rise."' in line
+    assert '"agent/kate", "Ann": "Margins rise."' in line
     [found] = json.loads(run("memories", "prices", "--namespace", "symbol/*", "--json"))["items"]
     assert (found["content"], found["importance"], found["ordinal"]) == ("Prices fall.", 0.9, 1)
     assert "Nothing is remembered there." in run("memories", "prices", "--namespace", "user/nobody")

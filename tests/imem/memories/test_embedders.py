@@ -46,7 +46,7 @@ def endpoint(harness: MemoryHarness) -> Settings:
         (lambda _: Answer(silent=True), "not ready in time"),
         (lambda _: Answer(drip=True), "not ready in time"),
         (lambda _: Answer(status=401), "refused with status 401"),
-        (lambda _: Answer(body=b"{"), "what nobody can read"),
+        (lambda _: Answer(body=b"{"), "an answer that cannot be read"),
     ],
     ids=["wrong dimension", "silent", "dripping", "refusing", "broken"],
 )

@@ -107,6 +107,10 @@ SAID = json.dumps(facts(("Margins {rose} 4 %.", 0)))
 AROUND = [
     f"<think>\nThe user says {{{{no}}}}. {SAID}\n</think>\n\n{SAID}",
     f"<THINKING>Hm.</THINKING><reasoning>So.</reasoning>{SAID}",
+    f"A draft: {SAID}\n</think>\n\n{SAID}",
+    f"{SAID}</think>{SAID}",
+    f"Sure.\n<think>{SAID}</think>{SAID}",
+    f"[THINK]{SAID}[/THINK]{SAID}",
     f"Here are the facts:\n\n```json\n{SAID}\n```\nAnything {{else}}?",
     f'They are {SAID}, of {{"messages": 1}}.',
     f"```\n{SAID}```",
@@ -125,12 +129,23 @@ async def test_what_stands_around_the_one_object_is_left_out(
     assert [text for text, _ in kept(harness)] == [TEXT, "Margins {rose} 4 %."]
 
 
+async def test_a_fact_that_speaks_of_the_tags(harness: MemoryHarness, asking: Settings, model: HttpServer) -> None:
+    """What stands in the object is no reasoning."""
+    fact = "The model ends its reasoning with </think> now."
+    model.answer = lambda _: answer(f"A draft: {SAID}\n</think>\n{json.dumps(facts((fact, 0)))}")
+    async with Memory.open(asking) as memory:
+        await memory.remember(TEXT, extract=True)
+    assert [text for text, _ in kept(harness)] == [TEXT, fact]
+
+
 @pytest.mark.parametrize(
     ("given", "error"),
     [
         *((answer(wrong), StatementRejected) for wrong in WRONG),
         (Answer(body=b"{"), StoreUnavailable),
         (answer(f"<think>{json.dumps(facts(('a', 0)))}"), StoreUnavailable),
+        (answer(f"[THINK]{json.dumps(facts(('a', 0)))}"), StoreUnavailable),
+        (answer(f"{json.dumps(facts(('a', 0)))}</think>"), StoreUnavailable),
         (Answer(status=401), StatementRejected),
         (Answer(status=503), StoreUnavailable),
         (Answer(silent=True), BudgetExceeded),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from langgraph.store.memory import InMemoryStore
 from typer.testing import CliRunner
 
 from imem.cli import app
-from imem.journal.errors import BadInput
+from imem.ingest.memory_sources.entries import moment
+from imem.journal.errors import BadInput, PermissionDenied
 from imem.journal.settings import Role, Settings
 from imem.langgraph import MemoryStore
 from imem.memory import Memory
@@ -250,14 +252,109 @@ def test_messages_without_an_id(harness: MemoryHarness, run: Run) -> None:
     assert len(said("c")) == 5
 
 
+def test_what_an_import_states_is_known_from_then_on(harness: MemoryHarness, run: Run) -> None:
+    """As of its own day it is found in every way; a text that the source changed later, from that moment on."""
+    entries = [
+        {"id": "1", "memory": "Gas was cheap.", "user_id": "ann", "created_at": "2024-01-05T10:00:00Z"},
+        {
+            "id": "2", "memory": "Gas was dear.", "user_id": "ann", "created_at": "2024-01-05T10:00:00Z",
+            "updated_at": "2024-03-01T10:00:00Z",
+        },
+        {"id": "3", "memory": "Gas has no date.", "user_id": "ann"},
+    ]  # fmt: skip
+    run(entries, "mem0")
+    item = {"namespace": ["docs"], "key": "k", "value": {"text": "Gas is an item."}}
+    run([{**item, "created_at": "2024-01-05T10:00:00Z", "updated_at": "2024-02-01T10:00:00Z"}], "langgraph")
+    before, early, later = (datetime(2024, month, day, tzinfo=UTC) for month, day in ((1, 5), (1, 6), (3, 2)))
+
+    with Memory.sync(harness.of("kate", Role.HUMAN_ADMIN)) as memory:
+
+        def known(at: datetime | None) -> list[str]:
+            found = memory.memories.search("gas", as_of=at, deadline_ms=10_000).items
+            listed = memory.memories.list(as_of=at).items
+            of_kate = memory.memories.list(as_of=at, agent="kate").items
+            ids = sorted(str(one.id) for one in found)
+            assert sorted(str(one.id) for one in listed) == sorted(str(one.id) for one in of_kate) == ids
+            assert all(memory.memories.get(one.id, as_of=at).content == one.content for one in found)
+            return sorted(one.content for one in found)
+
+        assert known(before) == []
+        assert known(early) == ["Gas was cheap."]
+        assert len(known(later)) == 3
+        assert "Gas was dear." in known(later)
+        assert len(known(None)) == 4
+        old = next(one for one in memory.memories.list().items if one.content == "Gas was cheap.")
+        memory.memories.supersede(old.id, "Gas was not cheap.", reason="It was not.")
+        assert known(early) == ["Gas was cheap."], "what it said then"
+        assert memory.memories.list(as_of=early).items[0].by_person
+
+
+def test_what_is_remembered_with_its_day(harness: MemoryHarness, run: Run) -> None:
+    """With the import right alone, and never ahead."""
+    del run
+    at = datetime(2024, 1, 5, tzinfo=UTC)
+    with Memory.sync(harness.of("kate", Role.HUMAN_ADMIN)) as memory:
+        memory.remember("Gas was cheap.", namespace="symbol/GAS", occurred_at=at)
+        assert len(memory.memories.search("gas", as_of=at, deadline_ms=10_000).items) == 1
+        assert memory.memories.search("gas", as_of=at - timedelta(days=1), deadline_ms=10_000).items == []
+        for wrong in (datetime(2999, 1, 1, tzinfo=UTC), at.replace(tzinfo=None)):
+            with pytest.raises(BadInput, match="occurred_at"):
+                memory.remember("Gas.", occurred_at=wrong)
+    who = harness.of("kate", Role.HUMAN_ADMIN).model_copy(update={"may_import": False})
+    with Memory.sync(who) as memory, pytest.raises(PermissionDenied):
+        memory.remember("Gas.", occurred_at=at)
+
+
+@pytest.mark.parametrize(
+    ("stated", "read_as"),
+    [
+        ("2024-01-01", "2024-01-02T12:00:00+00:00"),
+        ("20240101", "2024-01-02T12:00:00+00:00"),
+        ("2024-01-01T10:00:00", "2024-01-01T22:00:00+00:00"),
+        ("2024-01-01 10:00", "2024-01-01T22:00:00+00:00"),
+        ("2024-01-01T10:00:00+02:00", "2024-01-01T08:00:00+00:00"),
+        (1_700_000_000, "2023-11-14T22:13:20+00:00"),
+    ],
+)
+def test_times_are_read_as_the_page_on_time_says(stated: str | int, read_as: str) -> None:
+    """Where they are ambiguous, as late as possible."""
+    found = moment({"created_at": stated}, "created_at")
+    assert found is not None
+    assert found.isoformat() == read_as
+
+
+def test_a_day_that_is_not_over_is_now() -> None:
+    """A time that is ahead nowhere is none of the future, and nothing is known later than now."""
+    now = datetime.now(UTC)
+    for stated in (now.date().isoformat(), now.replace(tzinfo=None).isoformat()):
+        found = moment({"created_at": stated}, "created_at")
+        assert found is not None
+        assert now <= found <= datetime.now(UTC)
+    with pytest.raises(BadInput, match="future"):
+        moment({"created_at": (now + timedelta(days=2)).date().isoformat()}, "created_at")
+
+
 def test_without_the_import_right(harness: MemoryHarness, run: Run) -> None:
     """The time of the source is in the metadata, and not the memory's own."""
     who = harness.of("ann").model_copy(update={"may_import": False})
     run({"content": "Gas is not.", "created_at": "2024-01-01"}, "jsonl", who=who)
     [row] = stored(harness)
-    assert row["metadata"] == {"created_at": "2024-01-01T00:00:00+00:00"}
+    assert row["metadata"] == {"created_at": "2024-01-02T12:00:00+00:00"}
     assert row["created_at"] > "2024-01-01"
     assert harness.rows("SELECT count(*) FROM recall.memory WHERE recorded_at - created_at < '1 s'") == [{"count": 1}]
+
+
+def test_when_it_was_said(harness: MemoryHarness, run: Run) -> None:
+    """The date that the source states is the memory's with the import right, and in the metadata without."""
+    line = {"content": "Gas is not.", "occurred_at": "2024-01-01"}
+    run(line, "jsonl")
+    run(line, "jsonl", who=harness.of("ann").model_copy(update={"may_import": False}))
+    rows = harness.rows("SELECT occurred_at::date::text AS day, metadata FROM recall.memory ORDER BY 1")
+    assert rows == [
+        {"day": "2024-01-01", "metadata": {}},
+        {"day": None, "metadata": {"occurred_at": "2024-01-01T23:59:59.999999+00:00"}},
+    ]
+    assert "in the future" in run({**line, "occurred_at": "2999-01-01"}, "jsonl", code=1)
 
 
 WRONG = """[

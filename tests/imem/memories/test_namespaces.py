@@ -216,7 +216,7 @@ async def test_postgres_checks_writers_too(harness: MemoryHarness) -> None:
     assert harness.settings.postgres_url is not None
     call = (
         "SELECT * FROM recall.store_memory_v1('ann', 'agent', gen_random_uuid(), %s, 'semantic', 'x', '{}', 0.5, NULL,"
-        " NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0.95, 10, false, NULL, 10)"
+        " NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0.95, 10, false, NULL, NULL, 10)"
     )
     with psycopg.connect(harness.settings.postgres_url.get_secret_value(), autocommit=True) as conn:
         for space in ("global", "agent/bob", "agent/annabel/x"):

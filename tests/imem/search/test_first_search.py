@@ -38,6 +38,7 @@ class Model:
     model_id: str = "one meaning"
     dimension: int = 64
     unrelated: float = 0.0
+    languages: frozenset[str] = frozenset({"en"})
     threads: int = 1
     may_load: threading.Event = field(default_factory=threading.Event)
     cannot: bool = False

@@ -318,7 +318,9 @@ async def test_a_part_is_read_to_its_end() -> None:
     title = "Taiwan Semiconductor Manufacturing Company (TSM)"
     parts = [f"{said[: PART_CHARS - len(end)]}{end}" for end in (" Margins fall.", " Wheat rises.")]
     one, other = await E5.embed(
-        [vector_text(title, part) for part in parts], deadline=Deadline.after_ms(60_000), purpose=Purpose.PASSAGE
+        [vector_text("Finding", None, title, part) for part in parts],
+        deadline=Deadline.after_ms(60_000),
+        purpose=Purpose.PASSAGE,
     )
     assert not (one == other).all()
 

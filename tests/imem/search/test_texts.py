@@ -115,7 +115,7 @@ def test_a_very_long_text_is_cut() -> None:
 
 
 def test_turns_stand_in_their_order_with_what_was_said_before() -> None:
-    """The tenth after the ninth, and each with the end of the one before it, if it is short."""
+    """The tenth after the ninth, and each with its speaker's name and the end of the one before it, if it is short."""
     turns = [
         {"number": nth, "speaker": "ann", "text": f"Turn {nth}." if nth != 3 else "Long. " * 100}
         for nth in range(1, 12)
@@ -127,5 +127,5 @@ def test_turns_stand_in_their_order_with_what_was_said_before() -> None:
         {},
     )
     assert [part.key for part in parts] == ["b", *(f"b#{nth}" for nth in range(1, 12))]
-    assert [part.before for part in parts][:5] == ["", "Peak?", "Turn 1.", "", ("Long. " * 100).strip()[-500:]]
+    assert [part.before for part in parts][:5] == ["", "Peak?", "ann: Turn 1.", "", ("Long. " * 100).strip()[-500:]]
     assert {part.title for part in parts} == {"MU"}

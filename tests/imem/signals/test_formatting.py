@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imem.journal.errors import BadInput
+from imem.journal.texts.prompt_text import WARNING
 from imem.recall.signals import (
     AgentMemory,
     AgentSignal,
@@ -159,7 +160,8 @@ def test_the_text() -> None:
 
 def test_the_section_of_a_prompt() -> None:
     section = memory_prompt(memory(dated(1)))
-    assert section.startswith("## Your Previous Analysis\n\n2025-01-15 13:30 UTC\n")
+    assert section.startswith(f"## Your Previous Analysis\n\n{WARNING}\n\n2025-01-15 13:30 UTC\n")
+    assert section.index(WARNING) < section.index('"Rates"')
     assert all(f"\n{nth}. {line}" in section for nth, line in enumerate(INSTRUCTIONS, 1))
     assert len(INSTRUCTIONS) == 5
     assert memory_prompt(memory()).endswith("No previous analysis available for this market.")
@@ -168,7 +170,7 @@ def test_the_section_of_a_prompt() -> None:
 
 
 def test_the_section_says_what_the_newest_changed() -> None:
-    before, shown = dated(48, fair_probability=0.6), "What the newest changed, compared with the one before: "
+    before, shown = dated(48, fair_probability=0.6), "Changes of the newest, compared with the one before: "
     changed = memory_prompt(memory(dated(1, direction="NO", fair_probability=0.4), before, dated(90)))
     assert f"{shown}The direction changed from YES to NO. The probability changed from 0.60 to 0.40.\n\n1. " in changed
     assert f"{shown}nothing important.\n\n1. " in memory_prompt(memory(dated(1, fair_probability=0.6), before))

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from psycopg import sql
 from pydantic import BaseModel, SecretStr
 
 from imem.journal.errors import BadInput
-from imem.journal.settings import Role
+from imem.journal.settings import Role, Settings
 from imem.kg.model import Company
 from imem.langgraph import ImemSaver, SignalState, memory_node, remembering
 from imem.local.supervisor import LocalStack
@@ -28,7 +29,7 @@ from imem.recall.signals import AgentMemory
 from imem.recall.signals.nodes import merge_by_agent
 from tests.conftest import settings_for
 from tests.imem.memory.conftest import MemoryHarness
-from tests.imem.signals.conftest import memory_of, signal
+from tests.imem.signals.conftest import applied, memory_of, signal
 from tests.proxy import SlowProxy, slowly, through
 from tests.servers import cloned, frozen, in_database, migrated_template
 
@@ -123,6 +124,47 @@ async def test_agents_in_branches_are_shown_their_own_and_what_they_conclude_is_
     )
     assert {row["request_context"]["context"] for row in rows} == set(shown.values())
     assert all(row["request_context"]["changes"][0]["type"] == "direction_change" for row in rows)
+
+
+@pytest.mark.parametrize("way", ["async", "blocking"])
+async def test_a_replay_shows_nothing_that_was_concluded_later(shared: MemoryHarness, way: str) -> None:
+    """Neither what is read, nor what the state has already of a later moment."""
+    market, seen = f"market:replay-{way}", list[str]()
+    settings = shared.of("desk", Role.HUMAN_ADMIN)
+
+    def agent(state: Desk) -> dict[str, Any]:
+        seen.append(state["system_prompt"])
+        return {}
+
+    async with Memory.open(settings) as memory:
+        first = (await memory.record_signal(signal(market, "macro", key_drivers=["Rates"]))).signal.created_at
+        await memory.record_signal(signal(market, "macro", key_drivers=["Jobs"]))
+        applied(shared)
+        await memory.record_signal(signal(f"{market}-other"))
+        applied(shared)
+        later = await memory.signal_histories(market, ["macro"], deadline_ms=AMPLE_MS)
+        assert first is not None
+        moments: list[Any] = [first, first - timedelta(days=1), lambda state: first if state["market_id"] else None]
+        for at in moments:
+            state: Any = {"market_id": market}
+            more = {"as_of": at, "deadline_ms": AMPLE_MS}
+            if way == "async":
+                node, fill = remembering(agent, "macro", memory, **more), memory_node(memory, ["macro"], **more)
+                found = await fill(state)
+                await node({**state, **found})
+                await node({**state, "memory_context": later})
+            else:
+                await asyncio.to_thread(_replayed, settings, agent, state, later, more)
+    assert len(seen) == 2 * len(moments)
+    assert not any("Jobs" in prompt for prompt in seen)
+    assert ["Rates" in prompt for prompt in seen] == [True, True, False, False, True, True]
+
+
+def _replayed(settings: Settings, agent: Any, state: Any, later: Any, more: dict[str, Any]) -> None:
+    with Memory.sync(settings) as memory:
+        node, fill = remembering(agent, "macro", memory, **more), memory_node(memory, ["macro"], **more)
+        node({**state, **fill(state)})
+        node({**state, "memory_context": later})
 
 
 @dataclass(frozen=True, slots=True)

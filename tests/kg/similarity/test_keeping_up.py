@@ -11,8 +11,9 @@ from prometheus_client import REGISTRY
 from psycopg.rows import dict_row
 from pydantic import SecretStr
 
+from imem.jobs.backlog import LATE_S
 from imem.journal.settings import Settings
-from imem.kg.similarity.lag_watch import LATE_S, watch_similar
+from imem.kg.similarity.lag_watch import watch_similar
 from imem.local.doctor import data
 from imem.local.doctor.finding import CheckLevel
 from tests.encoders import LOCAL
@@ -22,7 +23,9 @@ from tests.kg.similarity.conftest import Directions, SimilarityHarness, analysis
 def said(harness: SimilarityHarness, settings: Settings) -> list[tuple[CheckLevel, str]]:
     """Return what the doctor finds, as the application."""
     with psycopg.connect(harness.url, autocommit=True, row_factory=dict_row) as connection:
-        return [(one.level, one.text) for one in data.similar(connection, settings)]
+        left = [one for one in data.waiting(connection, settings) if one.work.pipeline == "kg.similar"]
+        late = [one for one in data.backlog(left) if one.level is not CheckLevel.FINE]
+        return [(one.level, one.text) for one in (*late, *data.similar(connection, settings, left))]
 
 
 async def shown(harness: SimilarityHarness) -> list[float | None]:
@@ -48,7 +51,8 @@ async def test_what_waits_too_long_and_another_model_are_found(harness: Similari
     harness.owner("UPDATE due_row SET created_at = created_at - interval '6 minutes' WHERE queue = 'similar'")
     [(level, text)] = said(harness, settings)
     assert (level, text) == (
-        CheckLevel.WEAK, "Not compared yet: 2 statements about analyses, the oldest for 6 minutes.",
+        CheckLevel.WEAK,
+        "Far behind: 2 statements about analyses to compare, the oldest for 6 min (kg.similar).",
     )  # fmt: skip
     assert (await shown(harness))[1] == pytest.approx(360, abs=60)
     await harness.update()

@@ -83,7 +83,7 @@ async def test_bullets_are_grounded_or_refused() -> None:
         (Answer(silent=True), "the model gave no answer: Another server did not answer in time."),
         (Answer(drip=True), "the model gave no answer"),
         (Answer(404), "refused with status 404"),
-        (Answer(200, b"<html>"), "answered what nobody can read"),
+        (Answer(200, b"<html>"), "gave an answer that cannot be read"),
         (reply(""), "answered without a text"),
         (reply("You did well."), "trades that exist: 1."),
         (reply("- Repeat: this [T99, T98, T97, T96, T95]"), "trades that exist: 1."),

@@ -72,9 +72,9 @@ def checks_arguments(kind: C) -> C:
         if name.startswith("_"):
             continue
         if isinstance(member, FunctionType):
-            setattr(kind, name, _checking(member))
+            setattr(kind, name, checking(member))
         elif isinstance(member, classmethod):
-            setattr(kind, name, classmethod(_checking(cast("FunctionType", member.__func__))))
+            setattr(kind, name, classmethod(checking(cast("FunctionType", member.__func__))))
     return kind
 
 
@@ -150,7 +150,7 @@ class Checks:
                 self.by_name[name](name, value)
 
 
-def _checking(method: FunctionType) -> Callable[..., Any]:
+def checking(method: FunctionType) -> Callable[..., Any]:
     """Return *method*, preceded by its checks, which are built on the first call and not on import."""
     checks = functools.cache(lambda: Checks.of(method))
 
@@ -164,10 +164,10 @@ def _checking(method: FunctionType) -> Callable[..., Any]:
         checks()(given, named)
         return method(self, *given, **named)
 
-    checking = awaited if inspect.iscoroutinefunction(method) else called
+    checked = awaited if inspect.iscoroutinefunction(method) else called
     if inspect.unwrap(method).__code__.co_flags & inspect.CO_VARKEYWORDS:
-        checking.__signature__ = signature_of(method)  # type: ignore[union-attr] # what inspect looks for
-    return checking
+        checked.__signature__ = signature_of(method)  # type: ignore[union-attr] # what inspect looks for
+    return checked
 
 
 class _LeftOut:

@@ -136,7 +136,7 @@ class MemoryServer:
             brief, subject = TOOLS_BY_NAME["brief"], f"company:{key}" if kind == "company" else key
             return brief.text(await brief.call(self.memory, self.actor, {"subject": subject}))
         if parts.scheme == "imem" and key and kind == "debate":
-            found = await self.memory.debate(key)
+            found = await self.memory.debates.read(key)
             turns = (one.model_copy(update={"text": shortened(one.text, FOUND_CHARS)}) for one in found.turns)
             return as_text([debate_text(found.debate), *map(turn_text, turns)])
         raise BadInput("uri", f"is none of {', '.join(template for _, template, _ in RESOURCES)}.")

@@ -272,16 +272,16 @@ def _changing(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
 
 
 _ACTS: Final = {
-    Act.RESPOND: Variant("respond", ("act", "debate_id", "text"), ("value", "evidence")),
-    Act.JUDGE: Variant("judge", ("act", "debate_id", "winner", "text")),
+    Act.RESPOND: Variant("debates.respond", ("act", "debate_id", "text"), ("value", "evidence")),
+    Act.JUDGE: Variant("debates.judge", ("act", "debate_id", "winner", "text")),
     **{
-        act: Variant(act.value, ("act", "debate_id"), () if act is Act.ACKNOWLEDGE else ("text",))
+        act: Variant(f"debates.{act.value}", ("act", "debate_id"), () if act is Act.ACKNOWLEDGE else ("text",))
         for act in (Act.ACKNOWLEDGE, Act.ACCEPT, Act.STAND, Act.WITHDRAW)
     },
 }
 """Acts in a debate that is open, each with its method and what that takes."""
-_PROGRESS: Final = Variant("debate_progress", ("debate_id",))
-_RUNNING: Final = Variant("running_debates", ())
+_PROGRESS: Final = Variant("debates.progress", ("debate_id",))
+_RUNNING: Final = Variant("debates.running", ())
 
 
 def _act(given: Mapping[str, Any]) -> Variant:
@@ -405,7 +405,7 @@ TOOLS: Final = (
     Tool(
         name="track_record",
         description="How often an agent was right.",
-        method="track_record",
+        method="scores.track_record",
         arguments={"agent": _TEXT, "domain": _TEXT, "as_of": _TEXT},
         required=("agent",),
         resource=ResourceType.CREDIBILITY,
@@ -414,7 +414,7 @@ TOOLS: Final = (
     Tool(
         name="contradictions",
         description="Values on which sources disagree.",
-        method="contradictions",
+        method="contradictions.about",
         arguments={"subject": _TEXT, "limit": _INTEGER, "as_of": _TEXT},
         required=("subject",),
         lines=lambda answer: SECTIONS_BY_NAME["contradictions"].text(answer).splitlines(),
@@ -439,7 +439,7 @@ TOOLS: Final = (
     Tool(
         name="find_precedents",
         description="Earlier debates like one.",
-        method="find_precedents",
+        method="debates.precedents",
         arguments={"debate_or_topic": _TEXT, "as_of": _TEXT},
         required=("debate_or_topic",),
         prepared=_encoding,
@@ -520,7 +520,7 @@ TOOLS: Final = (
     Tool(
         name="challenge",
         description="Dispute a finding.",
-        method="challenge",
+        method="debates.challenge",
         arguments={
             "finding_id": _TEXT,
             "basis": _TEXT,

@@ -18,7 +18,6 @@ from uuid import UUID
 
 from imem.checkpoints.model import checked_uuid
 from imem.journal.actors import Action, Actor, Resource, ResourceType
-from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.kg.asof import AsOfClock, parse_as_of
@@ -52,10 +51,11 @@ from imem.recall.memories.store import unknown_memory
 from imem.recall.read_horizon import clamped_until
 from imem.services.arguments import share
 from imem.services.connections import Part
-from imem.services.parts.actor_api import ActorApi
-from imem.services.stores import Stores
+from imem.services.facets.facet import Facet
+from imem.services.operations import declares_operations, reads, writes
 
 if TYPE_CHECKING:
+    from imem.recall.memories.store import MemoryTable
     from imem.services.memory_store import MemoryItems
 
 OWN_RELEVANT: Final = 5
@@ -75,8 +75,8 @@ EXTRACT_MS: Final = 30_000
 """Default budget where a model extracts facts, in milliseconds."""
 
 
-@checks_arguments
-class Memories(ActorApi):
+@declares_operations("memories")
+class Memories(Facet):
     """
     The memories that the actor may read; see :attr:`imem.memory.Memory.memories`.
 
@@ -88,10 +88,11 @@ class Memories(ActorApi):
       time, or nothing was written; retry.
     """
 
-    def __init__(self, stores: Stores, actor: Actor | None = None) -> None:
-        super().__init__(stores, actor)
-        self._table = stores.memories
+    @property
+    def _table(self) -> MemoryTable:
+        return self._stores.memories
 
+    @reads(ResourceType.MEMORIES)
     async def search(
         self,
         query: str,
@@ -141,6 +142,7 @@ class Memories(ActorApi):
         until = await clamped_until(self._stores.database, found.until, deadline=due)
         return await self._table.search(replace(found, until=until), deadline=due)
 
+    @reads(ResourceType.MEMORIES)
     async def relevant(
         self,
         query: str,
@@ -176,6 +178,7 @@ class Memories(ActorApi):
         lacking = next((part for part in parts if part.reason is not None), parts[0])
         return lacking.model_copy(update={"items": items, "total": len(items)})
 
+    @reads(ResourceType.MEMORIES)
     async def prompt_section(
         self,
         query: str,
@@ -198,6 +201,7 @@ class Memories(ActorApi):
         found = await self.relevant(query, agent=agent, as_of=as_of, deadline_ms=deadline_ms)
         return prompt_section(found.items, max_chars, found.reason)
 
+    @writes(ResourceType.MEMORIES, Action.WRITE)
     async def record_decision(
         self, decision: Decision, *, reasoning: str | None = None, deadline_ms: float | None = None
     ) -> RememberedMemory:
@@ -214,6 +218,7 @@ class Memories(ActorApi):
         [stored] = await self._store_own([("decisions", decision_memory(decision, reasoning))], due)
         return stored
 
+    @writes(ResourceType.MEMORIES, Action.WRITE)
     async def record_outcome(
         self, decision: Decision, pnl_pct: float, *, lesson: str | None = None, deadline_ms: float | None = None
     ) -> list[RememberedMemory]:
@@ -240,6 +245,7 @@ class Memories(ActorApi):
         placed = [("/".join((*own, space)), memory) for space, memory in new]
         return await self._table.store_all(self._actor, placed, deadline=due)
 
+    @reads(ResourceType.MEMORIES)
     async def history(self, memory_id: UUID | str, *, deadline_ms: float | None = None) -> list[StoredMemory]:
         """
         Return every version of a memory, of what it superseded and of what superseded it, oldest first.
@@ -252,6 +258,7 @@ class Memories(ActorApi):
         await self._authorize_memory(known, Action.READ, due)
         return await self._table.versions(known, scopes(None, readable(actor)), deadline=due)
 
+    @reads(ResourceType.MEMORIES)
     async def get(
         self, memory_id: UUID | str, *, as_of: datetime | None = None, deadline_ms: float | None = None
     ) -> StoredMemory:
@@ -272,6 +279,7 @@ class Memories(ActorApi):
             raise unknown_memory(known)
         return found
 
+    @writes(ResourceType.MEMORIES, Action.WRITE)
     async def supersede(
         self,
         memory_id: UUID | str,
@@ -305,6 +313,7 @@ class Memories(ActorApi):
             self._actor, known, memory, reason=reason, importance=importance, deadline=due
         )
 
+    @writes(ResourceType.MEMORIES, Action.WRITE)
     async def retire(self, memory_id: UUID | str, *, reason: str, deadline_ms: float | None = None) -> RememberedMemory:
         """
         Take back a memory that holds no longer; where nobody else says it, it is found as of earlier moments alone.
@@ -321,6 +330,7 @@ class Memories(ActorApi):
         await self._authorize_memory(known, Action.WRITE, due)
         return await self._table.retire(self._actor, known, reason=reason, deadline=due)
 
+    @writes(ResourceType.MEMORIES, Action.DELETE)
     async def delete(self, memory_id: UUID | str, *, deadline_ms: float | None = None) -> DeletedMemories:
         """
         Delete a memory for good, with its versions, its vectors and every memory whose place it took.
@@ -335,6 +345,7 @@ class Memories(ActorApi):
         await self._authorize_memory(known, Action.DELETE, due)
         return DeletedMemories(len(await self._table.delete(self._actor, [known], deadline=due)))
 
+    @writes(ResourceType.MEMORIES, Action.DELETE)
     async def delete_all(
         self, *, namespace: str | None = None, user: str | None = None, deadline_ms: float | None = None
     ) -> DeletedMemories:
@@ -359,6 +370,7 @@ class Memories(ActorApi):
         )
         return DeletedMemories(await self._table.delete_all(actor, wanted, deadline=due))
 
+    @writes(ResourceType.MEMORIES, Action.WRITE)
     async def store(
         self,
         text: str,
@@ -402,6 +414,7 @@ class Memories(ActorApi):
         source, *stored = await self._table.store_facts(actor, where, memory, facts, known_at=occurred_at, deadline=due)
         return replace(source, facts=tuple(stored))
 
+    @writes(ResourceType.MEMORIES, Action.WRITE)
     async def extract(
         self, messages: Sequence[Mapping[str, Any]], *, namespace: str | None = None, deadline_ms: float | None = None
     ) -> list[RememberedMemory]:
@@ -461,6 +474,7 @@ class Memories(ActorApi):
             await self._authorize(replace(resource, owner=rights.owner), Action.OVERRULE, deadline)
         return rights
 
+    @reads(ResourceType.MEMORIES)
     async def list(
         self,
         *,

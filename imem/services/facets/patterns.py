@@ -1,32 +1,31 @@
-"""Lessons and the learning report, for people; patterns: proposals, plans of tests, statuses: a part of ``Memory``."""
+"""Patterns: active ones of a subject, and, for those who test and approve, plans, proposals and statuses."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime
-from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from imem.journal.actors import Action, Resource, ResourceType
-from imem.journal.arguments import checks_arguments
 from imem.journal.errors import BadInput, TransitionRefused
 from imem.journal.texts.spelling import says_nothing
 from imem.kg.asof import AsOfClock, parse_as_of
-from imem.kg.kinds.enums import LessonState, PatternStatus
+from imem.kg.kinds.enums import PatternStatus
+from imem.recall import single_reads
+from imem.recall.model import RecordsSection
 from imem.recall.read_horizon import fetch_read_horizon
+from imem.recall.sections import patterns
+from imem.services.arguments import one_of
 from imem.services.connections import Part
-from imem.services.parts.actor_api import ActorApi
+from imem.services.facets.facet import Facet, ReadOptions
+from imem.services.operations import declares_operations, reads, writes
 
 if TYPE_CHECKING:
-    from imem.gates.learning.report import LearningReport
     from imem.patterns.mining import Mined
     from imem.patterns.planning import TestPlan
     from imem.patterns.reading import ListedPattern
-    from imem.postmortem.lessons.effect import LessonEffect
-    from imem.postmortem.lessons.reading import ListedLesson
-
 
 MINE_MS: Final = 60_000.0
 """Default budget of a mining run, in milliseconds."""
@@ -35,76 +34,17 @@ ACT_MS: Final = 10_000.0
 """Default budget of a proposal, or of a request, in milliseconds."""
 
 
-E = TypeVar("E", bound=StrEnum)
+@declares_operations("patterns")
+class PatternsFacet(Facet):
+    """Patterns; see :attr:`imem.memory.Memory.patterns`."""
 
+    @reads(ResourceType.PATTERNS)
+    async def about(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> RecordsSection:
+        """Return the patterns that were active then, of the sector of *subject* or of none."""
+        return await single_reads.part(self._recall, patterns.SECTION, subject, limit=limit, **await self._at(**asked))
 
-def _one_of(values: type[E], name: str, stated: str) -> E:
-    """Return the value that the argument *name* states; BadInput if it is none."""
-    try:
-        return values(stated)
-    except ValueError:
-        raise BadInput(name, f"{stated!r:.60} is none of {', '.join(values)}.") from None
-
-
-@checks_arguments
-class LessonsApi(ActorApi):
-    """Reads lessons in every state; proposes patterns, and reads them; see :class:`imem.memory.Memory`."""
-
-    async def all_lessons(
-        self, *, state: LessonState | str | None = None, deadline_ms: float | None = None
-    ) -> list[ListedLesson]:
-        """
-        Return the lessons in *state*, or in any, the newest first; at most 200.
-
-        Raises:
-            BadInput: there is no such state.
-        """
-        from imem.postmortem.lessons.reading import lessons_listed  # noqa: PLC0415 - who asks for none needs none of it
-
-        of = None if state is None else _one_of(LessonState, "state", state)
-        due = await self._due(deadline_ms)
-        database = self._stores.database
-        resource = Resource(ResourceType.LESSONS, "all")
-        return await self._allowed(resource, Action.READ, lambda: lessons_listed(database, of, deadline=due), due)
-
-    async def lesson_effect(self, lesson_id: str, *, deadline_ms: float | None = None) -> LessonEffect:
-        """
-        Return whether a lesson worked: the accuracy of its agents' decisions, in its scope and outside it.
-
-        Without ten decisions in each of the four cells the verdict is ``insufficient``.
-
-        Raises:
-            BadInput: there is no such lesson.
-        """
-        from imem.postmortem.lessons.reading import lesson_effect  # noqa: PLC0415 - as above
-
-        due = await self._due(deadline_ms)
-        database = self._stores.database
-        resource = Resource(ResourceType.LESSONS, lesson_id)
-        return await self._allowed(resource, Action.READ, lambda: lesson_effect(database, lesson_id, deadline=due), due)
-
-    async def learning_report(
-        self, *, since: datetime | None = None, deadline_ms: float | None = None
-    ) -> LearningReport:
-        """
-        Return whether what is learned helps: decisions at Gate 6, use of the memory, lessons that worked, calibration.
-
-        Args:
-            since: of what happened from then on; aware.
-
-        Raises:
-            BadInput: *since* names no zone.
-        """
-        from imem.gates.learning.report import learning_report  # noqa: PLC0415 - as above
-
-        if since is not None and since.utcoffset() is None:
-            raise BadInput("since", "must name its zone; a time without one is ambiguous.")
-        due = await self._due(deadline_ms)
-        database = self._stores.database
-        resource = Resource(ResourceType.LESSONS, "report")
-        return await self._allowed(resource, Action.READ, lambda: learning_report(database, since, deadline=due), due)
-
-    async def plan_pattern_test(
+    @reads(ResourceType.PATTERNS, Action.PROPOSE)
+    async def plan_test(
         self, definition: Mapping[str, Any], *, as_of: datetime | None = None, deadline_ms: float | None = None
     ) -> TestPlan:
         """
@@ -112,7 +52,7 @@ class LessonsApi(ActorApi):
 
         ::
 
-            plan = await memory.plan_pattern_test({
+            plan = await memory.patterns.plan_test({
                 "name": "Crowds overshoot", "category": "financial", "metric": "resolves_yes", "reference": "manifold",
                 "condition": [{"feature": "drift", "comparison": "at_least", "value": 0.2}], "claim": "lower",
                 "mechanism": "News is overweighted.",
@@ -144,7 +84,8 @@ class LessonsApi(ActorApi):
 
         return await self._allowed(Resource(ResourceType.PATTERNS, stated.key), Action.PROPOSE, read, due)
 
-    async def mine_patterns(
+    @writes(ResourceType.PATTERNS, Action.PROPOSE)
+    async def mine(
         self,
         metric: str,
         reference: str,
@@ -172,7 +113,7 @@ class LessonsApi(ActorApi):
         from imem.patterns.life import proposal, run_of  # noqa: PLC0415 - as above
         from imem.patterns.mining import mine  # noqa: PLC0415 - as above
 
-        of = _one_of(Period, "period", period)
+        of = one_of(Period, "period", period)
         due = self._write_due(deadline_ms, MINE_MS)
         gateway, database, actor = self._stores.gateway, self._stores.database, self._actor
         await self._stores.connections.wait(Part.POSTGRES)
@@ -195,7 +136,8 @@ class LessonsApi(ActorApi):
             Resource(ResourceType.PATTERNS, f"{metric} by {reference}"), Action.PROPOSE, mined, due
         )
 
-    async def propose_pattern(self, definition: Mapping[str, Any], *, deadline_ms: float | None = None) -> str:
+    @writes(ResourceType.PATTERNS, Action.PROPOSE)
+    async def propose(self, definition: Mapping[str, Any], *, deadline_ms: float | None = None) -> str:
         """
         Propose a pattern, and return its key, which follows from condition and claim.
 
@@ -221,7 +163,8 @@ class LessonsApi(ActorApi):
 
         return await self._allowed(Resource(ResourceType.PATTERNS, stated.key), Action.PROPOSE, append, due)
 
-    async def all_patterns(
+    @reads(ResourceType.PATTERNS, Action.VALIDATE)
+    async def all(
         self, *, status: PatternStatus | str | None = None, deadline_ms: float | None = None
     ) -> list[ListedPattern]:
         """
@@ -234,16 +177,17 @@ class LessonsApi(ActorApi):
         """
         from imem.patterns.reading import patterns_listed  # noqa: PLC0415 - as above
 
-        of = None if status is None else _one_of(PatternStatus, "status", status)
+        of = None if status is None else one_of(PatternStatus, "status", status)
         due = await self._due(deadline_ms)
         database = self._stores.database
         resource = Resource(ResourceType.PATTERNS, "all")
         read = partial(patterns_listed, database, of, None, deadline=due)
         return await self._allowed(resource, Action.VALIDATE, read, due)
 
-    async def pattern_tests(self, pattern_id: str, *, deadline_ms: float | None = None) -> ListedPattern:
+    @reads(ResourceType.PATTERNS, Action.VALIDATE)
+    async def tests(self, pattern_id: str, *, deadline_ms: float | None = None) -> ListedPattern:
         """
-        Return a pattern whatever its status, with what its tests said; for whom :meth:`all_patterns` is.
+        Return a pattern whatever its status, with what its tests said; for whom :meth:`all` is.
 
         Raises:
             BadInput: there is no such pattern.
@@ -256,7 +200,8 @@ class LessonsApi(ActorApi):
         read = partial(pattern_listed, database, pattern_id, deadline=due)
         return await self._allowed(resource, Action.VALIDATE, read, due)
 
-    async def set_pattern_status(
+    @writes(ResourceType.PATTERNS, Action.DEPRECATE)
+    async def set_status(
         self, pattern_id: str, status: PatternStatus | str, *, reason: str, deadline_ms: float | None = None
     ) -> None:
         """
@@ -270,7 +215,7 @@ class LessonsApi(ActorApi):
         """
         from imem.patterns.life import ask_for_status  # noqa: PLC0415 - as above
 
-        wanted = _one_of(PatternStatus, "status", status)
+        wanted = one_of(PatternStatus, "status", status)
         if says_nothing(reason):
             raise BadInput("reason", "is required: say why.")
         due = self._write_due(deadline_ms, ACT_MS)

@@ -1,4 +1,4 @@
-"""How the forecasts of decisions turned out, and which decisions are under review: a part of ``Memory``."""
+"""How the forecasts of decisions turned out, and which decisions are under review."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from imem.journal.actors import Action, Resource, ResourceType
-from imem.journal.arguments import checks_arguments
 from imem.kg.asof import parse_as_of
 from imem.recall.read_horizon import fetch_read_horizon
-from imem.services.parts.actor_api import ActorApi
+from imem.services.facets.facet import Facet
+from imem.services.operations import declares_operations, reads
 
 if TYPE_CHECKING:
     from imem.credibility.forecasts.reading import DecisionForecast, ForecastReport
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from imem.postmortem.cases.reading import CaseSummary
 
 
-@checks_arguments
-class ForecastsApi(ActorApi):
-    """Reads forecasts of decisions; see :class:`imem.memory.Memory`."""
+@declares_operations("forecasts")
+class ForecastsFacet(Facet):
+    """Forecasts of decisions; see :attr:`imem.memory.Memory.forecasts`."""
 
-    async def forecasts(
+    @reads(ResourceType.GRAPH)
+    async def of(
         self,
         decision_id: str,
         *,
@@ -35,7 +36,7 @@ class ForecastsApi(ActorApi):
 
         ::
 
-            for one in await memory.forecasts("desk:MU-1/pm"):
+            for one in await memory.forecasts.of("desk:MU-1/pm"):
                 print(one.days, one.predicted, one.actual, one.verdict)
 
         Raises:
@@ -53,7 +54,8 @@ class ForecastsApi(ActorApi):
 
         return await self._allowed(Resource(ResourceType.GRAPH, decision_id), Action.READ, read, due)
 
-    async def forecast_report(self, *, deadline_ms: float | None = None) -> ForecastReport:
+    @reads(ResourceType.GRAPH)
+    async def report(self, *, deadline_ms: float | None = None) -> ForecastReport:
         """Return how the forecasts of all decisions stand now: counts, those without an outcome, those off."""
         from imem.credibility.forecasts.reading import forecast_report  # noqa: PLC0415 - as above
 
@@ -62,6 +64,7 @@ class ForecastsApi(ActorApi):
         resource = Resource(ResourceType.GRAPH, "forecasts of decisions")
         return await self._allowed(resource, Action.READ, lambda: forecast_report(database, deadline=due), due)
 
+    @reads(ResourceType.REVIEWS)
     async def postmortems(self, *, every: bool = False, deadline_ms: float | None = None) -> list[CaseSummary]:
         """
         Return decisions that were off: those in review, then those that wait, by priority; for people.
@@ -81,6 +84,7 @@ class ForecastsApi(ActorApi):
             resource, Action.READ, lambda: list_cases(database, policy, states=states, deadline=due), due
         )
 
+    @reads(ResourceType.GRAPH)
     async def replay_policy(
         self,
         settings: Mapping[str, float],
@@ -94,7 +98,7 @@ class ForecastsApi(ActorApi):
 
         ::
 
-            replay = await memory.replay_policy({"deviation": 0.5})
+            replay = await memory.forecasts.replay_policy({"deviation": 0.5})
             print(replay.cases, replay.cases_then)
 
         Args:

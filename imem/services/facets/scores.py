@@ -1,26 +1,76 @@
-"""Whom to trust: scores of agents, what they rest on, and whether two records decide; a part of ``Memory``."""
+"""Whom to trust: track records, scores and weights of agents, and what they rest on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from imem.journal.arguments import checks_arguments
-from imem.recall.brief import Recall
+from imem.journal.actors import ResourceType
+from imem.recall import single_reads
+from imem.recall.model import TrackRecordsSection, TrackRecordsTable, WeightsTable
 from imem.services.connections import Part
-from imem.services.parts.actor_api import ActorApi
+from imem.services.facets.facet import Facet, ReadOptions
+from imem.services.operations import declares_operations, reads
 
 if TYPE_CHECKING:
     from imem.recall.scores import AutoResolutionAnswer, ScoreExplanation, ScoresTable
 
 
-@checks_arguments
-class ScoresApi(ActorApi):
-    """Reads scores; see :class:`imem.memory.Memory`. The class that has this part sets ``_recall``."""
+@declares_operations("scores")
+class ScoresFacet(Facet):
+    """Scores and track records; see :attr:`imem.memory.Memory.scores`."""
 
-    _recall: Recall
+    @reads(ResourceType.CREDIBILITY)
+    async def track_record(
+        self, agent: str, domain: str | None = None, **asked: Unpack[ReadOptions]
+    ) -> TrackRecordsSection:
+        """
+        Return the track record of *agent* in *domain*, or in every domain in which it was scored.
 
+        It holds the share right with its 95 % interval, and the skill.
+
+        Raises:
+            PermissionDenied: an agent reads its own record alone; briefings show those of agents with claims.
+        """
+        return await single_reads.agent_records(self._recall, agent, domain, **await self._at(**asked))
+
+    @reads(ResourceType.CREDIBILITY)
+    async def track_records(
+        self,
+        agents: Sequence[str] | None = None,
+        domains: Sequence[str] | None = None,
+        *,
+        as_of: Sequence[datetime] | None = None,
+        unscored: bool = False,
+        clock: str = "known",
+        deadline_ms: float | None = None,
+    ) -> TrackRecordsTable:
+        """
+        Return the track records of many agents in many domains as of many moments.
+
+        Args:
+            agents: None for all.
+            domains: None for every domain in which one of the agents was scored.
+            as_of: the moments; None for now.
+            unscored: whether to include agents none of whose claims was settled; their ``evidence`` is "none".
+
+        Raises:
+            BadInput: more than 10,000 records are asked for, by agents and domains or as of several moments; what is
+                known later does not count.
+            PermissionDenied: an agent reads its own record alone.
+        """
+        return await single_reads.many_records(
+            self._recall,
+            agents,
+            domains,
+            as_of=as_of,
+            unscored=unscored,
+            clock=clock,
+            deadline=await self._due(deadline_ms, Part.SCORES),
+        )
+
+    @reads(ResourceType.CREDIBILITY)
     async def credibility(
         self,
         agents: Sequence[str] | None = None,
@@ -39,7 +89,7 @@ class ScoresApi(ActorApi):
 
         ::
 
-            table = await memory.credibility(domains=["earnings"], context={"sector": "Technology"})
+            table = await memory.scores.credibility(domains=["earnings"], context={"sector": "Technology"})
             for score in table.items:
                 print(score.record.agent, score.posterior.mean, score.designed.score, score.flags)
 
@@ -62,6 +112,52 @@ class ScoresApi(ActorApi):
         request = request_of(agents, domains, context, as_of, clock)
         return await scores(self._recall, request, deadline=await self._due(deadline_ms, Part.SCORES))
 
+    @reads(ResourceType.CREDIBILITY)
+    async def weights(
+        self,
+        agents: Sequence[str],
+        domain: str,
+        context: Mapping[str, str | None] | None = None,
+        *,
+        as_of: datetime | Sequence[datetime] | None = None,
+        clock: str = "known",
+        deadline_ms: float | None = None,
+    ) -> WeightsTable:
+        """
+        Return the weights of *agents* as one panel in *domain*, for those who pool answers themselves.
+
+        ::
+
+            days = [...]
+            found = await memory.scores.weights(["macro", "options", "news"], "rates", as_of=days)
+            shares = found.at(days[0])
+
+        They are those of a panel's answer: by earlier seasons, or by record, as of what was known by then. A baseline
+        has none. Where an agent did not answer, divide the weights of the others by their sum.
+
+        Args:
+            context: values of the questions by dimension, as for :meth:`credibility`; observations that share fewer
+                than four of the six count half. None: of any.
+            as_of: one moment or many; None for now.
+
+        Raises:
+            BadInput: no agent is named, agents times moments are more than 100,000, or a dimension or its value is
+                unknown.
+            PermissionDenied: an agent reads its own alone; :meth:`imem.memory.Memory.panel` shows the weights of those
+                who answered.
+        """
+        moments = [as_of] if isinstance(as_of, datetime) else as_of
+        return await single_reads.weights(
+            self._recall,
+            agents,
+            domain,
+            context,
+            as_of=moments,
+            clock=clock,
+            deadline=await self._due(deadline_ms, Part.SCORES),
+        )
+
+    @reads(ResourceType.CREDIBILITY)
     async def explain(
         self,
         agent: str,
@@ -91,6 +187,7 @@ class ScoresApi(ActorApi):
         request = request_of([agent], [domain], context, as_of, clock)
         return await explanation(self._recall, request, limit=limit, deadline=await self._due(deadline_ms, Part.SCORES))
 
+    @reads(ResourceType.CREDIBILITY)
     async def auto_resolve(
         self,
         a: str,

@@ -1,4 +1,4 @@
-"""Sessions, working memories and conversations of agents: a part of ``Memory``."""
+"""Sessions, working memories and conversations of agents of this process: a part of ``Memory``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
 
-from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
-from imem.recall.brief import Recall
 from imem.services.arguments import MOST_WRITE_BUDGET_MS, budget_ms
-from imem.services.parts.actor_api import ActorApi
+from imem.services.facets.facet import Facet
+from imem.services.operations import declares_operations
 from imem.services.recall import while_warming
 
 if TYPE_CHECKING:
@@ -23,11 +22,10 @@ SESSION_BUDGET_MS: Final = 40_000
 """Default budget of an agent's recovery, in milliseconds: the slowest store has 30 s."""
 
 
-@checks_arguments
-class WorkApi(ActorApi):
-    """The services that agents work with; see :class:`imem.memory.Memory`."""
+@declares_operations()
+class AgentWork(Facet):
+    """The services that agents of this process work with; see :class:`imem.memory.Memory`."""
 
-    _recall: Recall
     _conversations: Conversations | None = None
 
     @property

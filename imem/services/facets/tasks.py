@@ -1,4 +1,4 @@
-"""Review tasks and the roster: a part of ``Memory``."""
+"""Review tasks and the roster."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from imem.journal.actors import Action, Resource, ResourceType
-from imem.journal.arguments import checks_arguments
 from imem.journal.errors import BadInput
-from imem.services.parts.actor_api import ActorApi
+from imem.services.facets.facet import Facet
+from imem.services.operations import declares_operations, reads, writes
 
 if TYPE_CHECKING:
-    from imem.credibility.disputes.rules import StandingRule
     from imem.review.admission import Reviewer
     from imem.review.kinds import Task
 
@@ -20,16 +19,17 @@ ANSWER_MS: Final = 5_000
 """Default budget of an answer, in milliseconds."""
 
 
-@checks_arguments
-class ReviewApi(ActorApi):
+@declares_operations("tasks")
+class TasksFacet(Facet):
     """
-    Questions to people, and their answers; see :class:`imem.memory.Memory`.
+    Questions to people, and their answers; see :attr:`imem.memory.Memory.tasks`.
 
     Reading and answering take the role of a reviewer or an admin; who is no admin answers the kinds that the roster
     names. All raise :class:`~imem.journal.errors.PermissionDenied` if the actor may not, with one denial row written.
     """
 
-    async def tasks(
+    @reads(ResourceType.REVIEWS)
+    async def list(
         self,
         *,
         kind: str | None = None,
@@ -37,7 +37,7 @@ class ReviewApi(ActorApi):
         analysis_id: str | None = None,
         limit: int = 200,
         deadline_ms: float | None = None,
-    ) -> list[Task[Any]]:
+    ) -> Sequence[Task[Any]]:
         """
         Return the tasks that can be answered: open ones first, then defaults that nobody has reviewed.
 
@@ -64,7 +64,8 @@ class ReviewApi(ActorApi):
             due,
         )  # fmt: skip
 
-    async def task(self, task_id: str, *, deadline_ms: float | None = None) -> Task[Any]:
+    @reads(ResourceType.REVIEWS)
+    async def read(self, task_id: str, *, deadline_ms: float | None = None) -> Task[Any]:
         """
         Return a task whole; the minutes of its answer are measured from the first time.
 
@@ -82,6 +83,7 @@ class ReviewApi(ActorApi):
             due,
         )
 
+    @writes(ResourceType.REVIEWS, Action.ANSWER)
     async def answer(
         self,
         task_id: str,
@@ -91,7 +93,7 @@ class ReviewApi(ActorApi):
         rationale: str | None = None,
         all_alike: bool = False,
         deadline_ms: float | None = None,
-    ) -> list[Task[Any]]:
+    ) -> Sequence[Task[Any]]:
         """
         Answer a task, and return it as it is with the answer; its effect follows within seconds.
 
@@ -113,7 +115,7 @@ class ReviewApi(ActorApi):
 
         due = self._write_due(deadline_ms, ANSWER_MS)
 
-        async def answer() -> list[Task[Any]]:
+        async def answer() -> Sequence[Task[Any]]:
             database, by = self._stores.database, self._actor
             ids = [task_id]
             if all_alike:
@@ -131,6 +133,7 @@ class ReviewApi(ActorApi):
 
         return await self._allowed(Resource(ResourceType.REVIEWS, task_id), Action.ANSWER, answer, due)
 
+    @writes(ResourceType.REVIEWS, Action.ANSWER)
     async def delegate(self, task_id: str, to: str, *, reason: str, deadline_ms: float | None = None) -> Task[Any]:
         """
         Hand an open task over to another reviewer; its time goes on.
@@ -153,43 +156,8 @@ class ReviewApi(ActorApi):
             due,
         )
 
-    async def standing_rules(self, *, deadline_ms: float | None = None) -> list[StandingRule]:
-        """
-        Return what people answered for all later contradictions of a kind: rules in force first, the newest first.
-
-        ``answer(task_id, "choose", fields={"document": "a", "always": True})`` makes a rule.
-        """
-        from imem.credibility.disputes.rules import read_rules  # noqa: PLC0415 - as above
-
-        due = await self._due(deadline_ms)
-        return await self._allowed(
-            Resource(ResourceType.REVIEWS, "rules"),
-            Action.READ,
-            lambda: read_rules(self._stores.database, deadline=due),
-            due,
-        )
-
-    async def revoke_rule(self, rule_id: str, *, reason: str, deadline_ms: float | None = None) -> StandingRule:
-        """
-        Revoke a standing rule from now on, and return it; what it has settled stays settled.
-
-        Raises:
-            BadInput: no rule of that id is in force, or *reason* is empty.
-        """
-        from imem.credibility.disputes.arbitration import KIND  # noqa: PLC0415 - as above
-        from imem.credibility.disputes.rules import revoke_rule  # noqa: PLC0415 - as above
-        from imem.review import inbox  # noqa: PLC0415 - as above
-
-        due = self._write_due(deadline_ms, ANSWER_MS)
-
-        async def revoke() -> StandingRule:
-            database, by = self._stores.database, self._actor
-            await inbox.check_reviewer(database, KIND, by, due)
-            return await revoke_rule(database, rule_id, reason, by=by, deadline=due)
-
-        return await self._allowed(Resource(ResourceType.REVIEWS, rule_id), Action.ANSWER, revoke, due)
-
-    async def roster(self, *, deadline_ms: float | None = None) -> list[Reviewer]:
+    @reads(ResourceType.REVIEWS)
+    async def roster(self, *, deadline_ms: float | None = None) -> Sequence[Reviewer]:
         """Return the reviewers, by name."""
         from imem.review import inbox  # noqa: PLC0415 - as above
 
@@ -201,6 +169,7 @@ class ReviewApi(ActorApi):
             due,
         )
 
+    @writes(ResourceType.REVIEWS, Action.WRITE)
     async def set_reviewer(
         self,
         person: str,

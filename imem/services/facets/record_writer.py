@@ -10,7 +10,8 @@ from typing import Any, Final, TypedDict, Unpack
 from pydantic import BaseModel
 
 from imem.ingest.recorder import prepare, record_all
-from imem.journal.arguments import LongText, checks_arguments
+from imem.journal.actors import Action, ResourceType
+from imem.journal.arguments import LongText
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.journal.events.entry import Receipt
@@ -33,7 +34,8 @@ from imem.kg.model import (
     Outcome,
     Turn,
 )
-from imem.services.parts.actor_api import ActorApi
+from imem.services.facets.facet import Facet
+from imem.services.operations import declares_operations, writes
 
 WRITE_BUDGET_MS: Final = 2000
 """Default budget of a write until it is durable, in milliseconds."""
@@ -52,22 +54,26 @@ Node = Kind | tuple[str, str]
 """A node: a model, or its label and key."""
 
 
-@checks_arguments
-class RecordWriter(ActorApi):
+@declares_operations()
+class RecordWriter(Facet):
     """Records models, links and corrections; see :class:`imem.memory.Memory` for common arguments and errors."""
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def record_company(self, company: Company, **options: Unpack[WriteOptions]) -> Receipt:
         """Record a company, or what changed in its profile."""
         return await self.record(company, **options)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def record_market(self, market: Market, **options: Unpack[WriteOptions]) -> Receipt:
         """Record a prediction market's question, or its resolution."""
         return await self.record(market, **options)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def record_agent(self, agent: Agent, **options: Unpack[WriteOptions]) -> Receipt:
         """Record an agent, or what changed in its profile; an agent records itself alone."""
         return await self.record(agent, **options)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def record_analysis(
         self,
         analysis: Analysis,
@@ -91,6 +97,7 @@ class RecordWriter(ActorApi):
         makers = (partial(record_of, analysis, body=body), *(partial(record_of, finding) for finding in findings))
         return await self._write(*makers, **options)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def record_finding(
         self, finding: Finding, *, body: LongText | None = None, **options: Unpack[WriteOptions]
     ) -> Receipt:
@@ -101,6 +108,7 @@ class RecordWriter(ActorApi):
         """
         return await self.record(finding, body=body, **options)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def record_decision(
         self,
         decision: Decision,
@@ -144,10 +152,12 @@ class RecordWriter(ActorApi):
             if finding not in known:
                 raise BadInput(f"cites.{place}", f"no Finding {shown(finding)} is recorded.")
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def record_outcome(self, outcome: Outcome, **options: Unpack[WriteOptions]) -> Receipt:
         """Record the outcome of a metric; it settles claims only under the import right or from a person."""
         return await self.record(outcome, **options)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def record_debate(
         self,
         debate: Debate,
@@ -159,6 +169,7 @@ class RecordWriter(ActorApi):
         """Record a debate with all its *turns*; they replace those recorded before."""
         return await self.record(debate, body=body, turns=turns, **options)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def record_contradiction(self, contradiction: DataContradiction, **options: Unpack[WriteOptions]) -> Receipt:
         """
         Record that two sources give different values for the same thing; its priority is computed by a pipeline.
@@ -167,6 +178,7 @@ class RecordWriter(ActorApi):
         """
         return await self.record(contradiction, **options)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def record_data_point(self, point: DataPoint, **options: Unpack[WriteOptions]) -> Receipt:
         """
         Record what a document of a source states as the value of a metric.
@@ -175,6 +187,7 @@ class RecordWriter(ActorApi):
         """
         return await self.record(point, **options)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def record(
         self, model: Kind, *, body: LongText | None = None, turns: Sequence[Turn] = (), **options: Unpack[WriteOptions]
     ) -> Receipt:
@@ -187,6 +200,7 @@ class RecordWriter(ActorApi):
         """
         return await self._write(partial(record_of, model, body=body, turns=turns), **options)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def record_groups(
         self, kind: type[Kind], key: str, groups: Mapping[str, Group], **options: Unpack[WriteOptions]
     ) -> Receipt:
@@ -199,6 +213,7 @@ class RecordWriter(ActorApi):
         """
         return await self._write(partial(groups_of, kind, key, groups), **options)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def link(
         self,
         type_: str,
@@ -216,6 +231,7 @@ class RecordWriter(ActorApi):
         """
         return await self._write(partial(link_of, type_, start, end, props), **options)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def correct(self, model: Kind, reason: str, **options: Unpack[WriteOptions]) -> Receipt:
         """
         Replace the core of the record with the model's key, for *reason*; the old one stays in history.

@@ -1,33 +1,40 @@
-"""Debates that run, and precedents; a part of ``Memory``."""
+"""Debates: those on a subject, what a debate said, acts in one that runs, precedents, and snapshots."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
+from uuid import UUID
 
 from imem.journal.actors import Action, Resource, ResourceType
-from imem.journal.arguments import LongText, checks_arguments
+from imem.journal.arguments import LongText
+from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.kg.kinds.enums import DebatePriority
-from imem.recall.brief import Recall
-from imem.services.parts.actor_api import ActorApi
+from imem.recall import single_reads
+from imem.recall.model import DebatesSection, RecordedDebate
+from imem.recall.sections import debates
+from imem.services.arguments import MOST_BUDGET_MS
+from imem.services.facets.agents import EXCHANGE_MS, exchange_budget, exchange_due
+from imem.services.facets.facet import Facet, ReadOptions
+from imem.services.operations import declares_operations, reads, writes
 
 if TYPE_CHECKING:
     from imem.debates.precedents.model import Precedents
     from imem.debates.service import DebateProgress, Debates
-    from imem.journal.deadline import Deadline
+    from imem.sync.snapshots import MemorySnapshot, SnapshotResult
 
-D = TypeVar("D")
+T = TypeVar("T")
 
 ACT_MS: Final = 5_000
 """Default budget of an act, in milliseconds."""
 
 
-@checks_arguments
-class DebatesApi(ActorApi):
+@declares_operations("debates")
+class DebatesFacet(Facet):
     """
-    Debates, and their precedents; see :class:`imem.memory.Memory`. The class that has this part sets ``_recall``.
+    Debates, and their precedents; see :attr:`imem.memory.Memory.debates`.
 
     A side acts under its own name; it needs no session. An act is durable when the call returns, and has its effect
     within seconds. All acts raise :class:`~imem.journal.errors.UnknownDebate` without such a debate,
@@ -35,9 +42,23 @@ class DebatesApi(ActorApi):
     :class:`~imem.journal.errors.TransitionRefused` where the debate is past it; nothing is written then.
     """
 
-    _recall: Recall
+    @reads(ResourceType.GRAPH)
+    async def about(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> DebatesSection:
+        """Return the newest debates on *subject* and how they ended."""
+        return await single_reads.part(self._recall, debates.SECTION, subject, limit=limit, **await self._at(**asked))
 
-    async def find_precedents(
+    @reads(ResourceType.GRAPH)
+    async def read(self, debate_id: str, **asked: Unpack[ReadOptions]) -> RecordedDebate:
+        """
+        Return a debate with every turn, verbatim.
+
+        Raises:
+            UnknownDebate: there was no such debate.
+        """
+        return await single_reads.debate(self._recall, debate_id, **await self._at(**asked))
+
+    @reads(ResourceType.GRAPH)
+    async def precedents(
         self,
         debate_or_topic: str,
         *,
@@ -55,7 +76,7 @@ class DebatesApi(ActorApi):
 
         ::
 
-            found = await memory.find_precedents("debate-17")
+            found = await memory.debates.precedents("debate-17")
             for one in found.items:
                 print(one.opened_at, one.topic, one.winner, one.accuracy)
 
@@ -79,6 +100,7 @@ class DebatesApi(ActorApi):
 
     # Acts
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def challenge(
         self,
         finding_id: str,
@@ -98,7 +120,7 @@ class DebatesApi(ActorApi):
 
         ::
 
-            debate = await memory.challenge("mu-margin", "The contracts are prepaid.", value=0.41, evidence=["mu-10k"])
+            debate = await memory.debates.challenge("mu-margin", "It is prepaid.", value=0.41, evidence=["mu-10k"])
 
         Args:
             basis: why; the first turn of the debate.
@@ -129,10 +151,12 @@ class DebatesApi(ActorApi):
             due,
         )  # fmt: skip
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def acknowledge(self, debate_id: str, *, deadline_ms: float | None = None) -> DebateProgress:
         """Acknowledge a challenge of one's finding: the sides have until the end of level 1 to agree."""
         return await self._act(debate_id, "acknowledge", deadline_ms)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def respond(
         self,
         debate_id: str,
@@ -151,24 +175,28 @@ class DebatesApi(ActorApi):
         """
         return await self._act(debate_id, "respond", deadline_ms, text=text, value=value, evidence=evidence)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def accept(
         self, debate_id: str, text: LongText | None = None, *, deadline_ms: float | None = None
     ) -> DebateProgress:
         """Accept the position of the other side, which ends the debate."""
         return await self._act(debate_id, "accept", deadline_ms, text=text)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def stand(
         self, debate_id: str, text: LongText | None = None, *, deadline_ms: float | None = None
     ) -> DebateProgress:
         """Say that one has nothing to add; when both sides have said so, level 1 ends at once."""
         return await self._act(debate_id, "stand", deadline_ms, text=text)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def withdraw(
         self, debate_id: str, text: LongText | None = None, *, deadline_ms: float | None = None
     ) -> DebateProgress:
         """Take one's challenge back, which ends the debate."""
         return await self._act(debate_id, "withdraw", deadline_ms, text=text)
 
+    @writes(ResourceType.JOURNAL, Action.APPEND)
     async def judge(
         self, debate_id: str, winner: str, text: LongText, *, deadline_ms: float | None = None
     ) -> DebateProgress:
@@ -181,11 +209,12 @@ class DebatesApi(ActorApi):
         """
         return await self._act(debate_id, "judge", deadline_ms, text=text, winner=winner)
 
-    # Reads
+    # Debates that run
 
-    async def debate_progress(self, debate_id: str, *, deadline_ms: float | None = None) -> DebateProgress:
+    @reads(ResourceType.GRAPH)
+    async def progress(self, debate_id: str, *, deadline_ms: float | None = None) -> DebateProgress:
         """
-        Return where a debate stands that a challenge opened; :meth:`debate` returns its turns.
+        Return where a debate stands that a challenge opened; :meth:`read` returns its turns.
 
         Raises:
             UnknownDebate: there is no such debate.
@@ -193,7 +222,8 @@ class DebatesApi(ActorApi):
         due = await self._due(deadline_ms)
         return await self._of_debate(Action.READ, debate_id, lambda debates: debates.read(debate_id, deadline=due), due)
 
-    async def running_debates(
+    @reads(ResourceType.GRAPH)
+    async def running(
         self,
         *,
         agent: str | None = None,
@@ -217,6 +247,55 @@ class DebatesApi(ActorApi):
             None,
             lambda debates: debates.running(agent=agent, analysis_id=analysis_id, limit=limit, deadline=due),
             due,
+        )
+
+    @writes(ResourceType.SYNC, Action.SYNCHRONIZE)
+    async def snapshot(
+        self,
+        debate_id: str,
+        participants: Collection[str] = (),
+        topic: str | None = None,
+        *,
+        deadline_ms: float = EXCHANGE_MS,
+    ) -> SnapshotResult:
+        """
+        Take the snapshot of a debate: everything its analysis has published, at one moment.
+
+        What challenger, challenged and *participants* have published is flushed first, under a lock on their writes. A
+        debate has one snapshot; a repeated call returns it. If one of the two sides cannot be reached, the debate is
+        ``deferred`` for five minutes, after three times it is left to people (``level3``); another participant is left
+        out, and named.
+
+        Args:
+            deadline_ms: how long waiting for other snapshots may take, and flushing, each 10 to 2,000.
+
+        Raises:
+            TransitionRefused: the debate is closed.
+            LeaseHeld: another snapshot holds a participant; retryable.
+            LeaseLost: the locks expired first; nothing was stored; retryable.
+        """
+        due_ms, take = exchange_budget(deadline_ms), self._stores.agents.snapshots.take
+        return await self._allowed(
+            Resource(ResourceType.SYNC, f"debate {debate_id}"[:200]),
+            Action.SYNCHRONIZE,
+            lambda: take(debate_id, participants, topic, by=self._actor, deadline_ms=due_ms),
+            Deadline.after_ms(due_ms),
+        )
+
+    @reads(ResourceType.SYNC)
+    async def read_snapshot(self, snapshot_id: UUID | str, *, deadline_ms: float = EXCHANGE_MS) -> MemorySnapshot:
+        """
+        Return a snapshot, compared with its hash; its content never changes.
+
+        Raises:
+            ConsistencyError: the stored content does not match its hash and must not be used.
+        """
+        from imem.checkpoints.model import checked_uuid  # noqa: PLC0415 - as above
+
+        which, due = checked_uuid("snapshot_id", snapshot_id), exchange_due(deadline_ms, MOST_BUDGET_MS)
+        read = self._stores.agents.snapshots.read
+        return await self._allowed(
+            Resource(ResourceType.SYNC, f"snapshot {which}"), Action.READ, lambda: read(which, deadline=due), due
         )
 
     async def _act(
@@ -250,8 +329,8 @@ class DebatesApi(ActorApi):
         )
 
     async def _of_debate(
-        self, action: Action, which: str | None, do: Callable[[Debates], Awaitable[D]], due: Deadline
-    ) -> D:
+        self, action: Action, which: str | None, do: Callable[[Debates], Awaitable[T]], due: Deadline
+    ) -> T:
         from imem.debates.service import DebateLimits, Debates  # noqa: PLC0415 - who takes part in no debate needs none of it
 
         debates = Debates(self._stores.gateway, DebateLimits.of_settings(self._stores.settings))

@@ -1,4 +1,4 @@
-"""Signals of agents, recorded and read: a part of ``Memory``."""
+"""Signals of agents, recorded and read: what agents concluded about subjects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from imem.ingest.recorder import prepare, record_all
-from imem.journal.arguments import checks_arguments
+from imem.journal.actors import Action, ResourceType
 from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError, PermissionDenied, UnknownSubject
@@ -26,8 +26,9 @@ from imem.recall.signals.model import MOST, AgentMemory, AgentSignal, SubjectKin
 from imem.recall.signals.reader import SignalRequest
 from imem.recall.subjects import PREFIXES, PRESENT, SubjectFinder
 from imem.services.arguments import LEAST_BUDGET_MS, budget_ms
-from imem.services.parts.actor_api import ActorApi
-from imem.services.parts.record_writer import WRITE_BUDGET_MS
+from imem.services.facets.facet import Facet
+from imem.services.facets.record_writer import WRITE_BUDGET_MS
+from imem.services.operations import declares_operations, reads, writes
 
 log = structlog.get_logger()
 
@@ -38,11 +39,12 @@ ANALYSIS_KIND: Final = "signal"
 """Kind of an analysis that is recorded for a signal which names none."""
 
 
-@checks_arguments
-class SignalsApi(ActorApi):
-    """Records and reads signals; see :class:`imem.memory.Memory`."""
+@declares_operations("signals")
+class SignalsFacet(Facet):
+    """Records and reads signals; see :attr:`imem.memory.Memory.signals`."""
 
-    async def record_signal(
+    @writes(ResourceType.JOURNAL, Action.APPEND)
+    async def record(
         self, signal: AgentSignal, *, history: AgentMemory | None = None, deadline_ms: float = WRITE_BUDGET_MS
     ) -> RecordedSignal:
         """
@@ -50,14 +52,14 @@ class SignalsApi(ActorApi):
 
         ::
 
-            await memory.record_signal(
+            await memory.signals.record(
                 AgentSignal(
                     agent_name="macro", market_id="market:fed-june", direction="YES", fair_probability=0.62,
                     confidence=0.8, key_drivers=["Core inflation fell"], analysis_id="fed-june/3",
                 )
             )
 
-        :meth:`signals` shows it as soon as this returns. The same signal in the same analysis again writes nothing; an
+        :meth:`about` shows it as soon as this returns. The same signal in the same analysis again writes nothing; an
         analysis is recorded for a signal that names none.
 
         Args:
@@ -101,7 +103,8 @@ class SignalsApi(ActorApi):
             )
         return RecordedSignal(recorded, events)
 
-    async def signals(
+    @reads(ResourceType.GRAPH)
+    async def about(
         self,
         subject: str,
         *,
@@ -127,12 +130,11 @@ class SignalsApi(ActorApi):
             BadInput, PermissionDenied: as of every read.
         """
         whose = self._actor.id if agent is None else agent
-        found = await self.signal_histories(
-            subject, [whose], limit=limit, as_of=as_of, clock=clock, deadline_ms=deadline_ms
-        )
+        found = await self.histories(subject, [whose], limit=limit, as_of=as_of, clock=clock, deadline_ms=deadline_ms)
         return found[whose]
 
-    async def signal_histories(
+    @reads(ResourceType.GRAPH)
+    async def histories(
         self,
         subject: str,
         agents: Sequence[str],
@@ -142,7 +144,7 @@ class SignalsApi(ActorApi):
         clock: str = "known",
         deadline_ms: float | None = None,
     ) -> dict[str, AgentMemory]:
-        """Return the newest signals of each of *agents* about *subject*, together; see :meth:`signals`."""
+        """Return the newest signals of each of *agents* about *subject*, together; see :meth:`about`."""
         reader, actor = self._stores.signals, self._actor
         most = reader.policy.per_agent if limit is None else limit
         if not 1 <= most <= MOST:

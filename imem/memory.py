@@ -20,10 +20,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
-from imem.journal.actors import Actor
+from imem.journal.actors import Actor, checked_name
 from imem.journal.arguments import checks_arguments, checks_call
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BadInput
 from imem.journal.settings import Settings
 from imem.kg.similarity.scoring import MIN_SCORE
 from imem.kg.views import View
@@ -75,10 +74,6 @@ WARM_MS: Final = 2_000
 
 LENDING_MS: Final = 2_000
 """Budget of looking up an agent for :meth:`Memory.acting_as`, in milliseconds."""
-
-LONGEST_ACTOR: Final = 200
-"""Most characters of an agent's name."""
-
 
 _OF_THE_GRAPH: Final = (Part.GRAPH, Part.CACHE, Part.SCORES)
 """The parts that a read of the graph needs beside Postgres."""
@@ -216,8 +211,7 @@ class Memory(
             PostgresUnavailable, BudgetExceeded: the agent's kind could not be looked up within 2 s; retryable. For
                 roles that may append everything it is not looked up.
         """
-        if not 0 < len(agent) <= LONGEST_ACTOR or ":" in agent or not agent.isprintable():
-            raise BadInput("agent", "is no name of an agent: 1 to 200 printable characters without a colon.")
+        checked_name(agent, "agent")
         await self._stores.connections.wait(Part.POSTGRES)
         due = Deadline.after_ms(LENDING_MS)
         actor = await delegated_actor(self._stores.gateway, agent, lender=self._actor, deadline=due)

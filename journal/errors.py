@@ -175,7 +175,8 @@ class NotAuthenticated(ImemError):
 
     def __init__(self) -> None:
         super().__init__(
-            "The call is not authenticated.", mend="An admin creates a token by `imem token create`, a link by `imem sign-in`."
+            "The call is not authenticated.",
+            mend="An admin creates a token by `imem token create`, a link by `imem sign-in`.",
         )
 
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from imem.journal.audit import context_of
 from imem.journal.actors import ResourceType
+from imem.journal.audit import context_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
 from imem.journal.postgres.database import Database

@@ -218,7 +218,7 @@ class Sessions:
         (row,) = await self._database.commit("session_end", values, deadline=deadline)
         return int(row["ended"])
 
-    async def list(self, *, actor: Actor | None = None, deadline: Deadline) -> list[Session]:
+    async def list_sessions(self, *, actor: Actor | None = None, deadline: Deadline) -> list[Session]:
         """
         Return the sessions in force, the last used first; at most :data:`MOST_LISTED`.
 
@@ -255,9 +255,7 @@ class Sessions:
         row = rows[0] if rows else None
         if row is not None and row["state"] == "valid":
             return row
-        attempt = (
-            Attempt() if row is None else Attempt(row["person"], row["role"], row.get("session_id"), row["state"])
-        )
+        attempt = Attempt() if row is None else Attempt(row["person"], row["role"], row.get("session_id"), row["state"])
         await self._refusals.note(attempt, deadline=deadline)
         raise NotAuthenticated
 

@@ -134,7 +134,7 @@ class Tokens:
         (row,) = await self._curation.write("token_create", values, about=token_id, actor=actor, deadline=deadline)
         return NewToken(_token(row), secret)
 
-    async def list(self, *, actor: Actor | None = None, deadline: Deadline) -> list[Token]:
+    async def list_tokens(self, *, actor: Actor | None = None, deadline: Deadline) -> list[Token]:
         """
         Return the tokens, those in force first, then the newest first; at most :data:`MOST_LISTED`.
 

@@ -10,7 +10,7 @@ CREATE TABLE access_token (
     may_import   boolean NOT NULL CHECK (NOT may_import OR role NOT IN ('agent', 'reviewer', 'reader')),
     name         text NOT NULL CHECK (length(name) <= 200),
     created_by   text NOT NULL,
-    created_at   timestamptz NOT NULL DEFAULT imem_now(),
+    created_at   timestamptz NOT NULL,
     expires_at   timestamptz NOT NULL CHECK (expires_at > created_at AND expires_at <= created_at + interval '17520 hours'),
     revoked_by   text,
     revoked_at   timestamptz,
@@ -26,7 +26,7 @@ CREATE TABLE sign_in_link (
     person     text NOT NULL CHECK (length(person) BETWEEN 1 AND 200),
     role       text NOT NULL CHECK (role IN ('human_admin', 'reviewer', 'reader')),
     created_by text NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT imem_now(),
+    created_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL CHECK (expires_at > created_at AND expires_at <= created_at + interval '24 hours'),
     ended_at   timestamptz
 );
@@ -39,10 +39,10 @@ CREATE TABLE person_session (
     person       text NOT NULL CHECK (length(person) BETWEEN 1 AND 200),
     role         text NOT NULL CHECK (role IN ('human_admin', 'reviewer', 'reader')),
     begun_by     text NOT NULL CHECK (begun_by IN ('link', 'oidc')),
-    created_at   timestamptz NOT NULL DEFAULT imem_now(),
+    created_at   timestamptz NOT NULL,
     expires_at   timestamptz NOT NULL CHECK (expires_at > created_at AND expires_at <= created_at + interval '168 hours'),
     revoked_at   timestamptz,
-    last_used_at timestamptz NOT NULL DEFAULT imem_now()
+    last_used_at timestamptz NOT NULL
 );
 CREATE INDEX person_session_of_person ON person_session (person) WHERE revoked_at IS NULL;
 COMMENT ON TABLE person_session IS 'Sessions of people in a browser: 12 hours from the last use, 7 days at most.';
@@ -67,10 +67,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
 -- Stores a token, with the audit row. Curators call it: with the application's login an agent could give itself another role.
 DECLARE
-    v_expires_at timestamptz := imem_now() + make_interval(secs => p_lasts_s);
+    v_now timestamptz := imem_now();
+    v_expires_at timestamptz := v_now + make_interval(secs => p_lasts_s);
 BEGIN
-    INSERT INTO access_token (token_id, hash, actor_id, role, may_import, name, created_by, expires_at)
-    VALUES (p_token_id, p_hash, p_actor_id, p_token_role, p_may_import, p_name, p_actor, v_expires_at);
+    INSERT INTO access_token (token_id, hash, actor_id, role, may_import, name, created_by, created_at, expires_at)
+    VALUES (p_token_id, p_hash, p_actor_id, p_token_role, p_may_import, p_name, p_actor, v_now, v_expires_at);
     PERFORM imem_audit_v1(p_actor, p_role, 'identity', p_token_id, 'create_token', true, NULL,
         p_context || jsonb_build_object('actor', p_actor_id, 'role', p_token_role, 'may_import', p_may_import, 'name', p_name,
             'expires_at', v_expires_at), 'done');
@@ -130,10 +131,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
 -- Stores a link, with the audit row; returns when it expires. Curators call it, for the reason of create_token_v1.
 DECLARE
-    v_expires_at timestamptz := imem_now() + make_interval(secs => p_lasts_s);
+    v_now timestamptz := imem_now();
+    v_expires_at timestamptz := v_now + make_interval(secs => p_lasts_s);
 BEGIN
-    INSERT INTO sign_in_link (hash, person, role, created_by, expires_at)
-    VALUES (p_hash, p_person, p_person_role, p_actor, v_expires_at);
+    INSERT INTO sign_in_link (hash, person, role, created_by, created_at, expires_at)
+    VALUES (p_hash, p_person, p_person_role, p_actor, v_now, v_expires_at);
     PERFORM imem_audit_v1(p_actor, p_role, 'identity', p_person, 'create_sign_in_link', true, NULL,
         p_context || jsonb_build_object('role', p_person_role, 'expires_at', v_expires_at), 'done');
     RETURN v_expires_at;
@@ -146,9 +148,11 @@ CREATE FUNCTION imem_begin_session_v1(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
 -- Begins a session of a person who was identified, with the audit row. Curators call it where a provider of identities vouches.
+DECLARE
+    v_now timestamptz := imem_now();
 BEGIN
-    INSERT INTO person_session (session_id, hash, person, role, begun_by, expires_at)
-    VALUES (p_session_id, p_hash, p_person, p_role, p_begun_by, imem_now() + interval '12 hours');
+    INSERT INTO person_session (session_id, hash, person, role, begun_by, created_at, expires_at, last_used_at)
+    VALUES (p_session_id, p_hash, p_person, p_role, p_begun_by, v_now, v_now + interval '12 hours', v_now);
     PERFORM imem_audit_v1(p_person, p_role, 'identity', p_session_id, 'begin_session', true, NULL,
         p_context || jsonb_build_object('begun_by', p_begun_by), 'done');
     RETURN QUERY SELECT * FROM session_listing AS s WHERE s.session_id = p_session_id;

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from imem.credibility.disputes.reading import MetricValue, Period, value_at
 from imem.credibility.regimes.readings import MARKET, MarketRegime, market_regime
-from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.actors import Action, Resource, ResourceType, checked_name
 from imem.journal.arguments import check_int, checks_call
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
@@ -57,9 +57,6 @@ WARM_MS: Final = 2_000
 
 LENDING_MS: Final = 2_000
 """Budget of looking up an agent for :meth:`Memory.acting_as`, in milliseconds."""
-
-LONGEST_ACTOR: Final = 200
-"""Most characters of an agent's name."""
 
 MOST_READINGS: Final = 10_000
 """Most readings of a market's regime in one answer."""
@@ -165,8 +162,7 @@ class Memory(RecordWriter, AgentWork, FacetDirectory):
             PostgresUnavailable, BudgetExceeded: the agent's kind could not be looked up within 2 s; retryable. For
                 roles that may append everything it is not looked up.
         """
-        if not 0 < len(agent) <= LONGEST_ACTOR or ":" in agent or not agent.isprintable():
-            raise BadInput("agent", "is no name of an agent: 1 to 200 printable characters without a colon.")
+        checked_name(agent, "agent")
         await self._stores.connections.wait(Part.POSTGRES)
         due = Deadline.after_ms(LENDING_MS)
         actor = await delegated_actor(self._stores.gateway, agent, lender=self._actor, deadline=due)

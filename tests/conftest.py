@@ -52,6 +52,7 @@ OPTIONAL = frozenset(
         "reflection",
         "postmortem",
         "objects",
+        "public",
     )
 )
 """Servers that are nobody's by default."""

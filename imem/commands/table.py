@@ -103,6 +103,12 @@ GROUPS: Final[Mapping[str, Mapping[str, CommandEntry]]] = {
             "memory.debates",
             "List the debates that run, show one (`imem debate DEBATE`), and take part in one.",
         ),
+        "token": CommandEntry("identity", "Tokens with which programs call over the network."),
+        "sign-in": CommandEntry(
+            "identity",
+            "Print a link with which a person signs in to the web pages, once and within 15 minutes; "
+            "requires an admin.",
+        ),
         "credibility": CommandEntry(
             "memory.scores",
             "Record people's statements about scores; run the nightly recomputation at once.",

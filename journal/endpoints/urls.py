@@ -148,6 +148,7 @@ CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
     "regime_url": http,
     "price_url": http,
     "postmortem_url": http,
+    "public_url": http,
 }
 """Setting of a URL → its check."""
 

@@ -37,7 +37,7 @@ WORKING, CACHE, GRAPH, PATTERNS, CREDIBILITY, AUDIT, JOURNAL, WORKFLOW, SYNC, ME
     "working_memory", "agent_cache", "graph", "patterns", "credibility", "audit", "journal", "workflow", "sync",
     "memories", "trades", "reflections", "reviews",
 )  # fmt: skip
-LESSONS = "lessons"
+LESSONS, IDENTITY = "lessons", "identity"
 
 TABLE: dict[str, dict[str, dict[str, str]]] = {
     "agent": {
@@ -114,6 +114,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         REFLECTIONS: {"read": ALL, "write": ALL, "approve": ALL},
         REVIEWS: {"read": ALL, "write": ALL, "answer": ALL},
         LESSONS: {"read": ALL},
+        IDENTITY: {"read": ALL, "write": ALL},
     },
     "reviewer": {
         GRAPH: {"read": ALL},

@@ -18,11 +18,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
 from imem.credibility.disputes.reading import MetricValue, Period, value_at
 from imem.credibility.regimes.readings import MARKET, MarketRegime, market_regime
-from imem.journal.actors import Action, Resource, ResourceType, checked_name
+from imem.journal.actors import Action, Actor, Resource, ResourceType, checked_name
 from imem.journal.arguments import check_int, checks_call
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
@@ -130,14 +130,48 @@ class Memory(RecordWriter, AgentWork, FacetDirectory):
             SettingsError: a setting is wrong.
             StackError: a server is not named and no local stack runs.
         """
-        async with Stores.open(settings) as stores:
-            memory = cls(stores)
+        async with Stores.open(settings) as stores, cls.over(stores) as memory:
             if warm_up:
                 await stores.connections.wait(*Part)
-            try:
-                yield memory
-            finally:
-                await memory._recall.sources.watch.close()
+            yield memory
+
+    @classmethod
+    @asynccontextmanager
+    async def over(cls, stores: Stores) -> AsyncIterator[Self]:
+        """Open the memory of the process' own actor over *stores*; at the end its counts of late reads are written."""
+        memory = cls(stores)
+        try:
+            yield memory
+        finally:
+            await memory._recall.sources.watch.close()
+
+    def of(self, actor: Actor) -> Self:
+        """Return the memory that acts as *actor* over the same stores; for who has authenticated it."""
+        return type(self)(self._stores, actor, replace(self._recall, actor=actor))
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, url: str, token: str) -> AsyncIterator[Self]:
+        """
+        Open the memory that a server at *url* gives to the identity of *token*: the same methods without the stores.
+
+        ::
+
+            async with Memory.connect("https://memory.example.com", token) as memory:
+                briefing = await memory.brief("MU")
+
+        Sessions, working memories and conversations belong to a process with stores, and are not among them. Beside
+        its own errors each method raises :class:`~imem.journal.errors.NotAuthenticated`,
+        :class:`~imem.journal.errors.TooManyRequests`, and :class:`~imem.journal.errors.StoreUnavailable` where the
+        server cannot be reached.
+
+        Raises:
+            BadInput: *url* or *token* is none.
+        """
+        from imem.services.remote import NoStores, RemoteMemory  # noqa: PLC0415 - who has stores needs none of it
+
+        async with RemoteMemory.open(url, token) as remote:
+            yield cls(cast("Stores", NoStores()), remote=remote)
 
     @asynccontextmanager
     async def acting_as(self, agent: str) -> AsyncIterator[Self]:
@@ -166,7 +200,7 @@ class Memory(RecordWriter, AgentWork, FacetDirectory):
         await self._stores.connections.wait(Part.POSTGRES)
         due = Deadline.after_ms(LENDING_MS)
         actor = await delegated_actor(self._stores.gateway, agent, lender=self._actor, deadline=due)
-        yield type(self)(self._stores, actor, replace(self._recall, actor=actor))
+        yield self.of(actor)
 
     @staticmethod
     @checks_call

@@ -170,14 +170,14 @@ def checking(method: FunctionType) -> Callable[..., Any]:
     return checked
 
 
-class _LeftOut:
+class LeftOut:
     """What stands for the default of an option in a signature, as in a stub."""
 
     def __repr__(self) -> str:
         return "..."
 
 
-_LEFT_OUT: Final = _LeftOut()
+LEFT_OUT: Final = LeftOut()
 
 
 def signature_of(method: FunctionType) -> inspect.Signature:
@@ -188,7 +188,7 @@ def signature_of(method: FunctionType) -> inspect.Signature:
         [options] = get_args(_hints_of(method, {parameters.pop().name}).popitem()[1])
         for name, note in get_type_hints(options, include_extras=True).items():
             parameters.append(
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_LEFT_OUT, annotation=note)
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=LEFT_OUT, annotation=note)
             )
     return signature.replace(parameters=parameters)
 

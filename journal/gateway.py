@@ -114,6 +114,10 @@ class Gateway:
         self.applier_interval_s = applier_interval_s(priority=waits)
         self._group_commit = GroupCommit()
 
+    def over(self, database: Database) -> Gateway:
+        """Return a gateway to the same journal under the login of *database*."""
+        return Gateway(database, self.actor, self._announce, visibility=self._visibility, waits=self._waits)
+
     async def authorize_and_execute(
         self,
         resource: Resource,

@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from imem.journal.actors import Action, ResourceType
 from imem.journal.arguments import Checks, checking, signature_of
@@ -109,6 +109,8 @@ def declares_operations(facet: str = "") -> Callable[[C], C]:
 
     def declare(kind: C) -> C:
         for name, member in list(vars(kind).items()):
+            if isinstance(member, classmethod) and not name.startswith("_"):
+                setattr(kind, name, classmethod(checking(cast("FunctionType", member.__func__))))
             if name.startswith("_") or not isinstance(member, FunctionType):
                 continue
             if not inspect.iscoroutinefunction(member):

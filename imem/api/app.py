@@ -49,7 +49,7 @@ def make_app(server: Server) -> FastAPI:
     )
     app.state.server = server
     app.include_router(make_router())
-    app.add_middleware(BodyGuard, below=PREFIX)  # type: ignore[arg-type] # a class whose instances are applications
+    app.add_middleware(BodyGuard, below=PREFIX)
     app.add_exception_handler(ImemError, _refused)
     app.add_exception_handler(RequestValidationError, _wrong)
     app.add_exception_handler(HTTPException, _of_http)

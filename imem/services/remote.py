@@ -28,6 +28,9 @@ MOST_ANSWER_BYTES: Final = 64 * 2**20
 """Longest answer that is read, in bytes."""
 
 
+_REPEAT: Final = "Repeat the call: the same content is stored once."
+
+
 def path_of(operation: Operation) -> str:
     """Return the path of an operation: below the prefix its facet and its method."""
     return "/".join((PREFIX, *operation.name.split(".")))
@@ -87,7 +90,7 @@ class RemoteMemory:
         deadline_ms = bound.get("deadline_ms")
         timeout_s = LONGEST_S if deadline_ms is None else deadline_ms / 1000.0 + SPARE_S
         if wire.in_query:
-            request = self.client.build_request("GET", path_of(operation), params=wire.queried(given, named))
+            request = self.client.build_request("GET", path_of(operation), params=tuple(wire.queried(given, named)))
         else:
             headers = {"Content-Type": "application/json", "Idempotency-Key": uuid4().hex}
             body = orjson.dumps(wire.written(given, named))
@@ -118,7 +121,7 @@ def _broken(error: Exception, *, writes: bool) -> ImemError:
     if writes:
         return OutcomeUnknown(
             f"The connection to the server broke ({type(error).__name__}).",
-            mend="Repeat the call: the same content is stored once.",
+            mend=_REPEAT,
         )
     return StoreUnavailable(f"The connection to the server broke ({type(error).__name__}).")
 

@@ -14,7 +14,7 @@ import inspect
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Optional, Union, get_args, get_origin
 
 import orjson
 from pydantic import (
@@ -117,15 +117,20 @@ def _default(parameter: inspect.Parameter) -> Any:
     if parameter.default is inspect.Parameter.empty:
         return ...
     if parameter.default is LEFT_OUT:
-        return Field(default=None, json_schema_extra=lambda schema: schema.pop("default", None))
+        return Field(default=None, json_schema_extra=_without_default)
     return parameter.default
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    schema.pop("default", None)
 
 
 def _json_text(kind: Any) -> Any:
     """Return the type of JSON text; where the value may be None, of that as well."""
     parts = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    whole = Union[tuple(one for one in parts if one is not types.NoneType)]  # noqa: UP007 - of parts that are known now
-    return Json[whole] | None if len(parts) > 1 and types.NoneType in parts else Json[whole]  # type: ignore[valid-type] # as above
+    stated: Any = Union.__getitem__(tuple(one for one in parts if one is not types.NoneType))
+    text: Any = Annotated[stated, Json]
+    return Optional.__getitem__(text) if types.NoneType in parts else text
 
 
 _PLAIN: Final = frozenset({"string", "number", "integer", "boolean", "null"})
@@ -164,11 +169,11 @@ def wire_type(annotation: Any) -> Any:
         return annotation
     parts = [wire_type(one) for one in arguments if one is not BaseModel]
     if origin in (Union, types.UnionType):
-        return Union[tuple(parts)]  # noqa: UP007 - of parts that are known now
+        return Union.__getitem__(tuple(parts))
     if origin is collections.abc.Collection:
-        return list[parts[0]]  # type: ignore[valid-type] # as above
+        return types.GenericAlias(list, (parts[0],))
     if origin is Annotated:
-        return Annotated[(parts[0], *arguments[1:])]  # type: ignore[return-value] # as above
+        return Annotated[(parts[0], *arguments[1:])]
     return annotation if list(arguments) == parts else origin[tuple(parts)]
 
 

@@ -33,11 +33,8 @@ from imem.memory import Memory
 from imem.recall.rendering.markdown import LEAST_TOKENS
 from imem.recall.retrievers import Limits
 from imem.services.conversations import Conversation
-from imem.services.memories import Memories
 from imem.services.pauses import PauseCommands
-from imem.services.registry import hints_of
-from imem.services.trading.reflections import Reflections
-from imem.services.trading.trades import Trades
+from imem.services.registry import facets, hints_of
 from imem.services.working import AgentServices, AuthorizedMemory
 from tests.recall.pages import briefing
 from tests.surface import FUNCTIONS, methods_of, public_classes
@@ -46,7 +43,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 ANYTHING_ELSE = object()
 
 CHECKING = (
-    Memory, Conversation, Memories, Trades, Reflections, AuthorizedMemory, WorkingMemory, Session,
+    Memory, *facets().values(), Conversation, AuthorizedMemory, WorkingMemory, Session,
     AgentServices, PauseCommands, ListHandle, HashHandle, MembersHandle, SortedHandle, ImemSaver, CheckpointMigrations,
 )  # fmt: skip
 

@@ -50,6 +50,8 @@ class Facet:
         remote: calls a memory in another process in place of these stores.
     """
 
+    _remote: Caller | None = None
+
     def __init__(
         self, stores: Stores, actor: Actor | None = None, recall: Recall | None = None, remote: Caller | None = None
     ) -> None:

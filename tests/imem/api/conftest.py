@@ -19,8 +19,9 @@ from imem.journal.settings import Role
 from imem.memory import Memory
 from imem.services.operations import Caller
 from imem.services.remote import NoStores, RemoteMemory
-from tests.imem.ingest.conftest import LoadHarness
-from tests.imem.ingest.conftest import harness as harness
+from tests.imem.ingest.conftest import LoadHarness, harness
+
+__all__ = ["harness"]
 
 ADMIN = Actor("root", Role.HUMAN_ADMIN)
 

@@ -6,7 +6,6 @@ import pytest
 
 from imem.journal.errors import BadInput, NotAuthenticated, PermissionDenied, UnknownSubject
 from imem.journal.settings import Role
-from imem.kg.model import Company
 from tests.imem.api.conftest import Face
 from tests.imem.ingest.test_memory import analysis, finding
 
@@ -30,7 +29,6 @@ async def test_errors_are_those_of_the_operations(face: Face) -> None:
         with pytest.raises(BadInput) as wrong:
             await memory.brief("MU", clock="recieved")
         with pytest.raises(PermissionDenied):
-            await memory.record_company(Company(ticker="MU", profile=Company.Profile(name="Micron")))
             await memory.tasks.list()
     assert unknown.value.subject == "NOTHING"
     assert wrong.value.field == "clock"

@@ -144,6 +144,9 @@ GROUPS: Final[Mapping[str, Mapping[str, CommandEntry]]] = {
         ),
     },
     "Operate": {
+        "serve": CommandEntry(
+            "serve", "Serve REST, until told to stop; every call needs a token (`imem token create`)."
+        ),
         "demo": CommandEntry(
             "demo",
             "Start everything, load the examples, print briefings on real data, and stop again.",

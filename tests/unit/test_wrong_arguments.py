@@ -42,7 +42,7 @@ from tests.surface import FUNCTIONS, methods_of, public_classes
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 ANYTHING_ELSE = object()
 
-CHECKING = (
+CHECKING: tuple[type, ...] = (
     Memory, *facets().values(), Conversation, AuthorizedMemory, WorkingMemory, Session,
     AgentServices, PauseCommands, ListHandle, HashHandle, MembersHandle, SortedHandle, ImemSaver, CheckpointMigrations,
 )  # fmt: skip

@@ -203,7 +203,7 @@ ECHOING = {
 }
 """Commands that have nothing stored to print here, with hostile arguments."""
 
-STARTING = {"up", "down", "demo", "migrate", "rebuild graph", "mcp"}
+STARTING = {"up", "down", "demo", "migrate", "rebuild graph", "mcp", "serve"}
 """Commands that start or end servers; they print names of ours alone, or JSON of the protocol."""
 
 

@@ -2,7 +2,7 @@
 The JSON of operations: their arguments and results, from the signatures alone.
 
 Values that pydantic knows have its JSON. What a signature leaves open is named in the JSON: a record of any kind has
-its kind beside its fields (``{"kind": "Company", "ticker": "MU"}``), a property group its class
+its kind beside its fields (``{"record": "Company", "ticker": "MU"}``), a property group its class
 (``{"group": "Company.Profile", …}``), and the package of a review task follows from the task's kind.
 """
 
@@ -18,11 +18,11 @@ from typing import Annotated, Any, Final, Optional, Union, get_args, get_origin
 
 import orjson
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    Json,
     PlainSerializer,
     PlainValidator,
     TypeAdapter,
@@ -42,7 +42,9 @@ from imem.review.kinds import Task
 from imem.services.operations import Operation
 from imem.services.registry import hints_of
 
-KIND: Final = "kind"
+KIND: Final = "record"
+"""As in the load format: kinds have fields of their own named ``kind``."""
+
 GROUP: Final = "group"
 
 _OBJECT: Final = {"type": "object", "additionalProperties": True}
@@ -85,7 +87,10 @@ class Wire:
         for name, value in self.written(given, named).items():
             if value is None:
                 continue
-            several = value if isinstance(value, list) and _is_plain(self.parameters[name]) else [value]
+            if not _is_plain(self.parameters[name]):
+                members.append((name, orjson.dumps(value).decode()))
+                continue
+            several = value if isinstance(value, list) else [value]
             members += [(name, one if isinstance(one, str) else orjson.dumps(one).decode()) for one in several]
         return members
 
@@ -129,8 +134,18 @@ def _json_text(kind: Any) -> Any:
     """Return the type of JSON text; where the value may be None, of that as well."""
     parts = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     stated: Any = Union.__getitem__(tuple(one for one in parts if one is not types.NoneType))
-    text: Any = Annotated[stated, Json]
-    return Optional.__getitem__(text) if types.NoneType in parts else text
+    adapter = TypeAdapter(stated)
+    schema = {"type": "string", "contentMediaType": "application/json", "contentSchema": adapter.json_schema()}
+
+    def read(text: str) -> Any:
+        try:
+            return adapter.validate_json(text)
+        except ValidationError as error:
+            raise ValueError(bad_input_of(error).reason.rstrip(".")) from error
+
+    # A text to FastAPI, which would take a list from what may be one.
+    written: Any = Annotated[str, AfterValidator(read), WithJsonSchema(schema)]
+    return Optional.__getitem__(written) if types.NoneType in parts else written
 
 
 _PLAIN: Final = frozenset({"string", "number", "integer", "boolean", "null"})

@@ -135,7 +135,11 @@ def _json_text(kind: Any) -> Any:
     parts = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     stated: Any = Union.__getitem__(tuple(one for one in parts if one is not types.NoneType))
     adapter = TypeAdapter(stated)
-    schema = {"type": "string", "contentMediaType": "application/json", "contentSchema": adapter.json_schema()}
+    schema: dict[str, Any] = {"type": "string", "contentMediaType": "application/json"}
+    content = adapter.json_schema()
+    # References within it would be looked up in the document as a whole.
+    if "$defs" not in content:
+        schema["contentSchema"] = content
 
     def read(text: str) -> Any:
         try:

@@ -32,6 +32,7 @@ _STATUS: Final[Mapping[type[ImemError], int]] = {
     errors.NotDelivered: 409,
     errors.NotResumable: 409,
     errors.TransitionRefused: 409,
+    errors.SettingsError: 409,  # The installation does not offer that; the caller cannot change it, and nothing failed.
     errors.TooLarge: 413,
     errors.BadInput: 422,
     errors.StatementRejected: 422,

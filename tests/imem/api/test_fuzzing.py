@@ -32,6 +32,7 @@ EXAMPLES = 40 if os.environ.get("IMEM_CHAOS") else 2
 """Calls of each operation, allowed ones and forbidden ones each."""
 
 STARTS_S = 120.0
+GATEWAY_TIMEOUT = 504
 
 
 @contextmanager
@@ -39,7 +40,8 @@ def serving(harness: LoadHarness) -> Iterator[str]:
     """Run ``imem serve`` as users do, until it is told to stop; give its address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    many = {"IMEM_READS_PER_MINUTE": "1000000", "IMEM_WRITES_PER_MINUTE": "1000000"}
+    # As many calls as there are, and the time that a busy machine takes.
+    many = {"IMEM_READS_PER_MINUTE": "1000000", "IMEM_WRITES_PER_MINUTE": "1000000", "IMEM_DEADLINE_MS": "30000"}
     process = subprocess.Popen(
         harness.command("serve", "--port", str(port)), env={**harness.environment, **many}, stderr=subprocess.PIPE
     )
@@ -92,7 +94,7 @@ def test_whatever_is_sent_the_answer_is_one_that_the_document_names(harness: Loa
                 for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
                     failures += _tried(client, operation, mode)
                 called.add(operation.definition.raw["operationId"])
-        assert failures == []
+        assert failures == [], "\n".join(failures)
         assert called == {one.name for one in operations()}
 
 
@@ -117,6 +119,9 @@ def _tried(client: httpx2.Client, operation: Any, mode: GenerationMode) -> list[
         )  # fmt: skip
         kind = answer.headers.get("content-type", "").partition(";")[0]
         wanted = "application/json" if answer.status_code == 200 else "application/problem+json"
+        own = str([asked.get(part) for part in ("params", "json", "headers")]).lower()
+        if answer.status_code == GATEWAY_TIMEOUT and ("deadline_ms" in own or "deadline-ms" in own):
+            return  # The request had a deadline of its own, which may be too short.
         if answer.status_code >= 500 or str(answer.status_code) not in documented or kind != wanted:
             found.append(
                 f"{case.method} {case.path} {asked.get('json')!r:.200}: {answer.status_code} {answer.text:.300}"

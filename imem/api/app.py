@@ -109,7 +109,9 @@ async def _refused(_: Request, error: Exception) -> Response:
 async def _wrong(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - as above
     first = error.errors()[0]
-    where = [str(one) for one in first["loc"] if one not in {"body", "query", "header", "arguments"}]
+    # Names of validators stand among those of fields.
+    within = [str(one) for one in first["loc"] if one not in {"body", "query", "header", "arguments"}]
+    where = [one for one in within if not one.startswith("function-")]
     reason = str(first["msg"]).removeprefix("Value error, ")
     return problem_response(BadInput(".".join(where)[:200] or "body", f"{reason}."))
 

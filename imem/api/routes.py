@@ -94,8 +94,9 @@ class OperationRoute(BaseRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        # In a thread, so that other calls go on meanwhile.
-        route = self._made or await asyncio.to_thread(self.made)
+        route = self._made
+        if route is None:
+            route = await asyncio.to_thread(self.made)  # In a thread, so that other calls go on meanwhile.
         _, more = route.matches(scope)
         scope.update(more)
         await route.handle(scope, receive, send)

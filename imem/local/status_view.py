@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from imem.jobs.backlog import Waiting
 
-_COLOURS = {"ready": "green", "elsewhere": "green", "restarting": "yellow", "gone": "red"}
+_COLOURS = {"ready": "green", "elsewhere": "green", "restarting": "yellow", "waiting": "yellow", "gone": "red"}
 _REFRESHES_PER_S = 4
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+from uuid import uuid4
 
 import httpx2
 import orjson
 import pytest
 
-from imem.journal.actors import AUTHORIZATION
+from imem.journal.actors import AUTHORIZATION, Action, Actor, Resource, ResourceType
 from imem.journal.deadline import Deadline
 from imem.journal.errors import PermissionDenied
 from imem.journal.identity.refusals import ROWS_PER_MINUTE
@@ -186,3 +187,28 @@ async def test_the_holder_of_a_token_acts_for_nobody_else(face: Face) -> None:
             assert "Only for Bob" not in str(refused.value)
     assert (face.harness.count("event"), face.harness.rows("SELECT count(*) FROM recall.memory")) == before
     assert [row[2] for row in audited(face, "mallory")].count("denied") == 4
+
+
+@pytest.mark.spec("AC-2")
+async def test_working_memory_and_caches_are_their_agents(face: Face) -> None:
+    """Another agent reads neither; a facilitator reads caches, which no operation shows, and not working memory."""
+    bob = face.server.memory_of(Actor("bob", Role.AGENT))
+    instance = f"bob-{uuid4().hex[:12]}"
+    async with bob.session(instance, analysis_id=f"analysis:{instance}", agent_type="screening", subject_id="company:MU"):
+        pass
+    async with face.remote(await face.token("bob")) as own:
+        assert await own.agents.notices(instance) == []
+    for name, role, reads in (("mallory", Role.AGENT, False), ("fay", Role.DEBATE_FACILITATOR, True)):
+        async with face.remote(await face.token(name, role)) as other:
+            for attempt in (other.agents.notices(instance), other.agents.pull(instance), other.agents.push(instance)):
+                with pytest.raises(PermissionDenied):
+                    await attempt
+        gateway, cache = face.server.stores.gateway, Resource(ResourceType.AGENT_CACHE, instance, "bob")
+        asked = gateway.authorize(cache, Action.READ, actor=Actor(name, role), deadline=soon())
+        if reads:
+            await asked
+        else:
+            with pytest.raises(PermissionDenied):
+                await asked
+        denied = ["working_memory"] * 3 + ["agent_cache"] * (not reads)
+        assert [row[0] for row in audited(face, name) if row[2] == "denied"] == denied

@@ -152,6 +152,9 @@ class Settings(BaseSettings):
     reads_per_minute: int = Field(
         600, ge=1, le=1_000_000, description="Most reading calls of one identity over the network within a minute."
     )
+    serve_port: int = Field(
+        8321, ge=0, le=65_535, description="Port of 127.0.0.1 on which `imem up` serves REST; 0: it does not."
+    )
     public_url: str = Field(
         "http://127.0.0.1:8321", description="Address at which people reach the web pages; sign-in links begin with it."
     )

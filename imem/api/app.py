@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Sequence
 from typing import Any, Final
 
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from imem.api.guards import BodyGuard, problem_response
 from imem.api.identity import authenticate
-from imem.api.routes import Problem, make_router
+from imem.api.routes import OperationRoute, Problem, make_routes
 from imem.api.server import Server
 from imem.journal.errors import BadInput, ImemError
 from imem.metrics import text_of
@@ -23,6 +27,9 @@ from imem.services.remote import PREFIX
 from imem.terminal.version import version_of_this
 
 log = structlog.get_logger()
+
+OPENAPI: Final = f"{PREFIX}/openapi.json"
+"""Path of the document."""
 
 DESCRIPTION: Final = (
     "The operations of `Memory`, with the same names, arguments and units. Each call carries the bearer token of its"
@@ -45,10 +52,11 @@ def make_app(server: Server) -> FastAPI:
         description=DESCRIPTION,
         docs_url=None,  # It loads scripts from elsewhere.
         redoc_url=None,
-        openapi_url=f"{PREFIX}/openapi.json",
+        openapi_url=None,  # See _describe.
     )
     app.state.server = server
-    app.include_router(make_router())
+    routes = make_routes()
+    app.router.routes += routes
     app.add_middleware(BodyGuard, below=PREFIX)
     app.add_exception_handler(ImemError, _refused)
     app.add_exception_handler(RequestValidationError, _wrong)
@@ -57,25 +65,40 @@ def make_app(server: Server) -> FastAPI:
     app.add_api_route("/healthz", _alive, methods=["GET"], include_in_schema=False)
     app.add_api_route("/readyz", _ready, methods=["GET"], include_in_schema=False)
     app.add_api_route("/metrics", _metrics, methods=["GET"], include_in_schema=False)
-    _describe(app)
+    _describe(app, routes)
     return app
 
 
-def _describe(app: FastAPI) -> None:
-    """Have the OpenAPI document name the problem documents and the bearer token."""
-    made = app.openapi
+def _describe(app: FastAPI, routes: Sequence[OperationRoute]) -> None:
+    """Have the OpenAPI document, made when it is first asked for, describe *routes*, problem documents and tokens."""
+    making = threading.Lock()
 
     def described() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            document = made()
-            components = document.setdefault("components", {})
-            components.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
-            components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-            document["security"] = [{"token": []}]
-            app.openapi_schema = document
-        return app.openapi_schema
+        with making:
+            if app.openapi_schema is None:
+                app.openapi_schema = document()
+            return app.openapi_schema
+
+    def document() -> dict[str, Any]:
+        made = get_openapi(
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            routes=[one.made() for one in routes],
+            separate_input_output_schemas=app.separate_input_output_schemas,
+        )
+        components = made.setdefault("components", {})
+        components.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        made["security"] = [{"token": []}]
+        return made
+
+    async def openapi() -> Response:
+        # In a thread: it takes seconds, and other calls go on meanwhile.
+        return JSONResponse(await asyncio.to_thread(described))
 
     app.openapi = described  # type: ignore[method-assign] # as FastAPI's documentation extends it
+    app.add_api_route(OPENAPI, openapi, methods=["GET"], include_in_schema=False)
 
 
 async def _refused(_: Request, error: Exception) -> Response:
@@ -86,7 +109,9 @@ async def _refused(_: Request, error: Exception) -> Response:
 async def _wrong(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - as above
     first = error.errors()[0]
-    where = [str(one) for one in first["loc"] if one not in {"body", "query", "header", "arguments"}]
+    # Names of validators stand among those of fields.
+    within = [str(one) for one in first["loc"] if one not in {"body", "query", "header", "arguments"}]
+    where = [one for one in within if not one.startswith("function-")]
     reason = str(first["msg"]).removeprefix("Value error, ")
     return problem_response(BadInput(".".join(where)[:200] or "body", f"{reason}."))
 
@@ -95,7 +120,7 @@ async def _of_http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - as above
     document = {
         "type": f"{TYPE}Http{error.status_code}", "title": error.detail, "status": error.status_code,
-        "detail": error.detail, "mend": f"{PREFIX}/openapi.json lists what there is.", "retryable": False,
+        "detail": error.detail, "mend": f"{OPENAPI} lists what there is.", "retryable": False,
     }  # fmt: skip
     return JSONResponse(document, status_code=error.status_code, media_type=MEDIA_TYPE, headers=error.headers)
 

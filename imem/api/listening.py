@@ -9,7 +9,9 @@ import uvicorn
 
 from imem.api.app import make_app
 from imem.api.server import Server
+from imem.journal.errors import StackError
 from imem.journal.settings import Settings
+from imem.local.readiness import notify_ready
 
 MOST_CONNECTIONS: Final = 1_000
 """Connections at a time; beyond, 503."""
@@ -34,9 +36,15 @@ async def listen(
     """
     Serve until SIGTERM or SIGINT; requests under way are answered first.
 
+    It notifies of its readiness once it listens (:mod:`imem.local.readiness`).
+
     Args:
         sockets: that listen already, in place of *host* and *port*.
+
+    Raises:
+        StackError: another program holds the port, or this one may not have it.
     """
+    sockets = sockets or [_bound(host, port)]
     async with Server.open(settings) as server:
         config = uvicorn.Config(
             make_app(server),
@@ -54,4 +62,21 @@ async def listen(
             timeout_graceful_shutdown=STOPPING_S,
             h11_max_incomplete_event_size=64 * 1024,
         )
-        await uvicorn.Server(config).serve(sockets=sockets)
+        await _NotifyingServer(config).serve(sockets=sockets)
+
+
+class _NotifyingServer(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        notify_ready()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=MOST_CONNECTIONS)
+    except OSError as error:
+        raise StackError(
+            f"Port {port} of {host} cannot be listened on: {error.strerror or type(error).__name__}.",
+            mend="Does another program hold it? --port or IMEM_SERVE_PORT names another.",
+        ) from error

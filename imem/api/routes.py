@@ -1,16 +1,27 @@
-"""Routes of REST, made from the operations: one each, with its arguments, its result and its errors as they stand."""
+"""
+Routes of REST, made from the operations: one each, with its arguments, its result and its errors as they stand.
+
+The types of a route are made when it is first called, and those of all for the OpenAPI document: together they take
+seconds of processor time, which a start must not.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Body, Header, Query, Request
+from fastapi import Body, Depends, Header, Query, Request
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
 
 from imem.api.idempotency import answer_once
 from imem.api.identity import Caller, admit
@@ -55,23 +66,61 @@ IdempotencyKey = Annotated[
 ]
 
 
-def make_router() -> APIRouter:
+@dataclass(slots=True, eq=False)
+class OperationRoute(BaseRoute):
+    """
+    The route of an operation, whose types are made when it is first called.
+
+    Attributes:
+        operation: what it calls.
+        path: where.
+    """
+
+    operation: Operation
+    path: str
+    _made: APIRoute | None = None
+    _making: threading.Lock = field(default_factory=threading.Lock)
+
+    def made(self) -> APIRoute:
+        """Return the route itself; from any thread."""
+        with self._making:
+            if self._made is None:
+                self._made = _make_route(self.operation, self.path)
+            return self._made
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return whether a request is for this path; a wrong method is refused by :meth:`handle`."""
+        return (Match.FULL if scope["type"] == "http" and scope["path"] == self.path else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        route = self._made
+        if route is None:
+            route = await asyncio.to_thread(self.made)  # In a thread, so that other calls go on meanwhile.
+        _, more = route.matches(scope)
+        scope.update(more)
+        await route.handle(scope, receive, send)
+
+
+def make_routes() -> list[OperationRoute]:
     """Return the routes of all operations."""
-    router = APIRouter(responses=PROBLEMS)
-    for operation in operations():
-        wire = wire_of(operation)
-        router.add_api_route(
-            path_of(operation),
-            _endpoint(wire),
-            methods=["GET" if wire.in_query else "POST"],
-            operation_id=operation.name,
-            tags=[operation.facet or "memory"],
-            summary=_summary(operation),
-            description=inspect.getdoc(operation.method) or "",
-            # For the document alone: what an endpoint returns is a response already.
-            response_model=wire.result_type,
-        )
-    return router
+    return [OperationRoute(operation, path_of(operation)) for operation in operations()]
+
+
+def _make_route(operation: Operation, path: str) -> APIRoute:
+    wire = wire_of(operation)
+    return APIRoute(
+        path,
+        _endpoint(wire),
+        methods=["GET" if wire.in_query else "POST"],
+        operation_id=operation.name,
+        tags=[operation.facet or "memory"],
+        summary=_summary(operation),
+        description=inspect.getdoc(operation.method) or "",
+        responses=PROBLEMS,
+        # For the document alone: what an endpoint returns is a response already.
+        response_model=wire.result_type,
+    )
 
 
 def _summary(operation: Operation) -> str:
@@ -79,33 +128,38 @@ def _summary(operation: Operation) -> str:
 
 
 def _endpoint(wire: Wire) -> Callable[..., Any]:
+    # A dependency comes before the check of arguments: who may not call learns nothing from what is wrong with them.
+    async def admitted(request: Request) -> Caller:
+        return await admit(request, wire.operation)
+
+    by = Annotated[Caller, Depends(admitted)]
+
     if wire.in_query:
 
-        async def read(request: Request, arguments: BaseModel, x_deadline_ms: DeadlineMs = None) -> Response:
-            caller = await admit(request, wire.operation)
+        async def read(caller: Caller, arguments: BaseModel, x_deadline_ms: DeadlineMs = None) -> Response:
             return await _answered(caller, wire, given_of(arguments), x_deadline_ms)
 
-        return _with_arguments(read, Annotated[wire.query, Query()])
+        return _with_parameters(read, caller=by, arguments=Annotated[wire.query, Query()])
 
     async def write(
-        request: Request, arguments: BaseModel, x_deadline_ms: DeadlineMs = None, idempotency_key: IdempotencyKey = None
+        caller: Caller, arguments: BaseModel, x_deadline_ms: DeadlineMs = None, idempotency_key: IdempotencyKey = None
     ) -> Response:
-        caller = await admit(request, wire.operation)
         given = given_of(arguments)
         if idempotency_key is None or not wire.operation.right.writes:
             return await _answered(caller, wire, given, x_deadline_ms)
         whole = wire.operation.name, arguments.model_dump_json()
         return await answer_once(caller, idempotency_key, whole, lambda: _answered(caller, wire, given, x_deadline_ms))
 
-    return _with_arguments(write, Annotated[wire.arguments, Body()])
+    return _with_parameters(write, caller=by, arguments=Annotated[wire.arguments, Body()])
 
 
-def _with_arguments(endpoint: Callable[..., Any], annotation: Any) -> Callable[..., Any]:
-    """Give an endpoint the signature that FastAPI reads."""
+def _with_parameters(endpoint: Callable[..., Any], **annotations: Any) -> Callable[..., Any]:
+    """Give an endpoint the signature that FastAPI reads: with these *annotations* of its parameters."""
     signature = inspect.signature(endpoint, eval_str=True)
-    parameters = {**signature.parameters}
-    parameters["arguments"] = parameters["arguments"].replace(annotation=annotation)
-    endpoint.__signature__ = signature.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined] # read by FastAPI
+    parameters = [
+        one.replace(annotation=annotations.get(name, one.annotation)) for name, one in signature.parameters.items()
+    ]
+    endpoint.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined] # read by FastAPI
     return endpoint
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from ipaddress import ip_address
 from typing import Annotated
 
@@ -20,7 +21,9 @@ PORT = 8321
 def serve(
     *,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="Port to listen on.", min=0, max=65535)] = PORT,
+    port: Annotated[
+        int | None, typer.Option("--port", help="Port to listen on; by default IMEM_SERVE_PORT.", min=0, max=65535)
+    ] = None,
     certificate: Annotated[str | None, typer.Option("--certificate", help="File of the TLS certificate.")] = None,
     key: Annotated[str | None, typer.Option("--key", help="File of its private key.")] = None,
     behind_proxy: Annotated[
@@ -30,10 +33,17 @@ def serve(
     """Serve REST, until told to stop; every call needs a token (`imem token create`)."""
     check_listening(host, tls=certificate is not None and key is not None, behind_proxy=behind_proxy)
     from imem.api.listening import listen  # noqa: PLC0415 - a command imports what it needs
+    from imem.local.readiness import clear_ready  # noqa: PLC0415 - as above
     from imem.logs import configure  # noqa: PLC0415 - as above
+    from imem.metrics import count_in_files  # noqa: PLC0415 - as above
 
+    # The server ends itself at SIGTERM, and raises it again afterwards, which would leave no time to close.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    clear_ready()
     settings = Settings.read()
     configure(settings.log_level)
+    count_in_files(settings.home)
+    port = settings.serve_port or PORT if port is None else port
     asyncio.run(listen(settings, host, port, certificate=certificate, key=key, behind_proxy=behind_proxy))
 
 

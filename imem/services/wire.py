@@ -73,7 +73,7 @@ class Wire:
 
     @property
     def in_query(self) -> bool:
-        """Whether a call is a GET: the operation reads, and no argument holds values of any type."""
+        """Whether a call is a GET: the operation reads, and no argument holds values of any type or lists objects."""
         return not self.operation.right.writes and self.query is not self.arguments
 
     def written(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,10 +106,12 @@ def wire_of(operation: Operation) -> Wire:
     for name, parameter in operation.signature.parameters.items():
         kind = wire_type(hints[name])
         adapters[name] = TypeAdapter(kind)
-        free = free or _holds_any(hints[name])
+        plain = _is_plain(adapters[name])
+        # A list of objects is no member of a query string: FastAPI takes each member of that name for an item.
+        free = free or _holds_any(hints[name]) or (_is_list(adapters[name]) and not plain)
         default = _default(parameter)
         fields[name] = (kind, default)
-        queried[name] = (kind if _is_plain(adapters[name]) else _json_text(kind), default)
+        queried[name] = (kind if plain else _json_text(kind), default)
     name = "".join(part.capitalize() for part in operation.name.replace(".", "_").split("_"))
     config = ConfigDict(extra="forbid", protected_namespaces=(), title=name)
     arguments = create_model(name, __config__=config, **fields)
@@ -169,6 +171,11 @@ def _is_plain(adapter: TypeAdapter[Any]) -> bool:
 
     whole = adapter.json_schema()
     return plain(whole)
+
+
+def _is_list(adapter: TypeAdapter[Any]) -> bool:
+    schema = adapter.json_schema()
+    return any(one.get("type") == "array" for one in (schema, *schema.get("anyOf", ())))
 
 
 def _holds_any(annotation: Any) -> bool:

@@ -31,7 +31,7 @@ from mcp_types import (
 from mcp_types import Tool as ListedTool
 
 from imem.ingest.recorder import NOTHING_RECORDED
-from imem.journal.actors import Action, Actor
+from imem.journal.actors import Actor
 from imem.journal.errors import AmbiguousSubject, BadInput, ImemError, OutcomeUnknown, PermissionDenied, UnknownSubject
 from imem.journal.texts.prompt_text import WARNING, name, shortened
 from imem.mcp.results import MOST_CHARS, NOTICE, as_text, structured
@@ -99,7 +99,7 @@ class MemoryServer:
             text, document = tool.text(answer, remark), tool.json(answer, remark)
             return CallToolResult(content=[TextContent(text=text)], structured_content=document)
         except ImemError as error:
-            return _failed(error, writes=tool.action is not Action.READ, destroys=tool.destroys)
+            return _failed(error, writes=tool.right.writes, destroys=tool.destroys)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next call shall be answered
             return _failed(_unexpected(error))
 
@@ -145,9 +145,7 @@ class MemoryServer:
 def listed_tool(tool: Tool) -> ListedTool:
     """Return *tool* as the protocol lists it."""
     # What a hint says by default is left out: it is sent to every model.
-    hints = (
-        ToolAnnotations(read_only_hint=True) if tool.action is Action.READ else ToolAnnotations(destructive_hint=False)
-    )
+    hints = ToolAnnotations(destructive_hint=False) if tool.right.writes else ToolAnnotations(read_only_hint=True)
     return ListedTool(
         name=tool.name,
         description=tool.description,

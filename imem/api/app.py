@@ -1,4 +1,4 @@
-"""The web application: REST under ``/v1``, and health."""
+"""The web application: REST under ``/v1``, MCP at ``/mcp``, and health."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from imem.api.guards import BodyGuard, problem_response
 from imem.api.identity import authenticate
+from imem.api.mcp_endpoint import PATH as MCP_PATH
+from imem.api.mcp_endpoint import McpEndpoint
 from imem.api.routes import Problem, make_router
 from imem.api.server import Server
 from imem.journal.errors import BadInput, ImemError
@@ -39,6 +42,7 @@ class Ready(BaseModel):
 
 def make_app(server: Server) -> FastAPI:
     """Return the application over the parts of *server*."""
+    mcp = McpEndpoint(server)
     app = FastAPI(
         title="Institutional Memory",
         version=version_of_this(),
@@ -46,10 +50,12 @@ def make_app(server: Server) -> FastAPI:
         docs_url=None,  # It loads scripts from elsewhere.
         redoc_url=None,
         openapi_url=f"{PREFIX}/openapi.json",
+        lifespan=lambda _: mcp.running(),
     )
     app.state.server = server
     app.include_router(make_router())
-    app.add_middleware(BodyGuard, below=PREFIX)
+    app.router.routes.append(Route(MCP_PATH, mcp, methods=["POST"]))
+    app.add_middleware(BodyGuard, below=(PREFIX, MCP_PATH))
     app.add_exception_handler(ImemError, _refused)
     app.add_exception_handler(RequestValidationError, _wrong)
     app.add_exception_handler(HTTPException, _of_http)

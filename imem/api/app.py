@@ -1,4 +1,4 @@
-"""The web application: REST under ``/v1``, and health."""
+"""The web application: REST under ``/v1``, MCP at ``/mcp``, and health."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from imem.api.guards import BodyGuard, problem_response
 from imem.api.identity import authenticate
+from imem.api.mcp_endpoint import PATH as MCP_PATH
+from imem.api.mcp_endpoint import McpEndpoint
 from imem.api.routes import OperationRoute, Problem, make_routes
 from imem.api.server import Server
 from imem.journal.errors import BadInput, ImemError
@@ -46,6 +49,7 @@ class Ready(BaseModel):
 
 def make_app(server: Server) -> FastAPI:
     """Return the application over the parts of *server*."""
+    mcp = McpEndpoint(server)
     app = FastAPI(
         title="Institutional Memory",
         version=version_of_this(),
@@ -53,11 +57,13 @@ def make_app(server: Server) -> FastAPI:
         docs_url=None,  # It loads scripts from elsewhere.
         redoc_url=None,
         openapi_url=None,  # See _describe.
+        lifespan=lambda _: mcp.running(),
     )
     app.state.server = server
     routes = make_routes()
     app.router.routes += routes
-    app.add_middleware(BodyGuard, below=PREFIX)
+    app.router.routes.append(Route(MCP_PATH, mcp, methods=["POST"]))
+    app.add_middleware(BodyGuard, below=(PREFIX, MCP_PATH))
     app.add_exception_handler(ImemError, _refused)
     app.add_exception_handler(RequestValidationError, _wrong)
     app.add_exception_handler(HTTPException, _of_http)

@@ -39,10 +39,10 @@ class BodyGuard:
 
     Args:
         app: what answers the rest.
-        below: only requests whose path begins with it have a body of JSON.
+        below: only requests whose path begins with one of these have a body of JSON.
     """
 
-    def __init__(self, app: App, below: str) -> None:
+    def __init__(self, app: App, below: tuple[str, ...]) -> None:
         self.app = app
         self.below = below
 

@@ -1,4 +1,4 @@
-"""``imem serve``: REST for programs with a token."""
+"""``imem serve``: REST and MCP for programs with a token."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def serve(
         bool, typer.Option("--behind-proxy", help="A proxy ends TLS, and this port can be reached through it alone.")
     ] = False,
 ) -> None:
-    """Serve REST, until told to stop; every call needs a token (`imem token create`)."""
+    """Serve REST and MCP, until told to stop; every call needs a token (`imem token create`)."""
     check_listening(host, tls=certificate is not None and key is not None, behind_proxy=behind_proxy)
     from imem.api.listening import listen  # noqa: PLC0415 - a command imports what it needs
     from imem.local.readiness import clear_ready  # noqa: PLC0415 - as above

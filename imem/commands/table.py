@@ -145,7 +145,7 @@ GROUPS: Final[Mapping[str, Mapping[str, CommandEntry]]] = {
     },
     "Operate": {
         "serve": CommandEntry(
-            "serve", "Serve REST, until told to stop; every call needs a token (`imem token create`)."
+            "serve", "Serve REST and MCP, until told to stop; every call needs a token (`imem token create`)."
         ),
         "demo": CommandEntry(
             "demo",

@@ -14,7 +14,7 @@ from imem.api.app import make_app
 from imem.api.server import Server
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
-from imem.journal.identity.tokens import Tokens
+from imem.journal.identity.tokens import NewToken, Tokens
 from imem.journal.settings import Role
 from imem.memory import Memory
 from imem.services.operations import Caller
@@ -24,6 +24,16 @@ from tests.imem.ingest.conftest import LoadHarness, harness
 __all__ = ["harness"]
 
 ADMIN = Actor("root", Role.HUMAN_ADMIN)
+
+
+async def new_token(server: Server, agent: str, role: Role = Role.AGENT, **options: Any) -> NewToken:
+    """Create a token, as an admin."""
+    return await tokens_of(server).create(agent, role, actor=ADMIN, deadline=Deadline.after_ms(10_000), **options)
+
+
+def tokens_of(server: Server) -> Tokens:
+    """Return the tokens of a server's journal."""
+    return Tokens(server.stores.gateway, curators=server.stores.curating.database, verifier=server.verifier)
 
 
 @dataclass(frozen=True)
@@ -43,10 +53,7 @@ class Face:
 
     async def token(self, agent: str, role: Role = Role.AGENT, **options: Any) -> str:
         """Create a token."""
-        database = self.server.stores.curating.database
-        tokens = Tokens(self.server.stores.gateway, curators=database, verifier=self.server.verifier)
-        made = await tokens.create(agent, role, actor=ADMIN, deadline=Deadline.after_ms(10_000), **options)
-        return made.secret
+        return (await new_token(self.server, agent, role, **options)).secret
 
     def client(self, token: str | None = None) -> httpx2.AsyncClient:
         """Return a client of the application."""

@@ -53,6 +53,9 @@ def _day(text: str) -> date | None:
 def _timeline(briefing: Briefing) -> list[tuple[str, str]]:
     """Return the analyses with the moments at which they were known, the newest first."""
     return [
-        (f"{item.analysis.known_at:%Y-%m-%d}", f"{item.analysis.key}: {item.analysis.core.get('summary') or 'analysis'}")
+        (
+            f"{item.analysis.known_at:%Y-%m-%d}",
+            f"{item.analysis.key}: {item.analysis.core.get('summary') or 'analysis'}",
+        )
         for item in briefing.history.items
     ]

@@ -52,7 +52,7 @@ PACKAGES: Final[Mapping[str, Mapping[str, Any]]] = {
         "case_id": "case-1", "decision_id": "mu-1", "subject_id": "company:MU", "decided_at": AT, "action": "buy",
         "stance": "bullish", "agents": ["pm"], "reviewed_as_of": AT, "patterns": ["p-1"], "cause": "timing",
         "checkpoints": [
-            {"days": 90, "metric": "total_return", "predicted": 0.2, "actual": -0.1, "deviation": 1.5, "outcome_id": "o"}
+            {"days": 90, "metric": "close", "predicted": 0.2, "actual": -0.1, "deviation": 1.5, "outcome_id": "o"},
         ],
     },
     "similarity": {"pattern_id": "p-2/1", "says": "Inventories lead margins.", "pairs": 20, "equal": 20},

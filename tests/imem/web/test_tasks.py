@@ -20,13 +20,13 @@ ANSWERS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "postmortem": (
         "review",
         {
-            "field.primary_reason": "timing", "field.factors_missed": "Rates.", "field.warning_signs_missed": "Spreads.",
+            "field.primary_reason": "timing", "field.factors_missed": "Rates.", "field.warning_signs_missed": "One.",
             "field.future_actions": "Watch spreads.", "field.patterns_to_revise": "p-1", "field.foreseeability": "2",
         },
         {"primary_reason": "timing", "foreseeability": 2},
     ),
     "similarity": ("explain", {}, {}),
-    "restoration": ("send_back", {"field.why": "pattern_obsolete"}, {"why": "pattern_obsolete"}),
+    "restoration": ("reject", {"field.why": "pattern_obsolete"}, {"why": "pattern_obsolete"}),
     "learning": (
         "decide",
         {

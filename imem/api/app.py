@@ -1,4 +1,4 @@
-"""The web application: REST under ``/v1``, MCP at ``/mcp``, and health."""
+"""The web application: REST under ``/v1``, MCP at ``/mcp``, the pages for people, and health."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from imem.services.health import check_health
 from imem.services.problems import MEDIA_TYPE, TYPE
 from imem.services.remote import PREFIX
 from imem.terminal.version import version_of_this
+from imem.web.pages import mount_pages
 
 log = structlog.get_logger()
 
@@ -71,6 +72,7 @@ def make_app(server: Server) -> FastAPI:
     app.add_api_route("/healthz", _alive, methods=["GET"], include_in_schema=False)
     app.add_api_route("/readyz", _ready, methods=["GET"], include_in_schema=False)
     app.add_api_route("/metrics", _metrics, methods=["GET"], include_in_schema=False)
+    mount_pages(app)
     _describe(app, routes)
     return app
 

@@ -53,7 +53,7 @@ class BodyGuard:
             return
         try:
             async with asyncio.timeout(BODY_S):
-                body = await _body(receive)
+                body = await read_body(receive)
             _check_json(body)
         except TimeoutError:
             await problem_response(BudgetExceeded("The body of the request did not come in time."))(
@@ -71,7 +71,14 @@ class BodyGuard:
         await self.app(scope, again, send)
 
 
-async def _body(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
+    """
+    Return the body of a request, whole.
+
+    Raises:
+        BadInput: it ended before it was whole.
+        TooLarge: it is longer than :data:`MOST_BODY_BYTES`.
+    """
     body = bytearray()
     while True:
         message = await receive()

@@ -12,6 +12,7 @@ from imem.blocking.twin import Twin, blocking
 from imem.memory import Memory
 from imem.services.facets.agents import AgentsFacet
 from imem.services.facets.analyses import AnalysesFacet, GatesFacet, PausesFacet
+from imem.services.facets.audit import AuditFacet
 from imem.services.facets.contradictions import ContradictionsFacet
 from imem.services.facets.debates import DebatesFacet
 from imem.services.facets.forecasts import ForecastsFacet
@@ -154,6 +155,12 @@ class SyncAgents(Twin[AgentsFacet]):
     force_sync = blocking(AgentsFacet.force_sync)
 
 
+class SyncAudit(Twin[AuditFacet]):
+    """The facet ``memory.audit``; see :class:`~imem.services.facets.audit.AuditFacet`."""
+
+    list = blocking(AuditFacet.list)
+
+
 class EverydayTwin(Twin[Memory]):
     """The operations of ``Memory``; for their meaning see :class:`imem.memory.Memory`."""
 
@@ -243,6 +250,11 @@ class EverydayTwin(Twin[Memory]):
     def agents(self) -> SyncAgents:
         """The facet; see :attr:`imem.memory.Memory.agents`."""
         return SyncAgents(self._caller, self._inner.agents)
+
+    @property
+    def audit(self) -> SyncAudit:
+        """The facet; see :attr:`imem.memory.Memory.audit`."""
+        return SyncAudit(self._caller, self._inner.audit)
 
     @property
     def memories(self) -> SyncMemories:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from imem.services.facets.agents import AgentsFacet
 from imem.services.facets.analyses import AnalysesFacet, GatesFacet, PausesFacet
+from imem.services.facets.audit import AuditFacet
 from imem.services.facets.contradictions import ContradictionsFacet
 from imem.services.facets.debates import DebatesFacet
 from imem.services.facets.facet import Facet
@@ -84,6 +85,11 @@ class FacetDirectory(Facet):
     def agents(self) -> AgentsFacet:
         """Synchronisation of agents, as in ``await memory.agents.push("mu-valuation")``."""
         return self._facet(AgentsFacet)
+
+    @property
+    def audit(self) -> AuditFacet:
+        """Who did what, as in ``await memory.audit.list(actor="dana")``."""
+        return self._facet(AuditFacet)
 
     @property
     def memories(self) -> Memories:

@@ -1,0 +1,1 @@
+"""The pages for people: server-rendered, without a build step, and complete without JavaScript."""

@@ -154,6 +154,7 @@ class Loader:
         self._listener = listener
         self._retry_timeout_s = retry_timeout_s
         self._began = time.monotonic()
+        self._takes_exports = False
 
     async def authorize(self) -> None:
         """
@@ -171,6 +172,18 @@ class Loader:
         await self._gateway.authorize_and_execute(
             Resource(ResourceType.JOURNAL), Action.IMPORT, reach, deadline=deadline
         )
+
+    async def _authorize_export(self) -> None:
+        """
+        Check once that the actor may load an export, which holds what subsystems govern.
+
+        Raises:
+            PermissionDenied: the actor may not; nothing of it was written.
+        """
+        if not self._takes_exports:
+            deadline = Deadline.after_ms(FIRST_BUDGET_MS)
+            await self._gateway.authorize(Resource(ResourceType.JOURNAL, "export"), Action.BACKUP, deadline=deadline)
+            self._takes_exports = True
 
     async def check(self, sources: Sequence[LoadSource]) -> int:
         """
@@ -213,6 +226,8 @@ class Loader:
             self.counts.stopped_at = f"{source.label}, before its first line"
             async with aclosing(_batches(source)) as batches:
                 async for batch in batches:
+                    if batch.exported:
+                        await self._authorize_export()
                     receipts = await self._append(batch, actor)
                     self._count(source, batch, receipts)
                     self.counts.stopped_at = f"{source.label}, line {batch.upto_line:,}"

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from imem.backup.database import Snapshot, session, snapshot
+from imem.backup.database import Snapshot, locked, session, snapshot
 from imem.backup.database import ask as ask_database
 from imem.backup.manifest import DUMP, FILES, OBJECT_MS, Copied, GraphDigest, Manifest, has_manifest, write_manifest
 from imem.backup.places import owner_url
@@ -49,8 +49,13 @@ async def back_up(settings: Settings, place: ObjectStore, *, report: Report = si
         LeaseHeld: another backup is under way.
         ConsistencyError, StoreUnavailable: it was cut off; repeating it goes on.
     """
-    if await has_manifest(place):
-        raise BadInput("PLACE", "holds a complete backup, which is not overwritten; name another folder.")
+    async with locked(owner_url(settings)):
+        if await has_manifest(place):
+            raise BadInput("PLACE", "holds a complete backup, which is not overwritten; name another folder.")
+        return await _back_up(settings, place, report)
+
+
+async def _back_up(settings: Settings, place: ObjectStore, report: Report) -> Manifest:
     url = owner_url(settings)
     begun = SystemClock().now()
     async with snapshot(url) as moment:

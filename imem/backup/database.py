@@ -102,11 +102,9 @@ async def snapshot(url: str) -> AsyncIterator[Snapshot]:
     Yield a moment of the database; until the end of the block pg_dump may use it.
 
     Raises:
-        LeaseHeld: another process backs up or verifies this journal.
         StoreUnavailable: Postgres cannot be reached.
     """
     async with session(url) as conn:
-        await take_lock(conn)
         await ask(conn, "backup_counter")  # Before the transaction: one that has written holds back the safe horizon.
         await conn.set_isolation_level(IsolationLevel.REPEATABLE_READ)
         await conn.set_read_only(True)
@@ -126,15 +124,19 @@ async def snapshot(url: str) -> AsyncIterator[Snapshot]:
             )
 
 
-async def take_lock(conn: AsyncConnection[DictRow]) -> None:
+@asynccontextmanager
+async def locked(url: str) -> AsyncIterator[None]:
     """
-    Take the lock of backups for the session.
+    Let no other process back up or verify this journal during the block; a crash releases it.
 
     Raises:
-        LeaseHeld: another process has it.
+        LeaseHeld: another process does.
+        StoreUnavailable: Postgres cannot be reached.
     """
-    if not (await ask(conn, "backup_lock"))[0]["taken"]:
-        raise LeaseHeld("Another backup or check of this journal is under way.", mend="Wait until it has ended.")
+    async with session(url) as conn:
+        if not (await ask(conn, "backup_lock"))[0]["taken"]:
+            raise LeaseHeld("Another backup or check of this journal is under way.", mend="Wait until it has ended.")
+        yield
 
 
 async def row_counts(url: str) -> dict[str, int]:

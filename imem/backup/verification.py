@@ -92,8 +92,7 @@ async def verify(settings: Settings, place: ObjectStore, *, report: Report = sil
     url = owner_url(settings)
     await database.target_of(url)
     beside = database.with_database(url, f"imem_verify_{found.manifest.journal.replace('-', '')}")
-    async with database.session(url) as conn:
-        await database.take_lock(conn)
+    async with database.locked(url):
         report("Restoring into a database of a moment", 0, 0)
         try:
             await database.make_anew(beside)

@@ -78,13 +78,20 @@ async def _authorize(settings: Settings, what: str, *, audited: bool = True) -> 
         await database.close()
 
 
-def _run(what: str, work: Callable[[Settings], Awaitable[T]], *, audited: bool = True) -> T:
-    """Run *work* with the journal open, if the actor may."""
-    from imem.backup.places import journal_open  # noqa: PLC0415 - as above
+def _settings() -> Settings:
+    """Return the settings of the environment, with logs as they say."""
     from imem.logs import by_default  # noqa: PLC0415 - as above
 
     settings = Settings.read()
     by_default(settings.log_level)
+    return settings
+
+
+def _run(what: str, work: Callable[[Settings], Awaitable[T]], *, audited: bool = True) -> T:
+    """Run *work* with the journal open, if the actor may."""
+    from imem.backup.places import journal_open  # noqa: PLC0415 - as above
+
+    settings = _settings()
 
     async def ran(opened: Settings) -> T:
         await _authorize(opened, what, audited=audited)
@@ -137,7 +144,7 @@ def verify(
         return await (compare_hashes(store, report=report) if quick else verify_whole(settings, store, report=report))
 
     if quick:
-        settings = Settings.read()
+        settings = _settings()
 
         async def hashes() -> Verification:
             await _authorize(settings, "verify", audited=False)
@@ -173,7 +180,7 @@ def restore(
     """
     from imem.backup import places  # noqa: PLC0415 - as above
 
-    settings = Settings.read()
+    settings = _settings()
     local = places.is_local(settings)
     report = _reporter(quiet=as_json)
 

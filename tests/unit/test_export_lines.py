@@ -78,7 +78,7 @@ def test_a_link_that_no_program_knows_is_named() -> None:
 
 
 def read(content: bytes) -> Any:
-    reader = LineReader(LoadSource(None, "test"), io.BufferedReader(io.BytesIO(content)))  # type: ignore[arg-type]
+    reader = LineReader(LoadSource(None, "test"), io.BufferedReader(io.BytesIO(content)))
     return LineBatches(reader).next_batch()
 
 

@@ -33,8 +33,15 @@ from imem.local.migrate import migrate
 from imem.services.graph_rebuild import REDERIVED
 from imem.services.stores import pipeline_url
 
-SEEDS: Final = frozenset({"curated_fact", "due_rule", "journal_identity", "lease", "pipeline_report", "schema_version"})
-"""Tables of schema public that a stack without any data fills by itself."""
+SEEDS: Final = frozenset(
+    f"public.{name}"
+    for name in (
+        *("curated_fact", "due_row", "due_rule", "embedding_model", "journal_identity", "lease", "pattern_epoch"),
+        *("pipeline_report", "reconciliation_report", "regime_cache", "regime_run", "retention_run", "schema_version"),
+        *("similarity_build", "view_current", "view_row", "view_version"),
+    )
+)
+"""Tables that migrations and the rounds of pipelines fill by themselves, where nothing was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,7 @@ async def check_target(settings: Settings, *, local: bool) -> None:
             mend="Stop every worker and program of it.",
         )
     rows = await database.row_counts(url)
-    held = [name for name, number in rows.items() if number and name not in {f"public.{seed}" for seed in SEEDS}]
+    held = [name for name, number in rows.items() if number and name not in SEEDS]
     if held:
         raise BadInput(
             "target",

@@ -1,14 +1,17 @@
-"""Whatever the order of operations, the saver holds what a plain dictionary would."""
+"""Whatever the order of operations, the saver holds what a plain dictionary would, and refuses what comes too late."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from imem.journal.errors import BadInput
 from imem.langgraph import ImemSaver
 from tests.checkpoints.langgraph.conftest import checkpoint, config, metadata
 
@@ -19,7 +22,12 @@ VALUES = st.lists(st.text(max_size=3), max_size=3) | st.none() | NUMBERS
 
 
 class Threads(RuleBasedStateMachine):
-    """Two threads of two namespaces; the model: key → (checkpoint, metadata, parent, writes), in order."""
+    """
+    Two threads of two namespaces; the model: key → (checkpoint, metadata, parent, writes), in order.
+
+    ``late`` are the keys that went with all of their thread; ``lone`` those of writes without a checkpoint, which a
+    later sweep may have removed before their thread went.
+    """
 
     saver: ImemSaver
     stored = Bundle("stored")
@@ -28,6 +36,8 @@ class Threads(RuleBasedStateMachine):
     def begin(self) -> None:
         self.names = {name: f"{name}-{uuid4()}" for name in THREADS}
         self.model: dict[tuple[str, str, str], Any] = {}
+        self.late: set[Any] = set()
+        self.lone: set[Any] = set()
 
     @rule(
         target=stored,
@@ -44,17 +54,22 @@ class Threads(RuleBasedStateMachine):
         one = checkpoint(values, dict.fromkeys(values, version))
         made: Any = metadata(len(self.model), run_id=f"{run}-{self.names['one']}")
         where = config(self.names[name], parent[2] if parent else None, namespace)
-        self.saver.put(where, one, made, one["channel_versions"])
         key = (name, namespace, one["id"])
-        self.model[key] = (one, made, parent[2] if parent else None, {})
+        if self.taken(parent, lambda: self.saver.put(where, one, made, one["channel_versions"])):
+            self.model[key] = (one, made, parent[2] if parent else None, {})
+        else:
+            self.late.add(key)
         return key
 
     @rule(key=stored, task=st.sampled_from("xy"), values=st.lists(VALUES, max_size=3))
     def put_writes(self, key: Any, task: str, values: list[Any]) -> None:
         name, namespace, checkpoint_id = key
-        self.saver.put_writes(
-            config(self.names[name], checkpoint_id, namespace), [("a", value) for value in values], task
-        )
+        if not values:
+            return
+        where, written = config(self.names[name], checkpoint_id, namespace), [("a", value) for value in values]
+        stored = self.taken(key, lambda: self.saver.put_writes(where, written, task))
+        if stored and key not in self.model:
+            self.lone.add(key)
         if key in self.model:
             for n, value in enumerate(values):
                 self.model[key][3].setdefault((task, n), value)
@@ -68,13 +83,36 @@ class Threads(RuleBasedStateMachine):
     @rule(name=st.sampled_from(THREADS))
     def delete(self, name: str) -> None:
         self.saver.delete_thread(self.names[name])
+        self.gone(name)
         self.keep(lambda key: key[0] != name)
 
     @rule(run=st.sampled_from(["r1", "r2"]))
     def delete_run(self, run: str) -> None:
         gone = f"{run}-{self.names['one']}"
         self.saver.delete_for_runs([gone])
+        for name in THREADS:
+            if {self.model[key][1]["run_id"] for key in self.model if key[0] == name} == {gone}:
+                self.gone(name)
         self.keep(lambda key: self.model[key][1]["run_id"] != gone)
+
+    def taken(self, key: Any, call: Callable[[], object]) -> bool:
+        """Call, and return whether it was taken: what refers to a key that went with its thread is refused."""
+        if key not in self.late:
+            call()
+            return True
+        if key in self.lone:
+            try:
+                call()
+            except BadInput:
+                return False
+            return True
+        with pytest.raises(BadInput, match="was deleted with its thread"):
+            call()
+        return False
+
+    def gone(self, name: str) -> None:
+        """Note that all of a thread goes."""
+        self.late |= {key for key in (*self.model, *self.lone) if key[0] == name}
 
     def keep(self, wanted: Any) -> None:
         kept = {key: held for key, held in self.model.items() if wanted(key)}

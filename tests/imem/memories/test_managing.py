@@ -237,7 +237,7 @@ def test_on_the_command_line(harness: MemoryHarness, run: Callable[..., str]) ->
     """``list`` is no query, and each id that is shown can be used."""
     ids = [json.loads(run("remember", f"Note {nth}.", "--namespace", "symbol/MU", "--json"))["id"] for nth in range(3)]
     listed = run("memories", "list", "--namespace", "symbol/*", "--limit", "2")
-    assert [line.split('"')[1] for line in listed.splitlines()[:2]] == ["Note 2.", "Note 1."]
+    assert [line.split('"')[3] for line in listed.splitlines()[:2]] == ["Note 2.", "Note 1."]
     assert "--offset 2" in listed
     assert "Note 0." in run("memories", "list", "--offset", "2")
     assert ids[2] in listed
@@ -249,7 +249,7 @@ def test_on_the_command_line(harness: MemoryHarness, run: Callable[..., str]) ->
     done = json.loads(run("memories", "correct", ids[0], "Note 0, mended.", "--reason", "A slip.", "--json"))
     assert (done["status"], done["remains"]) == ("superseded", False)
     shown = run("memories", "show", done["id"])
-    assert [line.split('"')[1] for line in shown.splitlines()] == ["Note 0.", "Note 0, mended."]
+    assert [line.split('"')[3] for line in shown.splitlines()] == ["Note 0.", "Note 0, mended."]
     assert "ended" in shown.splitlines()[0]
     assert "retired" in run("memories", "retire", ids[1], "--reason", "It is over.")
     assert "Note 1." in run("memories", "show", ids[1])

@@ -29,7 +29,10 @@ def place_of(text: str) -> str:
         BadInput: it can be neither.
     """
     try:
-        return urls.objects(text if "://" in text else str(Path(text).expanduser().absolute())).rstrip("/")
+        folder = None if "://" in text else Path(text).expanduser().absolute()
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise BadInput("PLACE", "is a file; name a folder.")
+        return urls.objects(text if folder is None else str(folder)).rstrip("/")
     except (ValueError, OSError, RuntimeError) as error:
         raise BadInput("PLACE", f"{error}.") from None
 

@@ -188,16 +188,16 @@ class ReplayedGraph:
 
 async def replay_graph(settings: Settings, manifest: Manifest, report: Callable[[int, int], None]) -> ReplayedGraph:
     """
-    Replay the journal into the graph as the applier would, and compare the hashes.
+    Replay the journal into the graph, and compare the hashes.
 
-    A crash leaves the rest to the applier.
+    A graph of this journal that is still there is emptied first, so that the hash is that of what was restored. A crash leaves the rest to the applier.
 
     Raises:
         LeaseLost, StoreUnavailable: likewise.
     """
     async with _journal_and_graph(settings) as (journal, graph), holding_applier_lease(journal) as lease:
         upto = await settled_end(journal)
-        await verification.ensure(journal, graph, lease, rederived=REDERIVED)
+        await verification.ensure(journal, graph, lease, rederived=REDERIVED, anew=True)
         await catch_up(journal, graph, lease, upto, report=report)
         return ReplayedGraph(await graph_hash(graph), manifest.graph)
 

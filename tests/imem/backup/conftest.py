@@ -127,7 +127,7 @@ def migrated(office: Office, stack: Any, template: str, tmp_path: Path) -> Itera
     folder = tmp_path / "migrated"
     folder.mkdir()
     with new_desk(stack, template, folder) as made:
-        yield Office(made.as_role(Role.HUMAN_ADMIN, "kate"), office.place)
+        yield Office(made.as_role(Role.HUMAN_ADMIN, "kate", may_import=True), office.place)
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ KILLS: Final = 25 if os.environ.get("IMEM_CHAOS") else 1
 MODULE: Final = "tests.imem.backup.killed"
 
 
+@pytest.mark.longer
 @pytest.mark.spec("IF-12")
 async def test_a_backup_that_was_killed_is_none_and_is_repeated(office: Office) -> None:
     async with killed_program(MODULE, variables(office.harness.settings)) as program:
@@ -47,6 +48,7 @@ async def test_a_backup_that_was_killed_is_none_and_is_repeated(office: Office) 
                 assert [path.name for path in place.glob(f"{DUMP}*{PART}")] == [], point
 
 
+@pytest.mark.longer
 async def test_a_restore_that_was_killed_leaves_nothing_or_all(office: Office) -> None:
     made = await asyncio.to_thread(office.runs, "backup", office.place)
     for number in range(KILLS):

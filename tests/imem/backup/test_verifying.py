@@ -79,6 +79,8 @@ def test_rows_that_do_not_come_back_are_named(office: Office) -> None:
 def test_a_place_without_a_backup_is_named(office: Office) -> None:
     assert "There is no complete backup" in office.says("verify", office.place)
     assert "names no bucket" in office.says("verify", "s3://")
+    office.place.write_text("no folder")
+    assert "is a file; name a folder" in office.says("backup", office.place)
 
 
 # Rounds
@@ -133,7 +135,7 @@ async def test_a_failed_round_raises_an_alert_and_the_next_closes_it(office: Off
     with pytest.raises(BackupError, match="There is no complete backup"):
         await Round(office).run(VERIFY)
     office.place.write_text("no folder")
-    with pytest.raises(Exception, match="store of objects"):
+    with pytest.raises(Exception, match="no object can be stored"):
         await Round(office).run(BACK_UP)
     assert alerts(office) == [(UNVERIFIED, True), (FAILED, True)]
 

@@ -190,7 +190,8 @@ async def replay_graph(settings: Settings, manifest: Manifest, report: Callable[
     """
     Replay the journal into the graph, and compare the hashes.
 
-    A graph of this journal that is still there is emptied first, so that the hash is that of what was restored. A crash leaves the rest to the applier.
+    A graph of this journal that is still there is emptied first, so that the hash is that of what was restored. A crash
+    leaves the rest to the applier.
 
     Raises:
         LeaseLost, StoreUnavailable: likewise.

@@ -123,6 +123,8 @@ class Action(StrEnum):
     """Retry events that the graph refused for good."""
     ANSWER = "answer"
     """Answer a review task, or hand it over."""
+    BACKUP = "backup"
+    """Copy everything out of the installation, or into an empty one."""
     OVERRULE = "overrule"
     """End or delete what a person said."""
     SYNCHRONIZE = "synchronize"
@@ -234,7 +236,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.HUMAN_ADMIN, _T.LESSONS, Scope.ALL, _A.READ),
     **_cells(
         _R.HUMAN_ADMIN, _T.JOURNAL, Scope.ALL,
-        _A.APPEND, _A.IMPORT, _A.APPEND_GATES, _A.APPEND_POSTMORTEM, _A.REPLAY,
+        _A.APPEND, _A.IMPORT, _A.APPEND_GATES, _A.APPEND_POSTMORTEM, _A.REPLAY, _A.BACKUP,
     ),
     **_cells(_R.HUMAN_ADMIN, _T.REVIEWS, Scope.ALL, _A.READ, _A.WRITE, _A.ANSWER),
     **_cells(_R.HUMAN_ADMIN, _T.IDENTITY, Scope.ALL, _A.READ, _A.WRITE),

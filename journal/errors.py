@@ -35,6 +35,7 @@ The one error tree. Every class says whether the same call may be repeated.
     ├── NotDelivered             no   a subtask cannot be completed: a store that it names has no result of it
     ├── NotResumable             no   no tier holds a state to resume from, or none that this program can read
     ├── TransitionRefused        no   a pause, plan, batch or delivery may not go from that state to this one
+    ├── BackupError              no   a backup is incomplete or damaged, or a program that copies failed
     ├── SettingsError            no   the settings are wrong; names the setting
     ├── SchemaError              no   the schema is newer than the program, or not made by its files
     └── StackError               no   the local stack cannot do what was asked; says what to do
@@ -314,6 +315,10 @@ class NotResumable(ImemError):
 
 class TransitionRefused(ImemError):
     """A pause, plan, batch or delivery may not go from its state to the requested one; nothing was changed."""
+
+
+class BackupError(ImemError):
+    """A backup is incomplete or damaged, or a program that copies the database failed."""
 
 
 class SettingsError(ImemError):

@@ -43,7 +43,7 @@ _POLL_S: Final = 0.25
 _AUDITED = frozenset({ResourceType.PATTERNS})
 """Resource types of which every granted access leaves an audit row."""
 
-_AUDITED_ACTIONS = frozenset({Action.DELETE})
+_AUDITED_ACTIONS = frozenset({Action.DELETE, Action.BACKUP})
 """Actions that leave an audit row on any resource; after a deletion the row is all that is left."""
 
 

@@ -128,6 +128,12 @@ class Settings(BaseSettings):
         description="Where archives of evidence are kept: an absolute folder, or s3://BUCKET/PREFIX; by default the "
         "folder `objects` below IMEM_HOME.",
     )
+    backup_url: str | None = Field(
+        None,
+        description="Where a backup is made each day, and verified each Sunday: an absolute folder, or "
+        "s3://BUCKET/PREFIX; none: no such rounds.",
+    )
+    backup_keep: int = Field(30, ge=1, le=10_000, description="How many of these backups are kept, the newest.")
 
     actor: str = Field(
         "local", description="The caller: an agent, a person or a service.", pattern=r"^[A-Za-z0-9_.:-]{1,90}$"

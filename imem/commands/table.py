@@ -162,6 +162,23 @@ GROUPS: Final[Mapping[str, Mapping[str, CommandEntry]]] = {
             "stack",
             "Print what the workers of the stack counted, in the text format of Prometheus.",
         ),
+        "backup": CommandEntry(
+            "backup",
+            "Back up everything that is recorded: the database of the journal, and the objects; the graph "
+            "follows from them.",
+        ),
+        "verify": CommandEntry(
+            "backup",
+            "Verify a backup: compare every hash, restore it into a database of a moment, and count its rows.",
+        ),
+        "restore": CommandEntry(
+            "backup",
+            "Restore a backup into an empty installation, whose stack is down; `imem up` then goes on from there.",
+        ),
+        "export": CommandEntry(
+            "backup",
+            "Export the journal as lines that `imem load` takes back: records, links and corrections, in their order.",
+        ),
         "migrate": CommandEntry("stack", "Bring Postgres and Neo4j to the newest schema."),
         "mcp": CommandEntry("mcp", "Serve tools and resources to an MCP client over standard input and output."),
         "jobs": CommandEntry(

@@ -109,6 +109,18 @@ class Stores:
         return tiers
 
     @cached_property
+    def pipeline_gateway(self) -> Gateway:
+        """
+        The gateway of the same actor under the role of pipelines, which may write what subsystems govern.
+
+        Raises:
+            SettingsError: that role is not set.
+        """
+        database = Database(pipeline_url(self.settings), size=1, slow_ms=self.settings.slow_query_ms)
+        self.closing.push_async_callback(database.close)
+        return Gateway(database, self.gateway.actor, self.wakeup_publisher.publish_wakeup)
+
+    @cached_property
     def connections(self) -> Connections:
         """The first connections of the process, for which no deadline pays."""
         from imem.services.connections import Connections  # noqa: PLC0415 - as above

@@ -141,6 +141,7 @@ CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
     "valkey_cache_url": valkey,
     "maven_repository": maven,
     "objects_url": objects,
+    "backup_url": objects,
     "summary_url": http,
     "extraction_url": http,
     "embedding_url": http,

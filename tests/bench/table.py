@@ -155,6 +155,9 @@ ORDER: Final = (
         for name in ("gateway audit row", "gateway check with audit row", "token looked up", "token kept")
         for share in ("p50", "p95")
     ),
+    "backup",
+    "size of a backup",
+    "restore and replay",
     "pause a batch, worst",
     "resume a batch, worst",
     "pause an analysis p50",

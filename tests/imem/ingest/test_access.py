@@ -104,7 +104,9 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         },
         CREDIBILITY: {"read": ALL, "write": ALL, "approve": ALL},
         AUDIT: {"read": ALL, "drop_expired": ALL},
-        JOURNAL: {"append": ALL, "import": ALL, "append_gates": ALL, "append_postmortem": ALL, "replay": ALL},
+        JOURNAL: {
+            "append": ALL, "import": ALL, "append_gates": ALL, "append_postmortem": ALL, "replay": ALL, "backup": ALL,
+        },
         WORKFLOW: {
             "read": ALL, "delete": ALL, "pause": ALL, "resume": ALL, "extend": ALL, "cancel": ALL, "acknowledge": ALL,
         },

@@ -200,6 +200,10 @@ ECHOING = {
     "erase": [EVIL, "--reason", EVIL],
     "metrics": [EVIL],
     "graph hash": [EVIL],
+    "backup": [f"s3://{EVIL}"],
+    "restore": [EVIL],
+    "verify": ["--quick", EVIL],
+    "export": [f"nowhere/{EVIL}"],
 }
 """Commands that have nothing stored to print here, with hostile arguments."""
 

@@ -194,7 +194,9 @@ async def test_working_memory_and_caches_are_their_agents(face: Face) -> None:
     """Another agent reads neither; a facilitator reads caches, which no operation shows, and not working memory."""
     bob = face.server.memory_of(Actor("bob", Role.AGENT))
     instance = f"bob-{uuid4().hex[:12]}"
-    async with bob.session(instance, analysis_id=f"analysis:{instance}", agent_type="screening", subject_id="company:MU"):
+    async with bob.session(
+        instance, analysis_id=f"analysis:{instance}", agent_type="screening", subject_id="company:MU"
+    ):
         pass
     async with face.remote(await face.token("bob")) as own:
         assert await own.agents.notices(instance) == []

@@ -72,5 +72,6 @@ class Face:
 
 @pytest_asyncio.fixture
 async def face(harness: LoadHarness) -> AsyncIterator[Face]:
-    async with Server.open(harness.settings) as server:
+    # Answers have the time that a busy machine takes.
+    async with Server.open(harness.settings.model_copy(update={"deadline_ms": 30_000})) as server:
         yield Face(harness, server, make_app(server))

@@ -22,7 +22,7 @@ _BY_NAME: Final = {
 """Members whose schema says less than what they take."""
 
 _SURE: Final = {"confidence": 0.5, "fair_probability": 0.5}
-_COMPANY: Final = {"kind": "Company", "ticker": "MU"}
+_COMPANY: Final = {"record": "Company", "ticker": "MU"}
 _PATTERN: Final = {
     "name": "Crowds overshoot", "category": "financial", "metric": "up", "reference": "crowd", "claim": "higher",
     "condition": [{"feature": "forecast", "comparison": "at_least", "value": 0.5}], "period": "week",

@@ -175,21 +175,6 @@ def answer(kind: str, schema: str, scope: str, arguments: bytes) -> bytes:
     return f"answer:{kind}:{schema}:{scope}:{digest}".encode("ascii")
 
 
-def calls_within(identity: str, kind: str) -> bytes:
-    """
-    Return the key of the calls of a kind that *identity* made within a window, on the *cache* server.
-
-    Names of identities are chosen outside: the key holds a digest.
-
-    Raises:
-        ValueError: *kind* is no word of small letters, digits and ``_``.
-    """
-    if not _WORD.fullmatch(kind):
-        raise ValueError(f"{kind!r} cannot be part of a key.")
-    digest = hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return f"imem:calls:{digest}:{kind}".encode("ascii")
-
-
 def loading(key: bytes) -> bytes:
     """Return the key of the lease to load the cached result *key*."""
     return key + b":loading"

@@ -1,5 +1,5 @@
 """
-Publication of scores: what ``scores.credibility`` says of an agent in a domain, as a record ``AgentCredibility``.
+Publication of scores: what ``Memory.credibility`` says of an agent in a domain, as a record ``AgentCredibility``.
 
 A score is due when an outcome changed it, when a person said something of it, and by each run of the regime
 (:mod:`imem.credibility.regimes.runs`). It is published under the cached regime of the newest run, which is that of the

@@ -43,22 +43,14 @@ DEBATE: Final = "imem_debate"
 """Key of what the node gives to ``interrupt``: the debate, as JSON types."""
 
 
-class Debates(Protocol):
-    """The methods of ``memory.debates.about`` that are called."""
+class DebateMemory(Protocol):
+    """The methods of :class:`imem.Memory`, or of its blocking twin, that are called."""
 
     def challenge(self, finding_id: str, basis: str, *, deadline_ms: float | None = None) -> Any:
         """Open a debate."""
 
-    def progress(self, debate_id: str, *, deadline_ms: float | None = None) -> Any:
+    def debate_progress(self, debate_id: str, *, deadline_ms: float | None = None) -> Any:
         """Return where a debate stands."""
-
-
-class DebateMemory(Protocol):
-    """The part of :class:`imem.Memory`, or of its blocking twin, that is used."""
-
-    @property
-    def debates(self) -> Debates:
-        """Opens and shows debates."""
 
 
 class InterruptSaver(Protocol):
@@ -139,13 +131,13 @@ def debate_node(memory: DebateMemory, *, deadline_ms: float | None = None) -> No
             return {}
         if not isinstance(asked, Mapping) or not {"finding_id", "basis"} <= asked.keys():
             raise BadInput(CHALLENGE, "is an object with finding_id, basis and other arguments of Memory.challenge.")
-        debate = yield partial(memory.debates.challenge, **{"deadline_ms": deadline_ms, **asked})
+        debate = yield partial(memory.challenge, **{"deadline_ms": deadline_ms, **asked})
         while not _can_go_on(debate):
             interrupt({DEBATE: progress_document(debate)})
-            debate = yield partial(memory.debates.progress, debate.debate_id, deadline_ms=deadline_ms)
+            debate = yield partial(memory.debate_progress, debate.debate_id, deadline_ms=deadline_ms)
         return {POSITIONS: {debate.finding_id: progress_document(debate)}}
 
-    return node_of(memory.debates.challenge, node)
+    return node_of(memory.challenge, node)
 
 
 def ready_threads(memory: DebateMemory, saver: InterruptSaver, *, thread_ids: Collection[str] | None = None) -> Any:
@@ -167,14 +159,14 @@ def ready_threads(memory: DebateMemory, saver: InterruptSaver, *, thread_ids: Co
     async def found() -> list[tuple[PendingInterrupt, str]]:
         return [pair async for one in saver.ainterrupts() for pair in waiting(one)]
 
-    asynchronous = inspect.iscoroutinefunction(memory.debates.challenge)
+    asynchronous = inspect.iscoroutinefunction(memory.challenge)
 
     def steps() -> Steps:
         pairs = yield lambda: found() if asynchronous else [pair for one in saver.interrupts() for pair in waiting(one)]
         debates: dict[str, DebateProgress] = {}
         for key in dict.fromkeys(key for _, key in pairs):
             try:
-                debates[key] = yield partial(memory.debates.progress, key)
+                debates[key] = yield partial(memory.debate_progress, key)
             except UnknownDebate:
                 log.warning("debates.thread_waits_for_unknown", debate=key)
         return [
@@ -183,7 +175,7 @@ def ready_threads(memory: DebateMemory, saver: InterruptSaver, *, thread_ids: Co
             if key in debates and _can_go_on(debates[key])
         ]
 
-    return node_of(memory.debates.challenge, steps)()
+    return node_of(memory.challenge, steps)()
 
 
 def _can_go_on(debate: DebateProgress) -> bool:

@@ -249,7 +249,7 @@ class Debates:
         by: Actor,
         deadline: Deadline,
     ) -> DebateProgress:
-        """Open a debate; see :meth:`imem.services.facets.debates.DebatesFacet.challenge`."""
+        """Open a debate; see :meth:`imem.memory.Memory.challenge`."""
         core, moment = await self._finding(finding_id, evidence, deadline)
         challenged = core["agent"]
         if challenged == by.id:

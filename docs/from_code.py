@@ -168,7 +168,7 @@ def tools() -> str:
             f"`{tool.name}`",
             _text(tool.description),
             ", ".join(f"`{name}`{'' if name in tool.required else '?'}" for name in tool.arguments),
-            f"`{tool.right.action.value}` of `{tool.right.resource.value}`" if tool.right.writes else "",
+            "" if tool.action is Action.READ else f"`{tool.action.value}` of `{tool.resource.value}`",
         ]
         for tool in TOOLS
     ]

@@ -18,39 +18,57 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
-from imem.credibility.disputes.reading import MetricValue, Period, value_at
-from imem.credibility.regimes.readings import MARKET, MarketRegime, market_regime
-from imem.journal.actors import Action, Actor, Resource, ResourceType, checked_name
-from imem.journal.arguments import check_int, checks_call
+from imem.journal.actors import Actor
+from imem.journal.arguments import checks_arguments, checks_call
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.journal.settings import Settings
-from imem.kg.asof import parse_as_of
 from imem.kg.similarity.scoring import MIN_SCORE
 from imem.kg.views import View
 from imem.recall import single_reads, views
-from imem.recall.memories.model import RememberedMemory
-from imem.recall.model import Briefing, HistorySection, LongText, PanelsSection, Rows, SimilarSection
-from imem.recall.read_horizon import fetch_read_horizon
+from imem.recall.brief import Recall
+from imem.recall.model import (
+    Briefing,
+    DebatesSection,
+    HistorySection,
+    LongText,
+    PanelsSection,
+    RecordedDebate,
+    RecordsSection,
+    Rows,
+    SimilarSection,
+    TrackRecordsSection,
+    TrackRecordsTable,
+    WeightsTable,
+)
 from imem.recall.retrievers import Limits
-from imem.recall.sections import history, panels
-from imem.recall.subjects import checked_candidates
+from imem.recall.sections import contradictions, debates, history, lessons, panels, patterns
 from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, budget_ms, share
 from imem.services.arguments import parameters as checked
 from imem.services.connections import Part
 from imem.services.delegation import delegated_actor
-from imem.services.facets.agent_work import AgentWork
-from imem.services.facets.directory import FacetDirectory
-from imem.services.facets.facet import OF_THE_GRAPH, ReadOptions
-from imem.services.facets.record_writer import RecordWriter
-from imem.services.operations import declares_operations, reads, writes
+from imem.services.parts.debates_api import DebatesApi
+from imem.services.parts.forecasts_api import ForecastsApi
+from imem.services.parts.lessons_api import LessonsApi
+from imem.services.parts.memories_api import MemoriesApi
+from imem.services.parts.pause_api import PauseApi
+from imem.services.parts.regime_api import RegimeApi
+from imem.services.parts.review_api import ReviewApi
+from imem.services.parts.scores_api import ScoresApi
+from imem.services.parts.signals_api import SignalsApi
+from imem.services.parts.sync_api import SyncApi
+from imem.services.parts.trading_api import TradingApi
+from imem.services.parts.values_api import ValuesApi
+from imem.services.parts.work_api import WorkApi
+from imem.services.recall import recall_over
 from imem.services.stores import Stores
 
 if TYPE_CHECKING:
     from imem.blocking.memory import SyncMemory
     from imem.recall.search.model import SearchSection
+    from imem.recall.sections.contradictions import ContradictionsSection
 
 WARM_MS: Final = 2_000
 """Default budget of :meth:`Memory.warm`, in milliseconds."""
@@ -58,12 +76,44 @@ WARM_MS: Final = 2_000
 LENDING_MS: Final = 2_000
 """Budget of looking up an agent for :meth:`Memory.acting_as`, in milliseconds."""
 
-MOST_READINGS: Final = 10_000
-"""Most readings of a market's regime in one answer."""
+LONGEST_ACTOR: Final = 200
+"""Most characters of an agent's name."""
 
 
-@declares_operations()
-class Memory(RecordWriter, AgentWork, FacetDirectory):
+_OF_THE_GRAPH: Final = (Part.GRAPH, Part.CACHE, Part.SCORES)
+"""The parts that a read of the graph needs beside Postgres."""
+
+
+class ReadOptions(TypedDict, total=False):
+    """Options of every read; :class:`Memory` says what they mean."""
+
+    as_of: datetime | None
+    clock: str
+    deadline_ms: float | None
+
+
+class _ReadMoment(TypedDict):
+    as_of: datetime | None
+    clock: str
+    deadline: Deadline
+
+
+@checks_arguments
+class Memory(
+    ValuesApi,
+    WorkApi,
+    MemoriesApi,
+    SignalsApi,
+    ScoresApi,
+    DebatesApi,
+    ForecastsApi,
+    LessonsApi,
+    TradingApi,
+    RegimeApi,
+    PauseApi,
+    ReviewApi,
+    SyncApi,
+):
     """
     The memory of one process and one event loop; made by :meth:`open`.
 
@@ -111,6 +161,10 @@ class Memory(RecordWriter, AgentWork, FacetDirectory):
     agents opens one memory per agent with :meth:`acting_as`.
     """
 
+    def __init__(self, stores: Stores, actor: Actor | None = None, recall: Recall | None = None) -> None:
+        super().__init__(stores, actor)
+        self._recall = recall or recall_over(stores, actor)
+
     @classmethod
     @asynccontextmanager
     async def open(cls, settings: Settings | None = None, *, warm_up: bool = False) -> AsyncIterator[Self]:
@@ -130,48 +184,14 @@ class Memory(RecordWriter, AgentWork, FacetDirectory):
             SettingsError: a setting is wrong.
             StackError: a server is not named and no local stack runs.
         """
-        async with Stores.open(settings) as stores, cls.over(stores) as memory:
+        async with Stores.open(settings) as stores:
+            memory = cls(stores)
             if warm_up:
                 await stores.connections.wait(*Part)
-            yield memory
-
-    @classmethod
-    @asynccontextmanager
-    async def over(cls, stores: Stores) -> AsyncIterator[Self]:
-        """Open the memory of the process' own actor over *stores*; at the end its counts of late reads are written."""
-        memory = cls(stores)
-        try:
-            yield memory
-        finally:
-            await memory._recall.sources.watch.close()
-
-    def of(self, actor: Actor) -> Self:
-        """Return the memory that acts as *actor* over the same stores; for who has authenticated it."""
-        return type(self)(self._stores, actor, replace(self._recall, actor=actor))
-
-    @classmethod
-    @asynccontextmanager
-    async def connect(cls, url: str, token: str) -> AsyncIterator[Self]:
-        """
-        Open the memory that a server at *url* gives to the identity of *token*: the same methods without the stores.
-
-        ::
-
-            async with Memory.connect("https://memory.example.com", token) as memory:
-                briefing = await memory.brief("MU")
-
-        Sessions, working memories and conversations belong to a process with stores, and are not among them. Beside
-        its own errors each method raises :class:`~imem.journal.errors.NotAuthenticated`,
-        :class:`~imem.journal.errors.TooManyRequests`, and :class:`~imem.journal.errors.StoreUnavailable` where the
-        server cannot be reached.
-
-        Raises:
-            BadInput: *url* or *token* is none.
-        """
-        from imem.services.remote import NoStores, RemoteMemory  # noqa: PLC0415 - who has stores needs none of it
-
-        async with RemoteMemory.open(url, token) as remote:
-            yield cls(cast("Stores", NoStores()), remote=remote)
+            try:
+                yield memory
+            finally:
+                await memory._recall.sources.watch.close()
 
     @asynccontextmanager
     async def acting_as(self, agent: str) -> AsyncIterator[Self]:
@@ -196,11 +216,12 @@ class Memory(RecordWriter, AgentWork, FacetDirectory):
             PostgresUnavailable, BudgetExceeded: the agent's kind could not be looked up within 2 s; retryable. For
                 roles that may append everything it is not looked up.
         """
-        checked_name(agent, "agent")
+        if not 0 < len(agent) <= LONGEST_ACTOR or ":" in agent or not agent.isprintable():
+            raise BadInput("agent", "is no name of an agent: 1 to 200 printable characters without a colon.")
         await self._stores.connections.wait(Part.POSTGRES)
         due = Deadline.after_ms(LENDING_MS)
         actor = await delegated_actor(self._stores.gateway, agent, lender=self._actor, deadline=due)
-        yield self.of(actor)
+        yield type(self)(self._stores, actor, replace(self._recall, actor=actor))
 
     @staticmethod
     @checks_call
@@ -212,7 +233,6 @@ class Memory(RecordWriter, AgentWork, FacetDirectory):
 
     # Reading
 
-    @reads(ResourceType.GRAPH)
     async def brief(
         self, subject: str, *, for_agent: str | None = None, limits: Limits | None = None, **asked: Unpack[ReadOptions]
     ) -> Briefing:
@@ -230,7 +250,203 @@ class Memory(RecordWriter, AgentWork, FacetDirectory):
         """
         return await self._recall.brief(subject, for_agent=for_agent, limits=limits, **await self._at(**asked))
 
-    @reads(ResourceType.GRAPH)
+    async def history(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> HistorySection:
+        """Return the newest analyses of *subject* with findings, decisions and outcomes; at most *limit* (200)."""
+        return await single_reads.part(self._recall, history.SECTION, subject, limit=limit, **await self._at(**asked))
+
+    async def similar(
+        self, what: str, *, limit: int | None = None, min_score: float = MIN_SCORE, **asked: Unpack[ReadOptions]
+    ) -> SimilarSection:
+        """
+        Return analyses of other subjects similar to *what*, most similar first, with the decisions that followed them.
+
+        A new analysis is found within a minute, from either side; until then the answer says what it lacks.
+
+        Args:
+            what: an analysis, by its id, or a subject, whose newest analyses count.
+            limit: most results, 10 by default; as of now ten are stored per analysis.
+            min_score: least similarity, 0 to 1.
+
+        Raises:
+            UnknownSubject: nothing is known under that name; nearest names are given.
+        """
+        share("min_score", min_score)
+        return await single_reads.similar_to(
+            self._recall, what, limit=limit, min_score=min_score, **await self._at(**asked)
+        )
+
+    async def debates(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> DebatesSection:
+        """Return the newest debates on *subject* and how they ended."""
+        return await single_reads.part(self._recall, debates.SECTION, subject, limit=limit, **await self._at(**asked))
+
+    async def contradictions(
+        self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]
+    ) -> ContradictionsSection:
+        """
+        Return contradictions between sources about *subject*: open ones first, by priority, then the newest.
+
+        Without ``as_of`` the answer says who is asked about those that wait for a person, and until when.
+        """
+        at = await self._at(**asked)
+        found = await single_reads.part(self._recall, contradictions.SECTION, subject, limit=limit, **at)
+        if at["as_of"] is not None:
+            return contradictions.ContradictionsSection(**dict(found))
+        return await contradictions.with_persons_asked(found, self._stores.database, deadline=at["deadline"])
+
+    async def patterns(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> RecordsSection:
+        """Return the patterns that were active then, of the sector of *subject* or of none."""
+        return await single_reads.part(self._recall, patterns.SECTION, subject, limit=limit, **await self._at(**asked))
+
+    async def lessons(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> RecordsSection:
+        """
+        Return the lessons that concern *subject*: those that a person approved, and advisory ones.
+
+        An advisory lesson is in the state ``pending_gate6``: a person reviewed what it is learned from.
+        """
+        return await single_reads.part(self._recall, lessons.SECTION, subject, limit=limit, **await self._at(**asked))
+
+    async def track_record(
+        self, agent: str, domain: str | None = None, **asked: Unpack[ReadOptions]
+    ) -> TrackRecordsSection:
+        """
+        Return the track record of *agent* in *domain*, or in every domain in which it was scored.
+
+        It holds the share right with its 95 % interval, and the skill.
+
+        Raises:
+            PermissionDenied: an agent reads its own record alone; briefings show those of agents with claims.
+        """
+        return await single_reads.agent_records(self._recall, agent, domain, **await self._at(**asked))
+
+    async def track_records(
+        self,
+        agents: Sequence[str] | None = None,
+        domains: Sequence[str] | None = None,
+        *,
+        as_of: Sequence[datetime] | None = None,
+        unscored: bool = False,
+        clock: str = "known",
+        deadline_ms: float | None = None,
+    ) -> TrackRecordsTable:
+        """
+        Return the track records of many agents in many domains as of many moments.
+
+        Args:
+            agents: None for all.
+            domains: None for every domain in which one of the agents was scored.
+            as_of: the moments; None for now.
+            unscored: whether to include agents none of whose claims was settled; their ``evidence`` is "none".
+
+        Raises:
+            BadInput: more than 10,000 records are asked for, by agents and domains or as of several moments; what is
+                known later does not count.
+            PermissionDenied: an agent reads its own record alone.
+        """
+        return await single_reads.many_records(
+            self._recall,
+            agents,
+            domains,
+            as_of=as_of,
+            unscored=unscored,
+            clock=clock,
+            deadline=await self._due(deadline_ms, Part.SCORES),
+        )
+
+    async def panel(
+        self,
+        subject: str,
+        *,
+        metric: str | None = None,
+        target_at: datetime | None = None,
+        limit: int | None = None,
+        **asked: Unpack[ReadOptions],
+    ) -> PanelsSection:
+        """
+        Return what several agents said about the same question on *subject*, pooled in every way that panels keep.
+
+        ::
+
+            [panel] = (await memory.panel("market:fed-june")).items
+            print(panel.equal.value, panel.weighted.value, [(one.agent, one.weight) for one in panel.answers])
+
+        Each agent counts with its newest answer. Probabilities and votes are pooled by their mean, values by their
+        median. Baselines are shown and never pooled: where they alone answered, ``equal`` and ``weighted`` are None.
+        ``pools`` holds every pool with its record, ``best`` the one that ``weighted`` comes from. The weights are those
+        of :meth:`weights`; an agent sees them here, with the answers that they are of.
+
+        Args:
+            subject: a market is one question; of a company each metric and moment is one, the last one first.
+            metric, target_at: the question alone that is about them; None for any.
+            limit: most questions (200).
+        """
+        if metric is None and target_at is None:
+            return await single_reads.part(
+                self._recall, panels.SECTION, subject, limit=limit, **await self._at(**asked)
+            )
+        question: dict[str, Any] = {"metric": metric, "target_at": target_at, "limit": limit}
+        return await single_reads.panels_on(self._recall, subject, **question, **await self._at(**asked))
+
+    async def weights(
+        self,
+        agents: Sequence[str],
+        domain: str,
+        context: Mapping[str, str | None] | None = None,
+        *,
+        as_of: datetime | Sequence[datetime] | None = None,
+        clock: str = "known",
+        deadline_ms: float | None = None,
+    ) -> WeightsTable:
+        """
+        Return the weights of *agents* as one panel in *domain*, for those who pool answers themselves.
+
+        ::
+
+            days = [...]
+            found = await memory.weights(["macro", "options", "news"], "rates", as_of=days)
+            shares = found.at(days[0])
+
+        They are those of a panel's answer: by earlier seasons, or by record, as of what was known by then. A baseline
+        has none. Where an agent did not answer, divide the weights of the others by their sum.
+
+        Args:
+            context: values of the questions by dimension, as for :meth:`credibility`; observations that share fewer
+                than four of the six count half. None: of any.
+            as_of: one moment or many; None for now.
+
+        Raises:
+            BadInput: no agent is named, agents times moments are more than 100,000, or a dimension or its value is
+                unknown.
+            PermissionDenied: an agent reads its own alone; :meth:`panel` shows the weights of those who answered.
+        """
+        moments = [as_of] if isinstance(as_of, datetime) else as_of
+        return await single_reads.weights(
+            self._recall,
+            agents,
+            domain,
+            context,
+            as_of=moments,
+            clock=clock,
+            deadline=await self._due(deadline_ms, Part.SCORES),
+        )
+
+    async def debate(self, debate_id: str, **asked: Unpack[ReadOptions]) -> RecordedDebate:
+        """
+        Return a debate with every turn, verbatim.
+
+        Raises:
+            UnknownDebate: there was no such debate.
+        """
+        return await single_reads.debate(self._recall, debate_id, **await self._at(**asked))
+
+    async def text(self, kind: str, key: str, **asked: Unpack[ReadOptions]) -> LongText | None:
+        """
+        Return the long text of a record; None if it had none.
+
+        For a pattern that was not active it is None, unless the actor may validate patterns, and for a lesson that
+        agents did not see, unless the actor may read lessons in every state.
+        """
+        return await single_reads.text(self._recall, kind, key, **await self._at(**asked))
+
     async def search(
         self,
         query: str,
@@ -270,7 +486,7 @@ class Memory(RecordWriter, AgentWork, FacetDirectory):
         """
         from imem.services.search import search  # noqa: PLC0415 - what makes vectors takes long to import
 
-        due = await self._due(deadline_ms, Part.ENCODER, *(() if subject is None else OF_THE_GRAPH))
+        due = await self._due(deadline_ms, Part.ENCODER, *(() if subject is None else _OF_THE_GRAPH))
         return await search(
             self._stores,
             self._recall,
@@ -283,173 +499,6 @@ class Memory(RecordWriter, AgentWork, FacetDirectory):
             deadline=due,
         )
 
-    @reads(ResourceType.GRAPH)
-    async def history(self, subject: str, *, limit: int | None = None, **asked: Unpack[ReadOptions]) -> HistorySection:
-        """Return the newest analyses of *subject* with findings, decisions and outcomes; at most *limit* (200)."""
-        return await single_reads.part(self._recall, history.SECTION, subject, limit=limit, **await self._at(**asked))
-
-    @reads(ResourceType.GRAPH)
-    async def similar(
-        self, what: str, *, limit: int | None = None, min_score: float = MIN_SCORE, **asked: Unpack[ReadOptions]
-    ) -> SimilarSection:
-        """
-        Return analyses of other subjects similar to *what*, most similar first, with the decisions that followed them.
-
-        A new analysis is found within a minute, from either side; until then the answer says what it lacks.
-
-        Args:
-            what: an analysis, by its id, or a subject, whose newest analyses count.
-            limit: most results, 10 by default; as of now ten are stored per analysis.
-            min_score: least similarity, 0 to 1.
-
-        Raises:
-            UnknownSubject: nothing is known under that name; nearest names are given.
-        """
-        share("min_score", min_score)
-        return await single_reads.similar_to(
-            self._recall, what, limit=limit, min_score=min_score, **await self._at(**asked)
-        )
-
-    @reads(ResourceType.GRAPH)
-    async def panel(
-        self,
-        subject: str,
-        *,
-        metric: str | None = None,
-        target_at: datetime | None = None,
-        limit: int | None = None,
-        **asked: Unpack[ReadOptions],
-    ) -> PanelsSection:
-        """
-        Return what several agents said about the same question on *subject*, pooled in every way that panels keep.
-
-        ::
-
-            [panel] = (await memory.panel("market:fed-june")).items
-            print(panel.equal.value, panel.weighted.value, [(one.agent, one.weight) for one in panel.answers])
-
-        Each agent counts with its newest answer. Probabilities and votes are pooled by their mean, values by their
-        median. Baselines are shown and never pooled: where they alone answered, ``equal`` and ``weighted`` are None.
-        ``pools`` holds every pool with its record, ``best`` the one that ``weighted`` comes from. The weights are those
-        of :meth:`weights`; an agent sees them here, with the answers that they are of.
-
-        Args:
-            subject: a market is one question; of a company each metric and moment is one, the last one first.
-            metric, target_at: the question alone that is about them; None for any.
-            limit: most questions (200).
-        """
-        if metric is None and target_at is None:
-            return await single_reads.part(
-                self._recall, panels.SECTION, subject, limit=limit, **await self._at(**asked)
-            )
-        question: dict[str, Any] = {"metric": metric, "target_at": target_at, "limit": limit}
-        return await single_reads.panels_on(self._recall, subject, **question, **await self._at(**asked))
-
-    @reads(ResourceType.GRAPH)
-    async def value(
-        self,
-        subject: str,
-        metric: str,
-        period: Period,
-        *,
-        unit: str | None = None,
-        basis: str | None = None,
-        used_by: str | None = None,
-        as_of: datetime | None = None,
-        clock: str = "known",
-        deadline_ms: float | None = None,
-    ) -> MetricValue:
-        """
-        Return the value of *metric* of *subject* over *period*: what counts, how sure that is, and what contradicts it.
-
-        ::
-
-            year = datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 12, 31, tzinfo=UTC)
-            revenue = await memory.value("company:MU", "revenue", year, used_by="desk:MU-1")
-            print(revenue.value, revenue.confidence, revenue.provisional, revenue.standing)
-
-        It follows from the data points that were known by then. The latest document of each source counts; between
-        sources filings, primary sources, much newer documents and at last the scores of the sources decide. A value is
-        provisional until a person has reviewed it, and None while it is uncertain.
-
-        Args:
-            subject: the subject's id, or a ticker.
-            period: an instant, or beginning and end; as the data points state it.
-            unit, basis: needed where the period has values in several units or on several accounting bases. Without
-                *basis* the values that state none count, if there are any.
-            used_by: the id of an analysis of the actor's that rests on the value; it is linked with the data point.
-
-        Raises:
-            BadInput: a unit or a basis is needed, a moment names no zone, or *subject* cannot be a name.
-        """
-        for name, moment in (("period", one) for one in (period if isinstance(period, tuple) else (period,))):
-            if moment is not None and moment.utcoffset() is None:
-                raise BadInput(name, "must name its zone; a time without one is ambiguous.")
-        asked, on = parse_as_of(as_of, clock)
-        ids = checked_candidates(subject)
-        due = await self._due(deadline_ms)
-        guard = self._stores.settings.contradiction_guard
-
-        async def read() -> MetricValue:
-            database = self._stores.database
-            at = (await fetch_read_horizon(database, on, deadline=due)).resolve(asked, on)
-            for one in ids:
-                question = (one, metric, period)
-                value = await value_at(database, at, question, unit=unit, basis=basis, guard=guard, deadline=due)
-                if value.standing is not None:
-                    break
-            return value
-
-        found = await self._allowed(Resource(ResourceType.GRAPH, f"value of {subject}"), Action.READ, read, due)
-        if used_by is not None and found.point is not None:
-            await self.link("USES_VALUE", ("Analysis", used_by), ("DataPoint", found.point.key))
-        return found
-
-    @reads(ResourceType.GRAPH)
-    async def regime(
-        self,
-        *,
-        market: str = MARKET,
-        limit: int = 1,
-        as_of: datetime | None = None,
-        clock: str = "known",
-        deadline_ms: float | None = None,
-    ) -> MarketRegime:
-        """
-        Return the regime that a market was in, with its newest readings, the one in force first.
-
-        In force is the latest reading by ``observed_at`` that is not withdrawn; of two at one moment the one that was
-        known later. Where none was known it is NORMAL, and stale. A person, or the import right, records one with
-        :meth:`record`, and takes one back with :meth:`correct` and ``withdrawn``; the worker records what it detects.
-
-        Args:
-            market: which.
-            limit: most readings, 0 to 10,000.
-        """
-        check_int("limit", limit)
-        if not 0 <= limit <= MOST_READINGS:
-            raise BadInput("limit", f"must be a whole number from 0 to {MOST_READINGS:,}.")
-        asked, on = parse_as_of(as_of, clock)
-        due = await self._due(deadline_ms)
-
-        async def read() -> MarketRegime:
-            database = self._stores.database
-            at = (await fetch_read_horizon(database, on, deadline=due)).resolve(asked, on)
-            return await market_regime(database, at, market=market, limit=limit, deadline=due)
-
-        return await self._allowed(Resource(ResourceType.GRAPH, f"regime of {market}"), Action.READ, read, due)
-
-    @reads(ResourceType.GRAPH)
-    async def text(self, kind: str, key: str, **asked: Unpack[ReadOptions]) -> LongText | None:
-        """
-        Return the long text of a record; None if it had none.
-
-        For a pattern that was not active it is None, unless the actor may validate patterns, and for a lesson that
-        agents did not see, unless the actor may read lessons in every state.
-        """
-        return await single_reads.text(self._recall, kind, key, **await self._at(**asked))
-
-    @reads(ResourceType.GRAPH)
     async def view(self, name: str, key: str, *, deadline_ms: float | None = None) -> View | None:
         """
         Return a row of a materialised view as of its last build, some minutes ago, which the row names.
@@ -468,20 +517,6 @@ class Memory(RecordWriter, AgentWork, FacetDirectory):
         """
         return await views.row_of(self._recall, name, key, deadline=await self._due(deadline_ms))
 
-    @reads(ResourceType.GRAPH)
-    async def query(self, name: str, parameters: Mapping[str, Any] | None = None, **asked: Unpack[ReadOptions]) -> Rows:
-        """
-        Run a named query of the graph (the reference lists them) and return its rows.
-
-        The search text of a full-text index is plain text: each of its words counts, and nothing in it is syntax.
-
-        Raises:
-            BadInput: there is no such query, or a parameter is missing, unknown or of another type.
-        """
-        given = checked(name, parameters or {})
-        return await single_reads.named(self._recall, name, given, **await self._at(**asked))
-
-    @reads(ResourceType.GRAPH)
     async def warm(self, subject: str, *, deadline_ms: float | None = None) -> int:
         """
         Load the sections of *subject*'s briefing into the cache; return how many were loaded.
@@ -494,75 +529,19 @@ class Memory(RecordWriter, AgentWork, FacetDirectory):
         due_ms = budget_ms(deadline_ms, default=WARM_MS, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS)
         return await self._recall.warm(subject, deadline=Deadline.after_ms(due_ms), budget_ms=due_ms)
 
-    # Memories
-
-    @writes(ResourceType.MEMORIES, Action.WRITE)
-    async def remember(
-        self,
-        text: str,
-        *,
-        namespace: str | None = None,
-        memory_type: str = "semantic",
-        metadata: Mapping[str, Any] | None = None,
-        importance: float = 0.5,
-        user_id: str | None = None,
-        conversation_id: str | None = None,
-        author: str | None = None,
-        occurred_at: datetime | None = None,
-        extract: bool = False,
-        deadline_ms: float | None = None,
-    ) -> RememberedMemory:
+    async def query(self, name: str, parameters: Mapping[str, Any] | None = None, **asked: Unpack[ReadOptions]) -> Rows:
         """
-        Store *text* as a memory, to be found again by its words and its meaning with :attr:`memories`.
+        Run a named query of the graph (the reference lists them) and return its rows.
 
-        ::
-
-            await memory.remember("HBM is sold out until 2027.", namespace="symbol/MU")
-            found = await memory.memories.search("Is there enough memory for AI?")
-
-        If the actor said it there in nearly the same words, with the same figures, names and directions ("will rise" is
-        not "will fall"), of the same user and type, that memory has a new version: with this text, the higher
-        importance, and the metadata of both. Its earlier versions stay. The same text again is ``identical``. If
-        another actor said it, both hold the memory, each with its own words, metadata and importance. If the encoder is
-        away, it is found by its words until a worker has made its vector.
-
-        Args:
-            text: 1 to 10,000 characters.
-            namespace: ``global``, ``agent/NAME``, ``symbol/TICKER``, ``user/NAME`` or a path below; ``agent/`` and the
-                actor's name by default. Agents write below their own name, ``symbol`` and ``user``.
-            memory_type: ``semantic`` (what holds), ``episodic`` (what happened) or ``procedural`` (how to).
-            metadata: an object of JSON values, at most 64 KiB.
-            importance: 0 to 1.
-            user_id: whom it is about.
-            conversation_id: the conversation that it is the next message of; with it, what stands beside a message
-                helps to find it.
-            author: who said it: the name is searched like the text, and a question that names them prefers it.
-            occurred_at: when it was said, aware and not in the future; by default when it is stored. It takes the
-                import right. Answers as of a moment from then on find the memory, and a question that names a date, a
-                month or a year prefers what was said then. A repeat of the text leaves the time of the first.
-            extract: whether a model is to find the facts in it, which become memories too, with the ``source_id`` of
-                this one in their metadata; the settings name the endpoint (``extraction_url``).
-            deadline_ms: until it is durable, in milliseconds, encoding included; 10,000 by default, 30,000 to extract.
+        The search text of a full-text index is plain text: each of its words counts, and nothing in it is syntax.
 
         Raises:
-            BadInput: an argument is wrong; names it.
-            TooLarge: the namespace holds as many memories as the settings allow (``memory_namespace_limit``).
-            PermissionDenied: the actor may not write there, or may not state *occurred_at*; a denial row was written.
-            PostgresUnavailable, BudgetExceeded: nothing was written; retry.
-            OutcomeUnknown: the connection broke while committing; repeating the call is safe.
-            SettingsError, StoreUnavailable, StatementRejected: there is no endpoint to extract with, it is away,
-                refuses, or its answer is unusable; nothing was written.
+            BadInput: there is no such query, or a parameter is missing, unknown or of another type.
         """
-        return await self.memories.store(
-            text,
-            namespace=namespace,
-            memory_type=memory_type,
-            metadata=metadata,
-            importance=importance,
-            user_id=user_id,
-            conversation_id=conversation_id,
-            author=author,
-            occurred_at=occurred_at,
-            extract=extract,
-            deadline_ms=deadline_ms,
-        )
+        given = checked(name, parameters or {})
+        return await single_reads.named(self._recall, name, given, **await self._at(**asked))
+
+    async def _at(
+        self, *, as_of: datetime | None = None, clock: str = "known", deadline_ms: float | None = None
+    ) -> _ReadMoment:
+        return {"as_of": as_of, "clock": clock, "deadline": await self._due(deadline_ms, *_OF_THE_GRAPH)}

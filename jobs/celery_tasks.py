@@ -8,7 +8,7 @@ from typing import Any, Final
 from celery import Celery, Task
 from celery.schedules import crontab
 
-from imem.jobs.pipeline import Cadence, Daily, Every, Pipeline
+from imem.jobs.pipeline import Daily, Every, Pipeline
 from imem.journal.errors import StoreUnavailable
 from imem.journal.settings import Settings
 
@@ -47,15 +47,12 @@ def _body(pipeline: Pipeline[Any]) -> Any:
 
 
 def beat_schedule(pipelines: Iterable[Pipeline[Any]], settings: Settings) -> dict[str, dict[str, Any]]:
-    """Return beat's schedule, by the names of the pipelines that have one under *settings*."""
-    return {
-        pipeline.name: _entry(pipeline, cadence)
-        for pipeline in pipelines
-        if (cadence := pipeline.cadence_of(settings)) is not None
-    }
+    """Return beat's schedule, by the names of the pipelines."""
+    return {pipeline.name: _entry(pipeline, settings) for pipeline in pipelines}
 
 
-def _entry(pipeline: Pipeline[Any], cadence: Cadence) -> dict[str, Any]:
+def _entry(pipeline: Pipeline[Any], settings: Settings) -> dict[str, Any]:
+    cadence = pipeline.cadence_of(settings)
     if isinstance(cadence, Every):
         # Expires before the next request, so that none pile up while no worker runs.
         return {"task": pipeline.name, "schedule": cadence.seconds, "options": {"expires": cadence.seconds}}

@@ -90,9 +90,9 @@ def fallback_rounds(pipelines: Iterable[Pipeline[Any]], settings: Settings) -> t
     """Return the rounds of the pipelines declared ``without_broker``."""
     rounds = []
     for pipeline in pipelines:
-        cadence = pipeline.cadence_of(settings)
-        if not pipeline.without_broker or cadence is None:
+        if not pipeline.without_broker:
             continue
+        cadence = pipeline.cadence_of(settings)
         if isinstance(cadence, Every):
             rounds.append(FallbackRound(pipeline.name, MISSED * cadence.seconds, pipeline.run))
         else:

@@ -1,4 +1,4 @@
-"""The pipeline of the journal's upkeep: partitions of the audit for the months to come, and identities that ended."""
+"""The pipeline of the journal's upkeep: partitions of the audit for the months to come."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from typing import Final
 from imem.jobs.pipeline import Daily, Pipeline, Report
 from imem.jobs.runtime import Runtime
 from imem.journal.deadline import Deadline
-from imem.journal.upkeep import make_audit_partitions, remove_old_identities
+from imem.journal.upkeep import make_audit_partitions
 
 
 async def _upkeep(runtime: Runtime, until: Deadline) -> Report:
-    made = await make_audit_partitions(runtime.database, deadline=until)
-    return {
-        "audit_partitions": made,
-        "identities_removed": await remove_old_identities(runtime.database, deadline=until),
-    }
+    return {"audit_partitions": await make_audit_partitions(runtime.database, deadline=until)}
 
 
 # Moving a month's audit rows is most of the minute.

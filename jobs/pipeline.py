@@ -94,7 +94,7 @@ class Pipeline(Generic[R]):
     Attributes:
         name: of the Celery task, ``<package>.<verb>``.
         step: does one run; takes the runtime and a deadline, and returns a report.
-        cadence: when beat requests a run; a function of the settings where it depends on them, None for never.
+        cadence: when beat requests a run; a function of the settings where it depends on them.
         budget_ms: after so many milliseconds a run begins nothing more; None: no limit.
         retry_max_s: longest pause between retries while a store is away, in seconds; None: a run that finds a store
             away ends, is logged, and the next one makes up for it.
@@ -105,7 +105,7 @@ class Pipeline(Generic[R]):
 
     name: str
     step: Callable[[R, Deadline], Awaitable[Report]]
-    cadence: Cadence | Callable[[Settings], Cadence | None]
+    cadence: Cadence | Callable[[Settings], Cadence]
     budget_ms: float | None
     retry_max_s: int | None = None
     without_broker: bool = False
@@ -117,8 +117,8 @@ class Pipeline(Generic[R]):
         """Kinds of events after which a run is requested at once."""
         return frozenset(rule.event for rule in self.due)
 
-    def cadence_of(self, settings: Settings) -> Cadence | None:
-        """Return the cadence under *settings*; None where it is never requested."""
+    def cadence_of(self, settings: Settings) -> Cadence:
+        """Return the cadence under *settings*."""
         return self.cadence if isinstance(self.cadence, Cadence) else self.cadence(settings)
 
     def run(self) -> Report:

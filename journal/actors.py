@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
 
-from imem.journal.errors import BadInput, PermissionDenied
+from imem.journal.errors import PermissionDenied
 from imem.journal.settings import Role, Settings
-
-LONGEST_NAME: Final = 200
-"""Most characters of a name of an agent or a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +29,8 @@ class Actor:
     @classmethod
     def from_settings(cls, settings: Settings) -> Actor:
         """Return the actor that the settings name."""
-        return cls(settings.actor, settings.role, settings.may_import and may_hold_import(settings.role))
+        may_import = settings.may_import and settings.role not in {Role.AGENT, Role.REVIEWER, Role.READER}
+        return cls(settings.actor, settings.role, may_import)
 
     @property
     def states_for_others(self) -> bool:
@@ -43,27 +40,6 @@ class Actor:
     def importing(self, source: str) -> Actor:
         """Return the actor of an import from *source*, with the caller's role and import right."""
         return replace(self, id=f"import:{source}")
-
-
-def may_hold_import(role: Role) -> bool:
-    """Return whether an actor of *role* may have the import right."""
-    return role not in {Role.AGENT, Role.REVIEWER, Role.READER}
-
-
-def checked_name(name: str, field: str) -> str:
-    """
-    Return *name*, if an agent or a person may have it.
-
-    Raises:
-        BadInput: it is no such name; names *field*. Names with a colon are those of imports and services.
-    """
-    if not 0 < len(name) <= LONGEST_NAME or ":" in name or not name.isprintable():
-        raise BadInput(
-            field,
-            f"is no name of {'an agent' if field == 'agent' else 'a person'}: 1 to {LONGEST_NAME} printable characters"
-            " without a colon.",
-        )
-    return name
 
 
 class ResourceType(StrEnum):
@@ -90,8 +66,6 @@ class ResourceType(StrEnum):
     """Notes about closed trades, and what a skill is reminded of; one's own are those of one's deployments."""
     LESSONS = "lessons"
     """Post-mortems, and lessons in every state. Lessons that agents see are part of the graph."""
-    IDENTITY = "identity"
-    """Tokens of programs, and sign-in links and sessions of people."""
 
 
 class Action(StrEnum):
@@ -123,8 +97,6 @@ class Action(StrEnum):
     """Retry events that the graph refused for good."""
     ANSWER = "answer"
     """Answer a review task, or hand it over."""
-    BACKUP = "backup"
-    """Copy everything out of the installation, or into an empty one."""
     OVERRULE = "overrule"
     """End or delete what a person said."""
     SYNCHRONIZE = "synchronize"
@@ -236,10 +208,9 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.HUMAN_ADMIN, _T.LESSONS, Scope.ALL, _A.READ),
     **_cells(
         _R.HUMAN_ADMIN, _T.JOURNAL, Scope.ALL,
-        _A.APPEND, _A.IMPORT, _A.APPEND_GATES, _A.APPEND_POSTMORTEM, _A.REPLAY, _A.BACKUP,
+        _A.APPEND, _A.IMPORT, _A.APPEND_GATES, _A.APPEND_POSTMORTEM, _A.REPLAY,
     ),
     **_cells(_R.HUMAN_ADMIN, _T.REVIEWS, Scope.ALL, _A.READ, _A.WRITE, _A.ANSWER),
-    **_cells(_R.HUMAN_ADMIN, _T.IDENTITY, Scope.ALL, _A.READ, _A.WRITE),
     # reviewer: a person who reads what belongs to the institution, and answers the tasks of the roster
     **_cells(_R.REVIEWER, _T.GRAPH, Scope.ALL, _A.READ),
     **_cells(_R.REVIEWER, _T.PATTERNS, Scope.ALL, _A.READ),

@@ -72,9 +72,9 @@ def checks_arguments(kind: C) -> C:
         if name.startswith("_"):
             continue
         if isinstance(member, FunctionType):
-            setattr(kind, name, checking(member))
+            setattr(kind, name, _checking(member))
         elif isinstance(member, classmethod):
-            setattr(kind, name, classmethod(checking(cast("FunctionType", member.__func__))))
+            setattr(kind, name, classmethod(_checking(cast("FunctionType", member.__func__))))
     return kind
 
 
@@ -150,7 +150,7 @@ class Checks:
                 self.by_name[name](name, value)
 
 
-def checking(method: FunctionType) -> Callable[..., Any]:
+def _checking(method: FunctionType) -> Callable[..., Any]:
     """Return *method*, preceded by its checks, which are built on the first call and not on import."""
     checks = functools.cache(lambda: Checks.of(method))
 
@@ -164,20 +164,20 @@ def checking(method: FunctionType) -> Callable[..., Any]:
         checks()(given, named)
         return method(self, *given, **named)
 
-    checked = awaited if inspect.iscoroutinefunction(method) else called
+    checking = awaited if inspect.iscoroutinefunction(method) else called
     if inspect.unwrap(method).__code__.co_flags & inspect.CO_VARKEYWORDS:
-        checked.__signature__ = signature_of(method)  # type: ignore[union-attr] # what inspect looks for
-    return checked
+        checking.__signature__ = signature_of(method)  # type: ignore[union-attr] # what inspect looks for
+    return checking
 
 
-class LeftOut:
+class _LeftOut:
     """What stands for the default of an option in a signature, as in a stub."""
 
     def __repr__(self) -> str:
         return "..."
 
 
-LEFT_OUT: Final = LeftOut()
+_LEFT_OUT: Final = _LeftOut()
 
 
 def signature_of(method: FunctionType) -> inspect.Signature:
@@ -188,7 +188,7 @@ def signature_of(method: FunctionType) -> inspect.Signature:
         [options] = get_args(_hints_of(method, {parameters.pop().name}).popitem()[1])
         for name, note in get_type_hints(options, include_extras=True).items():
             parameters.append(
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=LEFT_OUT, annotation=note)
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_LEFT_OUT, annotation=note)
             )
     return signature.replace(parameters=parameters)
 

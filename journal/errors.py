@@ -12,9 +12,7 @@ The one error tree. Every class says whether the same call may be repeated.
     │   ├── ObjectMissing        no   the store holds no object of that key
     │   ├── UnsupportedType      no   a value of that type cannot be held
     │   └── TooLarge             no   the value, or the memory with it, would pass its bound
-    ├── NotAuthenticated         no   the call carries no token or session in force
     ├── PermissionDenied         no   the actor's role does not allow it; a denial row was written
-    ├── TooManyRequests          yes  the identity has used up its calls of this minute
     ├── StoreUnavailable         yes  a server cannot be reached, or refuses work for now
     │   ├── PostgresUnavailable  yes  nothing was written
     │   ├── GraphUnavailable     yes  nothing was written to the graph
@@ -35,7 +33,6 @@ The one error tree. Every class says whether the same call may be repeated.
     ├── NotDelivered             no   a subtask cannot be completed: a store that it names has no result of it
     ├── NotResumable             no   no tier holds a state to resume from, or none that this program can read
     ├── TransitionRefused        no   a pause, plan, batch or delivery may not go from that state to this one
-    ├── BackupError              no   a backup is incomplete or damaged, or a program that copies failed
     ├── SettingsError            no   the settings are wrong; names the setting
     ├── SchemaError              no   the schema is newer than the program, or not made by its files
     └── StackError               no   the local stack cannot do what was asked; says what to do
@@ -167,32 +164,8 @@ class TooLarge(BadInput):
     """A value, or the memory that would hold it, exceeds its bound; the field names its key; nothing was written."""
 
 
-class NotAuthenticated(ImemError):
-    """
-    The call carries no token, link or session in force; the refusal is in the audit.
-
-    It says the same of an unknown, an expired, a revoked and a missing one.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The call is not authenticated.",
-            mend="An admin creates a token by `imem token create`, a link by `imem sign-in`.",
-        )
-
-
 class PermissionDenied(ImemError):
     """The actor may not do this; one denial row is in the audit."""
-
-
-class TooManyRequests(ImemError):
-    """The identity has made as many calls as it may in a minute; nothing was done."""
-
-    retryable = True
-
-    def __init__(self, retry_after_s: float) -> None:
-        super().__init__("Too many calls within a minute.", mend=f"Repeat the call in {retry_after_s:.0f} s.")
-        self.retry_after_s = retry_after_s
 
 
 class StoreUnavailable(ImemError):
@@ -315,10 +288,6 @@ class NotResumable(ImemError):
 
 class TransitionRefused(ImemError):
     """A pause, plan, batch or delivery may not go from its state to the requested one; nothing was changed."""
-
-
-class BackupError(ImemError):
-    """A backup is incomplete or damaged, or a program that copies the database failed."""
 
 
 class SettingsError(ImemError):

@@ -43,7 +43,7 @@ _POLL_S: Final = 0.25
 _AUDITED = frozenset({ResourceType.PATTERNS})
 """Resource types of which every granted access leaves an audit row."""
 
-_AUDITED_ACTIONS = frozenset({Action.DELETE, Action.BACKUP})
+_AUDITED_ACTIONS = frozenset({Action.DELETE})
 """Actions that leave an audit row on any resource; after a deletion the row is all that is left."""
 
 
@@ -113,10 +113,6 @@ class Gateway:
         self._waits = waits
         self.applier_interval_s = applier_interval_s(priority=waits)
         self._group_commit = GroupCommit()
-
-    def over(self, database: Database) -> Gateway:
-        """Return a gateway to the same journal under the login of *database*."""
-        return Gateway(database, self.actor, self._announce, visibility=self._visibility, waits=self._waits)
 
     async def authorize_and_execute(
         self,

@@ -128,12 +128,6 @@ class Settings(BaseSettings):
         description="Where archives of evidence are kept: an absolute folder, or s3://BUCKET/PREFIX; by default the "
         "folder `objects` below IMEM_HOME.",
     )
-    backup_url: str | None = Field(
-        None,
-        description="Where a backup is made each day, and verified each Sunday: an absolute folder, or "
-        "s3://BUCKET/PREFIX; none: no such rounds.",
-    )
-    backup_keep: int = Field(30, ge=1, le=10_000, description="How many of these backups are kept, the newest.")
 
     actor: str = Field(
         "local", description="The caller: an agent, a person or a service.", pattern=r"^[A-Za-z0-9_.:-]{1,90}$"
@@ -152,18 +146,6 @@ class Settings(BaseSettings):
         description="Default budget of one read, in milliseconds; 10,000 in commands, unless it is set.",
     )
     visible_wait_ms: int = Field(2000, ge=0, le=2000, description="Longest wait of a write for its visibility.")
-    writes_per_minute: int = Field(
-        60, ge=1, le=1_000_000, description="Most writing calls of one identity over the network within a minute."
-    )
-    reads_per_minute: int = Field(
-        600, ge=1, le=1_000_000, description="Most reading calls of one identity over the network within a minute."
-    )
-    serve_port: int = Field(
-        8321, ge=0, le=65_535, description="Port of 127.0.0.1 on which `imem up` serves REST; 0: it does not."
-    )
-    public_url: str = Field(
-        "http://127.0.0.1:8321", description="Address at which people reach the web pages; sign-in links begin with it."
-    )
     postgres_pool_size: int = Field(8, ge=1, le=64, description="Most connections to Postgres of one process.")
     neo4j_pool_size: int = Field(12, ge=1, le=64, description="Most connections to the graph of one process.")
     graph_concurrency: int = Field(10, ge=1, le=64, description="Concurrent graph queries of one process.")

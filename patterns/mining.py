@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, combinations, islice
-from statistics import NormalDist
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
+from scipy import stats
 
 from imem.patterns.cases import FeaturedCase
 from imem.patterns.definition import FEATURES, MOST_ATOMS, NUMBERS, Atom, Comparison, PatternDefinition, Period
@@ -175,6 +175,6 @@ def mine(
             for found in space.findings(training)
         ),
         search_space=space.size,
-        expected=space.size * NormalDist().cdf(-LEAST_Z),
+        expected=space.size * float(stats.norm.sf(LEAST_Z)),
         training=len(training),
     )  # fmt: skip

@@ -12,6 +12,7 @@ from math import ceil, sqrt
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict
+from scipy import stats
 
 from imem.patterns.definition import PatternDefinition
 from imem.patterns.evidence.holdout import LEAST_CASES, LEAST_CORRELATION, LEAST_PERIODS, evidence_of, exceeds, hit_rate
@@ -104,8 +105,6 @@ def plan(definition: PatternDefinition, cases: Sequence[Case], now: datetime) ->
 
 def smallest_effect(matching: int) -> float:
     """Return the mean, in standard deviations, that a one-sided test of so many independent cases finds; normal."""
-    from scipy import stats  # noqa: PLC0415 - slow to import, and who reads a plan computes none
-
     return float((stats.norm.isf(ALPHA) + stats.norm.ppf(POWER)) / sqrt(matching))
 
 

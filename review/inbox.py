@@ -118,7 +118,7 @@ async def answer_task(
     if chosen is None:
         raise BadInput("action", f"is one of {', '.join(sorted(kind.actions))}.")
     given = _checked(chosen, task.package, fields or {})
-    state = state_at(task, row["now"])
+    state = _state_at(task, row["now"])
     after = _after(task, state, chosen)
     said = _rationale(rationale, required=chosen.rationale or after is TaskState.OVERRIDDEN)
     details = {"action": action, "fields": given}
@@ -147,7 +147,7 @@ async def answer_task(
 
 def possible_actions(kind: TaskKind[Any, Any], task: Task[Any], now: datetime) -> dict[str, TaskAction]:
     """Return the actions with which a task can be answered now, by name; an answer without effect yet leaves none."""
-    state = state_at(task, now)
+    state = _state_at(task, now)
     given = kind.actions.get(str(task.answer["action"])) if task.answer is not None else None
     if given is not None and (
         task.state is not TaskState.INVESTIGATING or given.reviews is not TaskState.INVESTIGATING
@@ -264,7 +264,7 @@ async def check_reviewer(database: Database, kind: str, by: Actor, deadline: Dea
         )
 
 
-def state_at(task: Task[Any], now: datetime) -> TaskState:
+def _state_at(task: Task[Any], now: datetime) -> TaskState:
     """Return the state in which an answer finds a task: after its time the default applies, whoever has noticed."""
     late = task.state is TaskState.OPEN and task.due_at is not None and now >= task.due_at
     return TaskState.DEFAULTED if late else task.state

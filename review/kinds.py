@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -22,26 +22,6 @@ class Fields(BaseModel):
     """Fields of an answer; a subclass declares them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, str_strip_whitespace=True)
-
-
-class AnswerAction(Protocol):
-    """A way to answer a task, or one item of its package."""
-
-    @property
-    def name(self) -> str:
-        """As people type it."""
-
-    @property
-    def does(self) -> str:
-        """What it does, in a sentence."""
-
-    @property
-    def fields(self) -> type[Fields]:
-        """Model of what the answer states beside the rationale."""
-
-    @property
-    def rationale(self) -> bool:
-        """Whether a rationale is required."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +130,6 @@ class TaskKind(Generic[R, P]):
         queued: whether a task takes a place of a reviewer.
         minutes: estimated time of an answer, in minutes; *estimate*: that of a package, where it differs.
         lines: what a reviewer reads of a package, line by line; None: its fields one after the other.
-        item_actions: how an item of a package is answered, by name, where an answer's field ``items`` has an answer to
-            each; None: the package is answered as a whole.
         displaces: whether a task of a rank may displace a less urgent one.
         urgent: whether a task of a rank is told to its reviewer at once, and not with the digest.
         likeness: tasks with the same text may be answered together; None: alone.
@@ -170,7 +148,6 @@ class TaskKind(Generic[R, P]):
     minutes: float = 5.0
     estimate: Callable[[P], float] | None = None
     lines: Callable[[P], Iterable[str]] | None = None
-    item_actions: Callable[[Any], Mapping[str, AnswerAction]] | None = None
     displaces: Callable[[int], bool] = field(default=lambda _: False)
     urgent: Callable[[int], bool] = field(default=lambda rank: rank == 0)
     likeness: Callable[[P], str | None] = field(default=lambda _: None)

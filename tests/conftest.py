@@ -52,7 +52,6 @@ OPTIONAL = frozenset(
         "reflection",
         "postmortem",
         "objects",
-        "public",
     )
 )
 """Servers that are nobody's by default."""
@@ -138,8 +137,7 @@ class Stack(Protocol):
 
 
 def settings_for(home: Path, **overrides: Any) -> Settings:
-    """Return settings for *home* with the version of Neo4j under test, no server named, and REST not served."""
-    overrides = {"serve_port": 0, **overrides}
+    """Return settings for *home* with the version of Neo4j under test and no server named."""
     if os.environ.get("IMEM_TEST_NEO4J"):
         overrides = {"neo4j_version": os.environ["IMEM_TEST_NEO4J"], **overrides}
     return Settings.read({name: os.environ[name] for name in KEPT if name in os.environ}, home=home, **overrides)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
+import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from imem.alerts.notifiers import verify
@@ -17,7 +21,6 @@ from imem.journal.telemetry.correlation import correlated
 from imem.kg.kinds.metrics import Metric, register
 from imem.langgraph import ImemSaver
 from imem.memory import Memory
-from imem.services.registry import hints_of
 
 ROOTS = (Memory, SyncMemory, Settings, ImemSaver, CheckpointMigrations)
 CONSTRUCTED = (ImemSaver, CheckpointMigrations, Metric)
@@ -29,6 +32,34 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (correlated, program, register, veri
 OURS = frozenset(
     {"imem", "journal", "kg", "cache", "checkpoints", "sync", "recall", "postmortem", "debates", "credibility"}
 )
+
+
+@functools.cache
+def names_of(module: str) -> Mapping[str, Any]:
+    """Every name of *module*, with those that it imports for its annotations alone."""
+    found = dict(vars(sys.modules[module]))
+    source = sys.modules[module].__file__
+    assert source is not None
+    for node in ast.parse(Path(source).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for line in node.body:
+                assert isinstance(line, ast.ImportFrom)
+                assert line.module is not None
+                found |= {one.name: getattr(import_module(line.module), one.name) for one in line.names}
+    return found
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of *function*, evaluated."""
+    plain = inspect.unwrap(function)
+    # A class may have methods that are called like types: ``list``.
+    hints = typing.get_type_hints(plain, globalns=dict(names_of(plain.__module__)), include_extras=True)
+    for name, hint in list(hints.items()):
+        if typing.get_origin(hint) is typing.Unpack:  # Options: each is a parameter of its own.
+            del hints[name]
+            [options] = typing.get_args(hint)
+            hints |= typing.get_type_hints(options, include_extras=True)
+    return hints
 
 
 def classes_in(annotation: Any) -> Iterator[type]:

@@ -186,7 +186,7 @@ class WorkingMemory:
         Mark a record, as a model, or a link, as a line, to be pushed; return its identity.
 
         The item is part of the memory until it is pushed, and is restored with it. Other agents cannot read it before.
-        ``memory.agents.push`` makes it durable, and so does opening a debate or a gate; otherwise the workers
+        :meth:`imem.memory.Memory.push` makes it durable, and so does opening a debate or a gate; otherwise the workers
         push it within seconds.
 
         ::

@@ -64,7 +64,7 @@ async def report(settings: Settings | None = None) -> list[str]:
     """Return how many forecasts and cases there are, and the two reviews."""
     async with Stores.open(settings or Settings()) as stores:
         memory = Memory(stores)
-        stand, cases = await memory.forecasts.report(), await memory.forecasts.postmortems(every=True)
+        stand, cases = await memory.forecast_report(), await memory.postmortems(every=True)
         checkpoints = stand.scheduled + stand.awaiting_data + stand.measured
         said = [f"{stand.unmeasurable} decisions without a forecast, {checkpoints} checkpoints, {len(cases)} cases"]
         for decision_id, at in DECISIONS.items():

@@ -370,5 +370,4 @@ LEARNING: Final[TaskKind[Any, LearningPackage]] = TaskKind(
     minutes=MOST_MINUTES,
     estimate=lambda package: package.minutes,
     lines=_lines,
-    item_actions=lambda item: {name: ITEM_KINDS[item.kind].actions[name] for name in item.actions},
 )

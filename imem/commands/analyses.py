@@ -12,10 +12,8 @@ from imem.terminal import command
 from imem.terminal.command import Json, print_answer, until
 
 if TYPE_CHECKING:
-    from imem.checkpoints.orchestration.orchestrator import WorkflowState
     from imem.checkpoints.pauses.human_gates import HumanGate
-    from imem.services.facets.analyses import GatesFacet
-    from imem.services.stores import Stores
+    from imem.services.parts.pause_api import PauseApi
 
 T = TypeVar("T")
 
@@ -46,13 +44,7 @@ def start(
     The same again changes nothing. Agents need programs: IMEM_AGENT_PROGRAMS names their module.
     """
     agents = dict(_pair(text) for text in agent)
-
-    async def order(stores: Stores) -> WorkflowState:
-        from imem.services.facets.analyses import AnalysesFacet  # noqa: PLC0415 - as below
-
-        return await AnalysesFacet(stores).start(analysis, subject, agents, deadline_ms=ASK_MS)
-
-    state = command.run(order)
+    state = _run(lambda api: api.start_analysis(analysis, subject, agents, deadline_ms=ASK_MS))
     lines = [f"{shown(state.analysis_id)} of {shown(state.stock_id)}: {state.status}"]
     lines += [f"  {shown(name)}: {where}" for name, where in sorted(state.agents.items())]
     document = {"analysis_id": state.analysis_id, "status": state.status, "agents": dict(state.agents)}
@@ -64,7 +56,7 @@ def gates(context: typer.Context, *, as_json: Json = False) -> None:
     """List the gates that wait for a person, those due first."""
     if context.invoked_subcommand is not None:
         return
-    found = _run(lambda api: api.list(deadline_ms=ASK_MS))
+    found = _run(lambda api: api.gates(deadline_ms=ASK_MS))
     print_answer(found, lambda: list(_lines(found)) or ["No gate waits."], as_json=as_json)
 
 
@@ -80,8 +72,8 @@ def open_gate(
     """Open a gate of an analysis that runs; one that was opened before is unchanged."""
     due_at = until(end) if end is not None else None
 
-    async def order(api: GatesFacet) -> HumanGate:
-        return await api.open(*_gate(gate), due_at=due_at, deadline_ms=ASK_MS)
+    async def order(api: PauseApi) -> HumanGate:
+        return await api.open_gate(*_gate(gate), due_at=due_at, deadline_ms=ASK_MS)
 
     _print_result(_run(order), as_json=as_json)
 
@@ -99,16 +91,16 @@ def answer_gate(
 ) -> None:
     """Answer a gate; the same answer again changes nothing. Exit code 1: it cannot be answered any more."""
 
-    async def order(api: GatesFacet) -> HumanGate:
-        return await api.answer(*_gate(gate), answer, reason=reason, deadline_ms=ASK_MS)
+    async def order(api: PauseApi) -> HumanGate:
+        return await api.answer_gate(*_gate(gate), answer, reason=reason, deadline_ms=ASK_MS)
 
     _print_result(_run(order), as_json=as_json)
 
 
-def _run(work: Callable[[GatesFacet], Awaitable[T]]) -> T:
-    from imem.services.facets.analyses import GatesFacet  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+def _run(work: Callable[[PauseApi], Awaitable[T]]) -> T:
+    from imem.services.parts.pause_api import PauseApi  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
-    return command.run(lambda stores: work(GatesFacet(stores)))
+    return command.run(lambda stores: work(PauseApi(stores)))
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -52,11 +52,9 @@ async def _read(stores: Stores, name: str | None) -> tuple[dict[str, str], list[
     return schedules if name is None else {name: schedules[name]}, reports
 
 
-def _schedule(cadence: Cadence | None) -> str:
+def _schedule(cadence: Cadence) -> str:
     from imem.jobs.pipeline import Daily, Every  # noqa: PLC0415 - as above
 
-    if cadence is None:
-        return "never, by the settings"
     if isinstance(cadence, Every):
         return f"every {cadence.seconds:g} s"
     days = ("Sundays" if cadence.sundays else "daily") if isinstance(cadence, Daily) else "first day of a quarter"

@@ -85,7 +85,7 @@ async def run(
     async with Stores.open(settings) as stores:
         with LoadView.open(sources, as_json=as_json, report=report) as view:
             visible: bool | None = None
-            loader = Loader(stores.gateway, view, exports=lambda: stores.pipeline_gateway)
+            loader = Loader(stores.gateway, view)
             try:
                 await loader.authorize()
                 bad = await loader.check(sources) if strict else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -138,7 +138,7 @@ def extend(
 ) -> None:
     """Extend a pause, once, to at most 30 days after it began; the memories of its agents live as long."""
     at = until(end)
-    found = _run(lambda service: service.extend(what, at, reason, deadline_ms=ASK_MS))
+    found = _run(lambda service: service.extend_pause(what, at, reason, deadline_ms=ASK_MS))
     _print_result(found, as_json=as_json, done="PAUSED")
 
 
@@ -152,7 +152,7 @@ def pauses(
     """List paused analyses: since when, why, when they become stale or expire, and what prevents resuming."""
     if context.invoked_subcommand is not None:
         return
-    found = _run(lambda service: service.list(everything=everything, deadline_ms=ASK_MS))
+    found = _run(lambda service: service.paused(everything=everything, deadline_ms=ASK_MS))
     print_answer(
         [one.to_dict() for one in found],
         lambda: [line for one in found for line in _lines(one)] or ["Nothing is paused."],
@@ -163,7 +163,7 @@ def pauses(
 @group.command()
 def show(what: What, *, as_json: Json = False) -> None:
     """Show whether an analysis is paused, and how its last pause ended."""
-    state = _run(lambda service: service.state(what, deadline_ms=ASK_MS))
+    state = _run(lambda service: service.pause_state(what, deadline_ms=ASK_MS))
     if as_json:
         print_json(state.to_dict())
         return
@@ -179,7 +179,7 @@ def show(what: What, *, as_json: Json = False) -> None:
 @group.command()
 def cancel(what: What, *, reason: Annotated[str, typer.Option("--reason", help="Why.")], as_json: Json = False) -> None:
     """Give a paused analysis up: it has failed, its memories go at once, its checkpoints in 30 days."""
-    name = _run(lambda service: service.cancel(what, reason, deadline_ms=ASK_MS))
+    name = _run(lambda service: service.cancel_pause(what, reason, deadline_ms=ASK_MS))
     document = {"analysis_id": name, "status": "EXPIRED"}
     print_answer(document, lambda: [f"{shown(name)} is given up."], as_json=as_json)
 
@@ -192,7 +192,7 @@ def batches(
 ) -> None:
     """List the newest batches, or show one: how many analyses are through, which failed, and why."""
 
-    async def ask(service: PauseCommands) -> Sequence[BatchState]:
+    async def ask(service: PauseCommands) -> list[BatchState]:
         if batch is None:
             return await service.batches(deadline=Deadline.after_ms(ASK_MS))
         return [await service.batch(batch, deadline=Deadline.after_ms(ASK_MS))]

@@ -125,9 +125,9 @@ async def _record(stores: Stores, readings: Sequence[RegimeReading], *, stated: 
 
 
 async def _withdraw(memory: Memory, market: str, key: str, reason: str) -> MarketRegime:
-    from imem.memory import MOST_READINGS  # noqa: PLC0415 - as above
+    from imem.services.parts.regime_api import MOST  # noqa: PLC0415 - as above
 
-    known = (await memory.regime(market=market, limit=MOST_READINGS, deadline_ms=ALL_MS)).readings
+    known = (await memory.regime(market=market, limit=MOST, deadline_ms=ALL_MS)).readings
     found = next((one.reading for one in known if one.reading.id == key), None)
     if found is None:
         raise BadInput("ID", f"there is no reading {shown(key)} of {shown(market)} that counts.")

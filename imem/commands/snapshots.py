@@ -43,9 +43,9 @@ def show(
 
 
 async def _read(stores: Stores, snapshot: str) -> MemorySnapshot:
-    from imem.services.facets.debates import DebatesFacet  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.services.parts.sync_api import SyncApi  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
-    return await DebatesFacet(stores).read_snapshot(snapshot, deadline_ms=BUDGET_MS)
+    return await SyncApi(stores).read_snapshot(snapshot, deadline_ms=BUDGET_MS)
 
 
 def _lines(found: MemorySnapshot) -> Iterator[str]:
@@ -92,12 +92,12 @@ def gate(
 
 
 async def _gate(stores: Stores, gate: str, *, last: bool) -> GateReport | None:
-    from imem.services.facets.analyses import GatesFacet  # noqa: PLC0415 - as above
+    from imem.services.parts.sync_api import SyncApi  # noqa: PLC0415 - as above
 
-    gates = GatesFacet(stores)
+    sync = SyncApi(stores)
     if last:
-        return await gates.report(gate, deadline_ms=BUDGET_MS)
-    return await gates.sync(gate)
+        return await sync.gate_report(gate, deadline_ms=BUDGET_MS)
+    return await sync.sync_gate(gate)
 
 
 def _report(report: GateReport) -> Iterator[str]:

@@ -103,12 +103,6 @@ GROUPS: Final[Mapping[str, Mapping[str, CommandEntry]]] = {
             "memory.debates",
             "List the debates that run, show one (`imem debate DEBATE`), and take part in one.",
         ),
-        "token": CommandEntry("identity", "Tokens with which programs call over the network."),
-        "sign-in": CommandEntry(
-            "identity",
-            "Print a link with which a person signs in to the web pages, once and within 15 minutes; "
-            "requires an admin.",
-        ),
         "credibility": CommandEntry(
             "memory.scores",
             "Record people's statements about scores; run the nightly recomputation at once.",
@@ -144,9 +138,6 @@ GROUPS: Final[Mapping[str, Mapping[str, CommandEntry]]] = {
         ),
     },
     "Operate": {
-        "serve": CommandEntry(
-            "serve", "Serve REST and MCP, until told to stop; every call needs a token (`imem token create`)."
-        ),
         "demo": CommandEntry(
             "demo",
             "Start everything, load the examples, print briefings on real data, and stop again.",
@@ -161,23 +152,6 @@ GROUPS: Final[Mapping[str, Mapping[str, CommandEntry]]] = {
         "metrics": CommandEntry(
             "stack",
             "Print what the workers of the stack counted, in the text format of Prometheus.",
-        ),
-        "backup": CommandEntry(
-            "backup",
-            "Back up everything that is recorded: the database of the journal, and the objects; the graph "
-            "follows from them.",
-        ),
-        "verify": CommandEntry(
-            "backup",
-            "Verify a backup: compare every hash, restore it into a database of a moment, and count its rows.",
-        ),
-        "restore": CommandEntry(
-            "backup",
-            "Restore a backup into an empty installation, whose stack is down; `imem up` then goes on from there.",
-        ),
-        "export": CommandEntry(
-            "backup",
-            "Export the journal as lines that `imem load` takes back: records, links and corrections, in their order.",
         ),
         "migrate": CommandEntry("stack", "Bring Postgres and Neo4j to the newest schema."),
         "mcp": CommandEntry("mcp", "Serve tools and resources to an MCP client over standard input and output."),

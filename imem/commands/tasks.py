@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from imem.credibility.disputes.rules import StandingRule
     from imem.review.admission import Reviewer
     from imem.review.kinds import Task, TaskAction, TaskKind
-    from imem.services.facets.contradictions import ContradictionsFacet
-    from imem.services.facets.tasks import TasksFacet
+    from imem.services.parts.review_api import ReviewApi
 
 T = TypeVar("T")
 
@@ -62,14 +61,14 @@ def list_(
     *, kind: Kind = None, reviewer: ReviewerOption = None, analysis: Analysis = None, as_json: Json = False
 ) -> None:
     """List the tasks that can be answered, as `imem tasks` does."""
-    found = _run(lambda api: api.list(kind=kind, reviewer=reviewer, analysis_id=analysis, deadline_ms=ASK_MS))
+    found = _run(lambda api: api.tasks(kind=kind, reviewer=reviewer, analysis_id=analysis, deadline_ms=ASK_MS))
     print_answer([_document(task) for task in found], lambda: list(_listed(found)), as_json=as_json)
 
 
 @group.command()
 def show(task: TaskId, *, as_json: Json = False) -> None:
     """Show a task whole: what happens if nobody answers, what is known, and how it can be answered."""
-    found = _run(lambda api: api.read(task, deadline_ms=ASK_MS))
+    found = _run(lambda api: api.task(task, deadline_ms=ASK_MS))
     print_answer(_document(found), lambda: list(_whole(found)), as_json=as_json)
 
 
@@ -134,7 +133,7 @@ def rules(context: typer.Context, *, as_json: Json = False) -> None:
     """List what people answered for all later contradictions of a kind: rules in force first."""
     if context.invoked_subcommand is not None:
         return
-    found = _ask(lambda api: api.rules(deadline_ms=ASK_MS))
+    found = _run(lambda api: api.standing_rules(deadline_ms=ASK_MS))
     print_answer(found, lambda: list(_rules(found)), as_json=as_json)
 
 
@@ -146,7 +145,7 @@ def revoke(
     as_json: Json = False,
 ) -> None:
     """Revoke a rule from now on; what it has settled stays settled."""
-    found = _ask(lambda api: api.revoke_rule(rule, reason=reason, deadline_ms=ASK_MS))
+    found = _run(lambda api: api.revoke_rule(rule, reason=reason, deadline_ms=ASK_MS))
     print_answer(found, lambda: [f"The rule {shown(rule)} is revoked."], as_json=as_json)
 
 
@@ -180,16 +179,10 @@ def set_(
     typer.echo(f"{shown(person)} is {'not on the roster any more' if remove else 'on the roster'}.")
 
 
-def _run(work: Callable[[TasksFacet], Awaitable[T]]) -> T:
-    from imem.services.facets.tasks import TasksFacet  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+def _run(work: Callable[[ReviewApi], Awaitable[T]]) -> T:
+    from imem.services.parts.review_api import ReviewApi  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
-    return command.run(lambda stores: work(TasksFacet(stores)))
-
-
-def _ask(work: Callable[[ContradictionsFacet], Awaitable[T]]) -> T:
-    from imem.services.facets.contradictions import ContradictionsFacet  # noqa: PLC0415 - as above
-
-    return command.run(lambda stores: work(ContradictionsFacet(stores)))
+    return command.run(lambda stores: work(ReviewApi(stores)))
 
 
 def _pair(text: str) -> tuple[str, Any]:

@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, cast
 
-from imem.ingest.export_header import is_header
 from imem.ingest.recorder import PreparedLine, prepare
 from imem.ingest.table_map import TableMap
 from imem.journal.errors import BadInput, ImemError
-from imem.kg.load_format.lines import ANY_WRITER, LINE_BYTES, parse_line
+from imem.kg.load_format.lines import LINE_BYTES, parse_line
 
 STDIN: Final = "-"
 SUFFIXES: Final = (".jsonl", ".jsonl.gz")
@@ -110,7 +109,6 @@ class Batch:
         refused: those that cannot.
         upto_line: number of the last line read.
         upto_byte: offset in the file after it, compressed if the file is; 0 if unknown.
-        exported: whether the file is an export, whose lines may be what subsystems govern.
     """
 
     lines: list[PreparedLine] = field(default_factory=list)
@@ -118,7 +116,6 @@ class Batch:
     refused: list[RefusedLine] = field(default_factory=list)
     upto_line: int = 0
     upto_byte: int = 0
-    exported: bool = False
 
 
 def sources_of(paths: Sequence[str], name: str | None = None, mapping: TableMap | None = None) -> list[LoadSource]:
@@ -285,7 +282,6 @@ class LineBatches:
 
     def __init__(self, reader: LineReader) -> None:
         self._reader = reader
-        self._exported = False
 
     def next_batch(self) -> Batch | None:
         """
@@ -307,16 +303,12 @@ class LineBatches:
             return None
         batch.upto_line = self._reader.number
         batch.upto_byte = self._reader.position
-        batch.exported = self._exported
         return batch
 
     def _take(self, raw: bytes, batch: Batch) -> None:
         number = self._reader.number
         try:
-            if number == 1 and is_header(raw):
-                self._exported = True
-                return
-            prepared = prepare(parse_line(raw, writer=ANY_WRITER if self._exported else None))
+            prepared = prepare(parse_line(raw))
         except BadInput as error:
             batch.refused.append(RefusedLine.by(error, self._reader.source.label, number))
         else:

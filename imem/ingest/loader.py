@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -146,25 +146,14 @@ class Loader:
         gateway: appends the lines; its actor needs the import right.
         listener: receives the progress.
         retry_timeout_s: how long to retry while Postgres is away, in seconds.
-        exports: returns the gateway that appends the lines of an export, under a role that may write what subsystems
-            govern; by default that of the other lines.
     """
 
-    def __init__(
-        self,
-        gateway: Gateway,
-        listener: LoadListener,
-        *,
-        retry_timeout_s: float = RETRY_TIMEOUT_S,
-        exports: Callable[[], Gateway] | None = None,
-    ) -> None:
+    def __init__(self, gateway: Gateway, listener: LoadListener, *, retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
         self.counts = LoadCounts()
         self._gateway = gateway
         self._listener = listener
         self._retry_timeout_s = retry_timeout_s
         self._began = time.monotonic()
-        self._exports = exports or (lambda: gateway)
-        self._export_gateway: Gateway | None = None
 
     async def authorize(self) -> None:
         """
@@ -182,22 +171,6 @@ class Loader:
         await self._gateway.authorize_and_execute(
             Resource(ResourceType.JOURNAL), Action.IMPORT, reach, deadline=deadline
         )
-
-    async def _gateway_of(self, batch: Batch) -> Gateway:
-        """
-        Return the gateway that appends *batch*; that of exports once the actor was checked, since they hold more.
-
-        Raises:
-            PermissionDenied: the actor may load no export; nothing of it was written.
-            SettingsError: the role that writes it is not set; likewise.
-        """
-        if not batch.exported:
-            return self._gateway
-        if self._export_gateway is None:
-            deadline = Deadline.after_ms(FIRST_BUDGET_MS)
-            await self._gateway.authorize(Resource(ResourceType.JOURNAL, "export"), Action.BACKUP, deadline=deadline)
-            self._export_gateway = self._exports()
-        return self._export_gateway
 
     async def check(self, sources: Sequence[LoadSource]) -> int:
         """
@@ -240,16 +213,16 @@ class Loader:
             self.counts.stopped_at = f"{source.label}, before its first line"
             async with aclosing(_batches(source)) as batches:
                 async for batch in batches:
-                    receipts = await self._append(await self._gateway_of(batch), batch, actor)
+                    receipts = await self._append(batch, actor)
                     self._count(source, batch, receipts)
                     self.counts.stopped_at = f"{source.label}, line {batch.upto_line:,}"
                     self._listener.loaded(source, batch, self.counts)
         self.counts.stopped_at = None
 
-    async def _append(self, gateway: Gateway, batch: Batch, actor: Actor) -> list[Receipt]:
+    async def _append(self, batch: Batch, actor: Actor) -> list[Receipt]:
         """Commit a batch, with retries; after OutcomeUnknown the batch is appended again, which is idempotent."""
         return await retry(
-            lambda: record(gateway, batch.lines, actor=actor, deadline=Deadline.after_ms(BATCH_BUDGET_MS)),
+            lambda: record(self._gateway, batch.lines, actor=actor, deadline=Deadline.after_ms(BATCH_BUDGET_MS)),
             deadline=Deadline.after_ms(self._retry_timeout_s * 1000),
             first_pause_s=_FIRST_PAUSE_S,
             longest_pause_s=_LONGEST_PAUSE_S,

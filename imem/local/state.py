@@ -40,8 +40,7 @@ class ChildState:
     One line of the status table.
 
     Attributes:
-        state: ``preparing``, ``starting``, ``ready``, ``restarting``, ``stopped``, ``elsewhere`` (given by URL), or
-            ``waiting`` (for a port that another program holds, without which the rest of the stack works).
+        state: ``preparing``, ``starting``, ``ready``, ``restarting``, ``stopped`` or ``elsewhere`` (given by URL).
         pid: process id, while there is one.
         start_time: start of that process, in clock ticks since boot.
         port: the port it listens on, if it does.
@@ -90,9 +89,7 @@ class StackState:
     @property
     def unready(self) -> tuple[str, ...]:
         """Return the names of those that do not do their work now."""
-        return tuple(
-            name for name, child in self.children.items() if child.state not in {"ready", "elsewhere", "waiting"}
-        )
+        return tuple(name for name, child in self.children.items() if child.state not in {"ready", "elsewhere"})
 
     def with_child(self, name: str, **changes: Any) -> StackState:
         """Return a copy in which one child has changed."""

@@ -17,14 +17,13 @@ from imem.journal.errors import shown
 from imem.journal.modes import Health
 from imem.local.process import ProcessIdentity
 from imem.local.state import ChildState, StackState
-from imem.local.workers import SERVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from imem.jobs.backlog import Waiting
 
-_COLOURS = {"ready": "green", "elsewhere": "green", "restarting": "yellow", "waiting": "yellow", "gone": "red"}
+_COLOURS = {"ready": "green", "elsewhere": "green", "restarting": "yellow", "gone": "red"}
 _REFRESHES_PER_S = 4
 
 
@@ -130,10 +129,8 @@ def table(state: StackState) -> Group:
             f"{memory:.0f} MB" if memory is not None else "",
             str(child.restarts or ""),
         )
-    serve = state.children.get(SERVE)
-    served = [Text(f"REST: http://127.0.0.1:{serve.port}/v1/openapi.json")] if serve and serve.state == "ready" else []
     notes = [Text(f"{name}: {child.note}", overflow="fold") for name, child in state.children.items() if child.note]
-    return Group(rows, *served, *notes)
+    return Group(rows, *notes)
 
 
 @contextmanager

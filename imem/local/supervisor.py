@@ -49,8 +49,6 @@ HOUSEKEEPING_S = 60.0
 WORKERS_TIMEOUT_S = 60.0
 """How long a start waits for a worker without progress, in seconds; workers warm query plans before they are ready."""
 WORKERS_POLL_S = 0.5
-PORT_POLL_S = 1.0
-"""Interval of looking whether the port of a worker is free by now, in seconds."""
 READY_POLL_S = 0.1
 """Interval of looking for the file of a worker that is not ready yet, in seconds."""
 STEADY_S = 60.0
@@ -319,9 +317,7 @@ class Supervisor:
     async def _keep_worker(self, worker: Worker) -> None:
         delays = _RestartBackoff()
         while True:
-            await self._wait_for_port(worker)
-            port = worker.port or None
-            self._set(worker.name, state="starting", note="", port=port, log=str(self.folders.log(worker.name)))
+            self._set(worker.name, state="starting", log=str(self.folders.log(worker.name)))
             ran_s = 0.0
             try:
                 ready = self.folders.run / f"{worker.name}.ready"
@@ -336,20 +332,6 @@ class Supervisor:
                 self._handle_start_error(worker.name, error)
             await asyncio.sleep(delays.next(ran_s))
 
-    async def _wait_for_port(self, worker: Worker) -> None:
-        """Wait until *worker* can listen on its port; the start does not wait for it meanwhile."""
-        while worker.port and not is_free(worker.port):
-            self._not_awaited(worker.name)
-            note = f"another program holds port {worker.port}; IMEM_{worker.name.upper()}_PORT sets another, 0 none"
-            self._set(worker.name, state="waiting", note=note)
-            await asyncio.sleep(PORT_POLL_S)
-
-    def _not_awaited(self, name: str) -> None:
-        """Note that the start does not wait for a worker any more."""
-        self._at_work.discard(name)
-        if not self._at_work:
-            self._working.set()
-
     def _handle_start_error(self, name: str, error: Exception) -> None:
         """Log the error and mark the child as restarting; the others are not affected."""
         why = str(error) if isinstance(error, StackError) else getattr(error, "strerror", None) or type(error).__name__
@@ -361,7 +343,9 @@ class Supervisor:
         while worker.notifies_ready and not ready.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it; a look takes microseconds
             await asyncio.sleep(READY_POLL_S)
         self._set(worker.name, state="ready", note="")
-        self._not_awaited(worker.name)
+        self._at_work.discard(worker.name)
+        if not self._at_work:
+            self._working.set()
 
     async def _announce(self) -> None:
         """Set the state to ready once every worker is ready, or makes no progress any more."""

@@ -1,4 +1,4 @@
-"""The product's own processes, as the supervisor starts them: ``python -m imem.worker ROLE``, and ``imem serve``."""
+"""The product's own processes, as the supervisor starts them: ``python -m imem.worker ROLE``."""
 
 from __future__ import annotations
 
@@ -26,12 +26,6 @@ STOP_S = 3.0
 AGENTS_STOP_S = 10.0
 """The same for the process that runs programs of agents."""
 
-SERVE = "serve"
-"""Beside them, where a port is set: REST."""
-
-SERVE_STOP_S = 12.0
-"""The same for REST, which first answers the requests under way."""
-
 TOP = Path(__file__).resolve().parent.parent.parent
 """Folder that the packages are imported from: the checkout's, or site-packages."""
 
@@ -39,21 +33,17 @@ TOP = Path(__file__).resolve().parent.parent.parent
 @dataclass(frozen=True, slots=True)
 class Worker:
     """
-    A process of the program.
+    A process without a port.
 
     Attributes:
         name: as the status table and ``imem logs`` call it.
         argv: program and arguments.
         notifies_ready: whether it says when it is ready (:mod:`imem.local.readiness`); otherwise it is once it runs.
-        port: that it listens on; 0 if on none. While another program has it, the process is not started.
-        timeout_s: how long it may take to end, in seconds.
     """
 
     name: str
     argv: tuple[str, ...]
     notifies_ready: bool = False
-    port: int = 0
-    timeout_s: float = STOP_S
 
     def command(self, settings: Settings, ready: Path) -> Command:
         """
@@ -68,21 +58,14 @@ class Worker:
             {**environment(settings), VARIABLE: str(ready)},
             stop_signal=signal.SIGTERM,
             death_signal=signal.SIGTERM,
-            timeout_s=self.timeout_s,
+            timeout_s=AGENTS_STOP_S if self.name == AGENTS else STOP_S,
         )
 
 
 def standard(settings: Settings) -> tuple[Worker, ...]:
     """Return the workers of a whole stack with *settings*."""
-    workers = [Worker(role, (sys.executable, "-m", "imem.worker", role), notifies_ready=True) for role in ROLES]
-    if settings.agent_programs is not None:
-        argv = (sys.executable, "-m", "imem.worker", AGENTS)
-        workers.append(Worker(AGENTS, argv, notifies_ready=True, timeout_s=AGENTS_STOP_S))
-    if settings.serve_port:
-        argv = (sys.executable, "-m", "imem", SERVE)
-        port = settings.serve_port
-        workers.append(Worker(SERVE, argv, notifies_ready=True, port=port, timeout_s=SERVE_STOP_S))
-    return tuple(workers)
+    roles = ROLES if settings.agent_programs is None else (*ROLES, AGENTS)
+    return tuple(Worker(role, (sys.executable, "-m", "imem.worker", role), notifies_ready=True) for role in roles)
 
 
 def environment(settings: Settings) -> Mapping[str, str]:

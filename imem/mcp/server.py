@@ -1,20 +1,18 @@
 """
 The server: lists the tools that the actor may use, calls them, and reads resources.
 
-Every call is one of ``Memory`` under the actor, so that the gateway authorizes and audits it. A call that is denied or
-wrong is a result that says so, not a failure of the protocol.
+Every call is one of ``Memory`` under the actor of the settings, so that the gateway authorizes and audits it. A call
+that is denied or wrong is a result that says so, not a failure of the protocol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import structlog
 from mcp import MCPError
-from mcp.server import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp_types import (
     INVALID_PARAMS,
@@ -33,16 +31,8 @@ from mcp_types import (
 from mcp_types import Tool as ListedTool
 
 from imem.ingest.recorder import NOTHING_RECORDED
-from imem.journal.actors import Actor
-from imem.journal.errors import (
-    AmbiguousSubject,
-    BadInput,
-    ImemError,
-    OutcomeUnknown,
-    PermissionDenied,
-    TooManyRequests,
-    UnknownSubject,
-)
+from imem.journal.actors import Action, Actor
+from imem.journal.errors import AmbiguousSubject, BadInput, ImemError, OutcomeUnknown, PermissionDenied, UnknownSubject
 from imem.journal.texts.prompt_text import WARNING, name, shortened
 from imem.mcp.results import MOST_CHARS, NOTICE, as_text, structured
 from imem.mcp.tools import FOUND_CHARS, TOOLS, TOOLS_BY_NAME, Tool
@@ -65,17 +55,6 @@ RESOURCES: Final = (
 """Name, template and description of each kind of resource."""
 
 
-class Admit(Protocol):
-    """Admits a call, or raises TooManyRequests."""
-
-    async def __call__(self, *, writes: bool) -> None:
-        """Count a call of a tool, or a read of a resource."""
-
-
-async def unlimited(*, writes: bool) -> None:
-    """Admit every call."""
-
-
 @dataclass(frozen=True, slots=True)
 class MemoryServer:
     """
@@ -83,13 +62,27 @@ class MemoryServer:
 
     Attributes:
         memory: answers.
-        actor: as in *memory*.
-        admit: counts calls.
+        actor: of the settings, as in *memory*.
+        version: of the program.
     """
 
     memory: Memory
     actor: Actor
-    admit: Admit = field(default=unlimited)
+    version: str
+
+    def protocol(self) -> Server[Any]:
+        """Return the protocol's server over these handlers."""
+        return Server(
+            "imem",
+            version=self.version,
+            title="Institutional Memory",
+            instructions=INSTRUCTIONS,
+            on_list_tools=self.list_tools,
+            on_call_tool=self.call_tool,
+            on_list_resources=self.list_resources,
+            on_list_resource_templates=self.list_templates,
+            on_read_resource=self.read_resource,
+        )
 
     async def list_tools(self, *_: Any) -> ListToolsResult:
         """Return the tools that the actor may use."""
@@ -100,15 +93,13 @@ class MemoryServer:
         tool = TOOLS_BY_NAME.get(params.name)
         if tool is None:
             raise MCPError(INVALID_PARAMS, f"There is no tool {shortened(params.name, 100)!r}.")
-        writes = tool.right.writes
         try:
-            await self.admit(writes=writes)
             answer = await tool.call(self.memory, self.actor, params.arguments or {})
             remark = tool.remark(params.arguments or {}, self.actor)
             text, document = tool.text(answer, remark), tool.json(answer, remark)
             return CallToolResult(content=[TextContent(text=text)], structured_content=document)
         except ImemError as error:
-            return _failed(error, writes=writes, destroys=tool.destroys)
+            return _failed(error, writes=tool.action is not Action.READ, destroys=tool.destroys)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next call shall be answered
             return _failed(_unexpected(error))
 
@@ -128,7 +119,6 @@ class MemoryServer:
     async def read_resource(self, _: Any, params: ReadResourceRequestParams) -> ReadResourceResult:
         """Return a resource as Markdown; an error is one of the protocol, in a sentence."""
         try:
-            await self.admit(writes=False)
             text = await self._resource(params.uri)
         except ImemError as error:
             raise MCPError(INVALID_PARAMS, shortened(_sentence(error), MOST_CHARS)) from error
@@ -146,39 +136,18 @@ class MemoryServer:
             brief, subject = TOOLS_BY_NAME["brief"], f"company:{key}" if kind == "company" else key
             return brief.text(await brief.call(self.memory, self.actor, {"subject": subject}))
         if parts.scheme == "imem" and key and kind == "debate":
-            found = await self.memory.debates.read(key)
+            found = await self.memory.debate(key)
             turns = (one.model_copy(update={"text": shortened(one.text, FOUND_CHARS)}) for one in found.turns)
             return as_text([debate_text(found.debate), *map(turn_text, turns)])
         raise BadInput("uri", f"is none of {', '.join(template for _, template, _ in RESOURCES)}.")
 
 
-def make_protocol(version: str, server_of: Callable[[ServerRequestContext[Any]], MemoryServer]) -> Server[Any]:
-    """
-    Return the protocol's server.
-
-    Args:
-        version: of the program.
-        server_of: gives the handlers of who makes a request.
-    """
-    return Server(
-        "imem",
-        version=version,
-        title="Institutional Memory",
-        instructions=INSTRUCTIONS,
-        on_list_tools=lambda context, params: server_of(context).list_tools(context, params),
-        on_call_tool=lambda context, params: server_of(context).call_tool(context, params),
-        on_list_resources=lambda context, params: server_of(context).list_resources(context, params),
-        on_list_resource_templates=lambda context, params: server_of(context).list_templates(context, params),
-        on_read_resource=lambda context, params: server_of(context).read_resource(context, params),
-        # No argument is sent in a header; without this each call would list the tools to find out.
-        get_tool_input_schema=lambda _: None,
-    )
-
-
 def listed_tool(tool: Tool) -> ListedTool:
     """Return *tool* as the protocol lists it."""
     # What a hint says by default is left out: it is sent to every model.
-    hints = ToolAnnotations(destructive_hint=False) if tool.right.writes else ToolAnnotations(read_only_hint=True)
+    hints = (
+        ToolAnnotations(read_only_hint=True) if tool.action is Action.READ else ToolAnnotations(destructive_hint=False)
+    )
     return ListedTool(
         name=tool.name,
         description=tool.description,
@@ -193,12 +162,12 @@ def _failed(error: ImemError, *, writes: bool = False, destroys: bool = False) -
 
     Args:
         writes: whether the tool writes: the result then says that nothing was recorded, unless nobody knows.
-        destroys: whether it can delete: a deletion of many memories that stops half-way has deleted some. Arguments,
-            rights and limits are checked before.
+        destroys: whether it can delete: a deletion of many memories that stops half-way has deleted some. Arguments
+            and rights are checked before.
     """
     refused = writes and not isinstance(error, OutcomeUnknown)
     if destroys:
-        refused = isinstance(error, BadInput | PermissionDenied | TooManyRequests)
+        refused = isinstance(error, BadInput | PermissionDenied)
     details = {
         "error": type(error).__name__,
         "message": error.message,

@@ -24,7 +24,7 @@ from mcp_types import JSONRPCError
 from imem.journal.actors import Actor
 from imem.journal.settings import Settings
 from imem.mcp.refusals import HEAD_BYTES, TAIL_BYTES, refusal_of, too_long
-from imem.mcp.server import MemoryServer, make_protocol
+from imem.mcp.server import MemoryServer
 from imem.memory import Memory
 
 MOST_LINE_BYTES: Final = 16 * 2**20
@@ -50,8 +50,7 @@ async def serve(settings: Settings, version: str) -> None:
         asyncio.get_running_loop().add_signal_handler(number, this.cancel)
     with contextlib.suppress(asyncio.CancelledError), _wire() as out:
         async with Memory.open(settings) as memory:
-            handlers = MemoryServer(memory, Actor.from_settings(settings))
-            server = make_protocol(version, lambda _: handlers)
+            server = MemoryServer(memory, Actor.from_settings(settings), version).protocol()
             stream: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
             async def answer(error: JSONRPCError) -> None:

@@ -1,8 +1,8 @@
 """
-The tools, each declared once: the method of ``Memory`` that it calls, which of its arguments it takes, and its text.
+The tools, each declared once: the method of ``Memory`` that it calls, the right that it takes, its arguments, its text.
 
-The right and the types of arguments are those of the method, which checks them. All descriptions are sent to every
-model that uses the server: they are short, and an argument that several tools take is described at the first of them.
+Arguments have the names and meanings of the method's, which checks them. All that stands here is sent to every model
+that uses the server: descriptions are short, and an argument that several tools take is described at the first of them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from operator import attrgetter
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -22,13 +22,12 @@ from imem.credibility.disputes.reading import MetricValue
 from imem.debates.precedents.rendering import precedents_lines
 from imem.debates.rendering import progress_document, progress_lines
 from imem.debates.states import Act
-from imem.journal.actors import Actor, Resource, allowed
+from imem.journal.actors import Action, Actor, Resource, ResourceType, allowed
 from imem.journal.clock import SystemClock
 from imem.journal.errors import BadInput
 from imem.journal.settings import Role
-from imem.kg.kinds.base import Kind
+from imem.kg.kinds.enums import Direction, Recommendation, Stance
 from imem.kg.model import Analysis, Decision, Finding
-from imem.mcp.declarations import Schema, json_type, parameters_of, right_of
 from imem.mcp.results import MOST_CHARS, as_text, structured
 from imem.mcp.times import stated_time, unheeded_time
 from imem.recall.memories.model import DeletedMemories, MemoriesPage
@@ -37,7 +36,6 @@ from imem.recall.rendering.metric_values import value_lines
 from imem.recall.section_registry import SECTIONS_BY_NAME
 from imem.recall.sections.similar_analyses import similar_text
 from imem.recall.sections.track_records import track_table
-from imem.services.operations import Right
 from imem.terminal.command import moment, parse_period
 
 if TYPE_CHECKING:
@@ -50,22 +48,35 @@ ENCODING_MS: Final = 5_000
 FOUND_CHARS: Final = 1_000
 """Characters of a text that was found, in the text of a result."""
 
-_TEXT: Final[Schema] = {"type": "string"}
+Schema = Mapping[str, Any]
+"""JSON schema of one argument."""
 
-_ANALYSIS: Final = (
-    "id", "subject_id", "date", "kind", "summary", "recommendation", "confidence", "probability", "horizon_days",
-    "model", "occurred_at", "body", "findings",
-)  # fmt: skip
-_DECISION: Final = (
-    "id", "subject_id", "type", "decided_at", "stance", "cites", "analysis_id", "action", "confidence", "size_usd",
-    "body",
-)  # fmt: skip
-_FINDING_FIELDS: Final = (
-    "statement", "subject_id", "direction", "probability", "confidence", "key_drivers", "metric", "value", "target_at",
-)  # fmt: skip
+
+def _text(description: str) -> Schema:
+    return {"type": "string", "description": description}
+
+
+_TEXT: Final[Schema] = {"type": "string"}
+_NUMBER: Final[Schema] = {"type": "number"}
+_INTEGER: Final[Schema] = {"type": "integer"}
+_TEXTS: Final[Schema] = {"type": "array", "items": _TEXT}
+_VALUE: Final[Schema] = {}
+"""A number, or a rating."""
+
+
+def _one_of(kinds: type[StrEnum]) -> Schema:
+    return {"enum": [one.value for one in kinds]}
+
+
 _FINDING: Final[Mapping[str, Schema]] = {
-    **{name: json_type(Finding.model_fields[name].annotation) for name in _FINDING_FIELDS},
-    "metric": {**_TEXT, "description": "Claimed: up, return_5s, close."},
+    "statement": _TEXT,
+    "subject_id": _TEXT,
+    "direction": _one_of(Direction),
+    "probability": _NUMBER,
+    "confidence": _NUMBER,
+    "key_drivers": _TEXTS,
+    "metric": _text("Claimed: up, return_5s, close."),
+    "value": _NUMBER,
     "target_at": _TEXT,
 }
 
@@ -95,7 +106,7 @@ class Tool:
         method: the method of ``Memory``, dotted, or what chooses it, and which arguments it takes, by the arguments.
         arguments: JSON schemas by name.
         required: which of them must be given.
-        right: that the method takes; a tool that writes is listed only for roles that have it.
+        resource, action: the right that the method takes; a tool that writes is listed only for roles that have it.
         destroys: whether it can delete what was stored.
         lines: the result as lines of Markdown, in which stored text is quoted.
         prepared: turns the arguments into those of the method.
@@ -109,7 +120,8 @@ class Tool:
     arguments: Mapping[str, Schema]
     required: tuple[str, ...]
     lines: Callable[[Any], Iterable[str]]
-    right: Right
+    resource: ResourceType = ResourceType.GRAPH
+    action: Action = Action.READ
     destroys: bool = False
     prepared: Callable[[dict[str, Any], Actor], dict[str, Any]] = field(default=lambda given, _: given)
     document: Callable[[Any], Mapping[str, Any]] | None = None
@@ -123,8 +135,7 @@ class Tool:
 
     def listed_for(self, actor: Actor) -> bool:
         """Return whether *actor* sees it: reading is answered or denied when asked, writing is not even offered."""
-        right = self.right
-        return not right.writes or allowed(actor, Resource(right.resource, None, actor.id), right.action)
+        return self.action is Action.READ or allowed(actor, Resource(self.resource, None, actor.id), self.action)
 
     async def call(self, memory: Memory, actor: Actor, given: Mapping[str, Any]) -> Any:
         """
@@ -261,16 +272,16 @@ def _changing(given: dict[str, Any], actor: Actor) -> dict[str, Any]:
 
 
 _ACTS: Final = {
-    Act.RESPOND: Variant("debates.respond", ("act", "debate_id", "text"), ("value", "evidence")),
-    Act.JUDGE: Variant("debates.judge", ("act", "debate_id", "winner", "text")),
+    Act.RESPOND: Variant("respond", ("act", "debate_id", "text"), ("value", "evidence")),
+    Act.JUDGE: Variant("judge", ("act", "debate_id", "winner", "text")),
     **{
-        act: Variant(f"debates.{act.value}", ("act", "debate_id"), () if act is Act.ACKNOWLEDGE else ("text",))
+        act: Variant(act.value, ("act", "debate_id"), () if act is Act.ACKNOWLEDGE else ("text",))
         for act in (Act.ACKNOWLEDGE, Act.ACCEPT, Act.STAND, Act.WITHDRAW)
     },
 }
 """Acts in a debate that is open, each with its method and what that takes."""
-_PROGRESS: Final = Variant("debates.progress", ("debate_id",))
-_RUNNING: Final = Variant("debates.running", ())
+_PROGRESS: Final = Variant("debate_progress", ("debate_id",))
+_RUNNING: Final = Variant("running_debates", ())
 
 
 def _act(given: Mapping[str, Any]) -> Variant:
@@ -355,176 +366,227 @@ def _changed(done: Any) -> Iterable[str]:
     return [f"deleted: {done.count:,}"] if isinstance(done, DeletedMemories) else _remembered(done)
 
 
-def _tool(
-    method: str | Callable[[Mapping[str, Any]], Variant],
-    arguments: Iterable[str],
-    *,
-    said: Mapping[str, str | Schema] = MappingProxyType({}),
-    variants: Iterable[Variant] = (),
-    record: type[Kind] | None = None,
-    required: tuple[str, ...] | None = None,
-    **more: Any,
-) -> Tool:
-    """
-    Return a tool with the right, the types and the required arguments of what it calls.
-
-    Args:
-        said: descriptions of arguments, or JSON schemas that are not those of the method.
-        variants: what *method* chooses from.
-        record: whose fields are arguments as well.
-        required: by default what the method requires.
-    """
-    methods = [method] if isinstance(method, str) else [variant.method for variant in variants]
-    known = parameters_of(*methods, record=record)
-    schemas = {}
-    for name in arguments:
-        stated = said.get(name, {})
-        schemas[name] = (
-            {**known[name][0], "description": stated} if isinstance(stated, str) else stated or known[name][0]
-        )
-    if required is None:
-        required = tuple(name for name in schemas if known[name][1])
-    return Tool(method=method, arguments=schemas, required=required, right=right_of(*methods), **more)
-
-
 TOOLS: Final = (
-    _tool(
-        "brief",
-        ("subject", "as_of"),
-        said={"subject": "Ticker, id (company:MU, market:ID) or name.", "as_of": "A day, or RFC 3339."},
+    Tool(
         name="brief",
         description="What is known about a subject.",
+        method="brief",
+        arguments={
+            "subject": _text("Ticker, id (company:MU, market:ID) or name."),
+            "as_of": _text("A day, or RFC 3339."),
+        },
+        required=("subject",),
         prepared=_for_itself,
         lines=lambda briefing: briefing.to_markdown(max_chars=MOST_CHARS).splitlines(),
     ),
-    _tool(
-        "search",
-        ("query", "kinds", "subject", "limit", "as_of"),
+    Tool(
         name="search",
         description="Search records and memories.",
+        method="search",
+        arguments={
+            "query": _TEXT,
+            "kinds": _TEXTS,
+            "subject": _TEXT,
+            "limit": _INTEGER,
+            "as_of": _TEXT,
+        },
+        required=("query",),
         prepared=_encoding,
         lines=lambda answer: (line for item in answer.items for line in found_text_lines(item, FOUND_CHARS)),
     ),
-    _tool(
-        "similar",
-        ("what", "limit", "as_of"),
-        said={"what": "Analysis or subject."},
+    Tool(
         name="similar",
         description="Similar analyses of other subjects.",
+        method="similar",
+        arguments={"what": _text("Analysis or subject."), "limit": _INTEGER, "as_of": _TEXT},
+        required=("what",),
         lines=lambda answer: map(similar_text, answer.items),
     ),
-    _tool(
-        "scores.track_record",
-        ("agent", "domain", "as_of"),
+    Tool(
         name="track_record",
         description="How often an agent was right.",
+        method="track_record",
+        arguments={"agent": _TEXT, "domain": _TEXT, "as_of": _TEXT},
+        required=("agent",),
+        resource=ResourceType.CREDIBILITY,
         lines=lambda answer: track_table(answer.items).splitlines(),
     ),
-    _tool(
-        "contradictions.about",
-        ("subject", "limit", "as_of"),
+    Tool(
         name="contradictions",
         description="Values on which sources disagree.",
+        method="contradictions",
+        arguments={"subject": _TEXT, "limit": _INTEGER, "as_of": _TEXT},
+        required=("subject",),
         lines=lambda answer: SECTIONS_BY_NAME["contradictions"].text(answer).splitlines(),
     ),
-    _tool(
-        "value",
-        ("subject", "metric", "period", "unit", "basis", "as_of"),
-        said={"period": {**_TEXT, "description": "Day, or 2019-01-01..2019-12-31."}},
+    Tool(
         name="value",
         description="Which value of a metric counts, and why.",
+        method="value",
+        arguments={
+            "subject": _TEXT,
+            "metric": _TEXT,
+            "period": _text("Day, or 2019-01-01..2019-12-31."),
+            "unit": _TEXT,
+            "basis": _TEXT,
+            "as_of": _TEXT,
+        },
+        required=("subject", "metric", "period"),
         prepared=_period,
         lines=value_lines,
         document=MetricValue.to_dict,
     ),
-    _tool(
-        "debates.precedents",
-        ("debate_or_topic", "as_of"),
+    Tool(
         name="find_precedents",
         description="Earlier debates like one.",
+        method="find_precedents",
+        arguments={"debate_or_topic": _TEXT, "as_of": _TEXT},
+        required=("debate_or_topic",),
         prepared=_encoding,
         lines=precedents_lines,
     ),
-    _tool(
-        _memories,
-        ("query", "id", "namespace", "user", "limit", "offset", "as_of"),
-        said={"id": _TEXT, "namespace": "symbol/MU, or symbol/MU/*."},
-        variants=(_SEARCH, _LIST, _GET),
-        required=(),
+    Tool(
         name="search_memories",
         description="Search memories; list them, or show one.",
+        method=_memories,
+        arguments={
+            "query": _TEXT,
+            "id": _TEXT,
+            "namespace": _text("symbol/MU, or symbol/MU/*."),
+            "user": _TEXT,
+            "limit": _INTEGER,
+            "offset": _INTEGER,
+            "as_of": _TEXT,
+        },
+        required=(),
+        resource=ResourceType.MEMORIES,
         prepared=_asking,
         lines=_listed,
     ),
-    _tool(
-        "record_analysis",
-        _ANALYSIS,
-        said={
-            "id": "New, such as ann:MU-1.",
-            "kind": "Such as equity_research.",
-            "confidence": "0 to 1",
+    Tool(
+        name="record_analysis",
+        description="Record an analysis with findings.",
+        method="record_analysis",
+        arguments={
+            "id": _text("New, such as ann:MU-1."),
+            "subject_id": _TEXT,
+            "date": _TEXT,
+            "kind": _text("Such as equity_research."),
+            "summary": _TEXT,
+            "recommendation": _one_of(Recommendation),
+            "confidence": {"type": "number", "description": "0 to 1"},
+            "probability": _NUMBER,
+            "horizon_days": _INTEGER,
+            "model": _TEXT,
+            "occurred_at": _TEXT,
+            "body": _TEXT,
             "findings": {
                 "type": "array",
                 "description": "Their ids: ID/1, ID/2.",
                 "items": {"type": "object", "properties": dict(_FINDING), "required": ["statement"]},
             },
         },
-        record=Analysis,
-        name="record_analysis",
-        description="Record an analysis with findings.",
+        required=("id", "subject_id", "date", "kind"),
+        resource=ResourceType.JOURNAL,
+        action=Action.APPEND,
         prepared=_analysis,
         remark=unheeded_time,
         lines=_receipt,
     ),
-    _tool(
-        "record_decision",
-        _DECISION,
-        said={"cites": "Findings; the first one gives the verdict."},
-        record=Decision,
+    Tool(
         name="record_decision",
         description="Record a decision.",
+        method="record_decision",
+        arguments={
+            "id": _TEXT,
+            "subject_id": _TEXT,
+            "type": _TEXT,
+            "decided_at": _TEXT,
+            "stance": _one_of(Stance),
+            "cites": {**_TEXTS, "description": "Findings; the first one gives the verdict."},
+            "analysis_id": _TEXT,
+            "action": _TEXT,
+            "confidence": _NUMBER,
+            "size_usd": _NUMBER,
+            "body": _TEXT,
+        },
+        required=("id", "subject_id", "type", "decided_at"),
+        resource=ResourceType.JOURNAL,
+        action=Action.APPEND,
         prepared=_decision,
         remark=unheeded_time,
         lines=_receipt,
     ),
-    _tool(
-        "debates.challenge",
-        ("finding_id", "basis", "value", "evidence", "priority", "judge"),
+    Tool(
         name="challenge",
         description="Dispute a finding.",
+        method="challenge",
+        arguments={
+            "finding_id": _TEXT,
+            "basis": _TEXT,
+            "value": _VALUE,
+            "evidence": _TEXTS,
+            "priority": _TEXT,
+            "judge": _TEXT,
+        },
+        required=("finding_id", "basis"),
+        resource=ResourceType.JOURNAL,
+        action=Action.APPEND,
         lines=_debate_lines,
         document=_debate_json,
     ),
-    _tool(
-        _act,
-        ("debate_id", "act", "text", "value", "evidence", "winner"),
-        said={"act": {"enum": [act.value for act in _ACTS]}},
-        variants=_ACTS.values(),
-        required=(),
+    Tool(
         name="respond",
         description="Act in a debate, see it, or list yours.",
+        method=_act,
+        arguments={
+            "debate_id": _TEXT,
+            "act": {"enum": [one.value for one in _ACTS]},
+            "text": _TEXT,
+            "value": _VALUE,
+            "evidence": _TEXTS,
+            "winner": _TEXT,
+        },
+        required=(),
+        resource=ResourceType.JOURNAL,
+        action=Action.APPEND,
         prepared=_acting,
         lines=_debate_lines,
         document=_debate_json,
     ),
-    _tool(
-        "remember",
-        ("text", "namespace", "memory_type", "importance", "occurred_at"),
-        said={"namespace": "symbol/X or user/X; by default yours."},
+    Tool(
         name="store_memory",
         description="Store a text.",
+        method="remember",
+        arguments={
+            "text": _TEXT,
+            "namespace": _text("symbol/X or user/X; by default yours."),
+            "memory_type": _TEXT,
+            "importance": _NUMBER,
+            "occurred_at": _TEXT,
+        },
+        required=("text",),
+        resource=ResourceType.MEMORIES,
+        action=Action.WRITE,
         prepared=stated_time,
         remark=unheeded_time,
         lines=_remembered,
     ),
-    _tool(
-        _change,
-        ("action", "id", "text", "reason", "namespace", "user"),
-        said={"action": {"enum": list(_CHANGES)}, "id": _TEXT},
-        variants=(*_CHANGES.values(), _DELETE_ALL),
-        required=("action",),
+    Tool(
         name="change_memory",
         description="Correct, retire or delete a memory, or all of a namespace or user.",
+        method=_change,
+        arguments={
+            "action": {"enum": list(_CHANGES)},
+            "id": _TEXT,
+            "text": _TEXT,
+            "reason": _TEXT,
+            "namespace": _TEXT,
+            "user": _TEXT,
+        },
+        required=("action",),
+        resource=ResourceType.MEMORIES,
+        action=Action.WRITE,
         destroys=True,
         prepared=_changing,
         lines=_changed,

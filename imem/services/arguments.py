@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import datetime
-from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from imem.journal.arguments import check_int, check_text, usable_moment
 from imem.journal.errors import BadInput
@@ -23,17 +22,6 @@ _EXPRESSION: Final = "full-text expression"
 """Marks a full-text parameter in a query's header."""
 
 _MOST_TEXTS: Final = 1000
-
-
-E = TypeVar("E", bound=StrEnum)
-
-
-def one_of(values: type[E], name: str, stated: str) -> E:
-    """Return the value that the argument *name* states; BadInput if it is none."""
-    try:
-        return values(stated)
-    except ValueError:
-        raise BadInput(name, f"{stated!r:.60} is none of {', '.join(values)}.") from None
 
 
 def budget_ms(given: object, *, default: float, least: int, most: int, name: str = "deadline_ms") -> float:

@@ -23,7 +23,7 @@ from imem.checkpoints.statements import thread_of
 from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
-from imem.services.facets.facet import Facet
+from imem.services.parts.actor_api import ActorApi
 from imem.services.stores import Stores
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ Messages = tuple[StoredMessage, ...]
 
 
 @checks_arguments
-class Conversation(Facet):
+class Conversation(ActorApi):
     """
     A thread of messages with a bounded window; made by :meth:`imem.memory.Memory.conversation`.
 

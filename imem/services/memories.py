@@ -18,6 +18,7 @@ from uuid import UUID
 
 from imem.checkpoints.model import checked_uuid
 from imem.journal.actors import Action, Actor, Resource, ResourceType
+from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.kg.asof import AsOfClock, parse_as_of
@@ -51,11 +52,10 @@ from imem.recall.memories.store import unknown_memory
 from imem.recall.read_horizon import clamped_until
 from imem.services.arguments import share
 from imem.services.connections import Part
-from imem.services.facets.facet import Facet
-from imem.services.operations import declares_operations, reads, writes
+from imem.services.parts.actor_api import ActorApi
+from imem.services.stores import Stores
 
 if TYPE_CHECKING:
-    from imem.recall.memories.store import MemoryTable
     from imem.services.memory_store import MemoryItems
 
 OWN_RELEVANT: Final = 5
@@ -75,8 +75,8 @@ EXTRACT_MS: Final = 30_000
 """Default budget where a model extracts facts, in milliseconds."""
 
 
-@declares_operations("memories")
-class Memories(Facet):
+@checks_arguments
+class Memories(ActorApi):
     """
     The memories that the actor may read; see :attr:`imem.memory.Memory.memories`.
 
@@ -88,11 +88,10 @@ class Memories(Facet):
       time, or nothing was written; retry.
     """
 
-    @property
-    def _table(self) -> MemoryTable:
-        return self._stores.memories
+    def __init__(self, stores: Stores, actor: Actor | None = None) -> None:
+        super().__init__(stores, actor)
+        self._table = stores.memories
 
-    @reads(ResourceType.MEMORIES)
     async def search(
         self,
         query: str,
@@ -142,7 +141,6 @@ class Memories(Facet):
         until = await clamped_until(self._stores.database, found.until, deadline=due)
         return await self._table.search(replace(found, until=until), deadline=due)
 
-    @reads(ResourceType.MEMORIES)
     async def relevant(
         self,
         query: str,
@@ -178,7 +176,6 @@ class Memories(Facet):
         lacking = next((part for part in parts if part.reason is not None), parts[0])
         return lacking.model_copy(update={"items": items, "total": len(items)})
 
-    @reads(ResourceType.MEMORIES)
     async def prompt_section(
         self,
         query: str,
@@ -201,7 +198,6 @@ class Memories(Facet):
         found = await self.relevant(query, agent=agent, as_of=as_of, deadline_ms=deadline_ms)
         return prompt_section(found.items, max_chars, found.reason)
 
-    @writes(ResourceType.MEMORIES, Action.WRITE)
     async def record_decision(
         self, decision: Decision, *, reasoning: str | None = None, deadline_ms: float | None = None
     ) -> RememberedMemory:
@@ -218,7 +214,6 @@ class Memories(Facet):
         [stored] = await self._store_own([("decisions", decision_memory(decision, reasoning))], due)
         return stored
 
-    @writes(ResourceType.MEMORIES, Action.WRITE)
     async def record_outcome(
         self, decision: Decision, pnl_pct: float, *, lesson: str | None = None, deadline_ms: float | None = None
     ) -> list[RememberedMemory]:
@@ -245,7 +240,6 @@ class Memories(Facet):
         placed = [("/".join((*own, space)), memory) for space, memory in new]
         return await self._table.store_all(self._actor, placed, deadline=due)
 
-    @reads(ResourceType.MEMORIES)
     async def history(self, memory_id: UUID | str, *, deadline_ms: float | None = None) -> list[StoredMemory]:
         """
         Return every version of a memory, of what it superseded and of what superseded it, oldest first.
@@ -258,7 +252,6 @@ class Memories(Facet):
         await self._authorize_memory(known, Action.READ, due)
         return await self._table.versions(known, scopes(None, readable(actor)), deadline=due)
 
-    @reads(ResourceType.MEMORIES)
     async def get(
         self, memory_id: UUID | str, *, as_of: datetime | None = None, deadline_ms: float | None = None
     ) -> StoredMemory:
@@ -279,7 +272,6 @@ class Memories(Facet):
             raise unknown_memory(known)
         return found
 
-    @writes(ResourceType.MEMORIES, Action.WRITE)
     async def supersede(
         self,
         memory_id: UUID | str,
@@ -313,7 +305,6 @@ class Memories(Facet):
             self._actor, known, memory, reason=reason, importance=importance, deadline=due
         )
 
-    @writes(ResourceType.MEMORIES, Action.WRITE)
     async def retire(self, memory_id: UUID | str, *, reason: str, deadline_ms: float | None = None) -> RememberedMemory:
         """
         Take back a memory that holds no longer; where nobody else says it, it is found as of earlier moments alone.
@@ -330,7 +321,6 @@ class Memories(Facet):
         await self._authorize_memory(known, Action.WRITE, due)
         return await self._table.retire(self._actor, known, reason=reason, deadline=due)
 
-    @writes(ResourceType.MEMORIES, Action.DELETE)
     async def delete(self, memory_id: UUID | str, *, deadline_ms: float | None = None) -> DeletedMemories:
         """
         Delete a memory for good, with its versions, its vectors and every memory whose place it took.
@@ -345,7 +335,6 @@ class Memories(Facet):
         await self._authorize_memory(known, Action.DELETE, due)
         return DeletedMemories(len(await self._table.delete(self._actor, [known], deadline=due)))
 
-    @writes(ResourceType.MEMORIES, Action.DELETE)
     async def delete_all(
         self, *, namespace: str | None = None, user: str | None = None, deadline_ms: float | None = None
     ) -> DeletedMemories:
@@ -370,7 +359,6 @@ class Memories(Facet):
         )
         return DeletedMemories(await self._table.delete_all(actor, wanted, deadline=due))
 
-    @writes(ResourceType.MEMORIES, Action.WRITE)
     async def store(
         self,
         text: str,
@@ -414,7 +402,6 @@ class Memories(Facet):
         source, *stored = await self._table.store_facts(actor, where, memory, facts, known_at=occurred_at, deadline=due)
         return replace(source, facts=tuple(stored))
 
-    @writes(ResourceType.MEMORIES, Action.WRITE)
     async def extract(
         self, messages: Sequence[Mapping[str, Any]], *, namespace: str | None = None, deadline_ms: float | None = None
     ) -> list[RememberedMemory]:
@@ -474,7 +461,6 @@ class Memories(Facet):
             await self._authorize(replace(resource, owner=rights.owner), Action.OVERRULE, deadline)
         return rights
 
-    @reads(ResourceType.MEMORIES)
     async def list(
         self,
         *,

@@ -50,14 +50,12 @@ from imem.recall.memories.namespaces import (
 )
 from imem.recall.memories.parts import SEPARATOR
 from imem.services.arguments import MOST_WRITE_BUDGET_MS, budget_ms
-from imem.services.facets.facet import Facet
+from imem.services.parts.actor_api import ActorApi
 from imem.services.stores import Stores
 
 if TYPE_CHECKING:
-    from imem.blocking.memories import SyncMemories
     from imem.blocking.memory import SyncMemory
     from imem.memory import Memory
-    from imem.services.memories import Memories
 
 STORE_MS: Final = 10_000
 """Default budget of a batch of operations, in milliseconds: the first one loads the encoder."""
@@ -68,7 +66,7 @@ LONGEST_TTL: Final = 100 * 365 * 24 * 60.0
 _OPERATORS: Final = frozenset({"$eq", "$ne", "$gt", "$gte", "$lt", "$lte"})
 
 
-class MemoryItems(Facet):
+class MemoryItems(ActorApi):
     """
     Items that the actor may read and write, as LangGraph's operations; :class:`MemoryStore` is made of them.
 
@@ -297,7 +295,8 @@ class MemoryStore(BaseStore):
         fields: Sequence[str] | None = None,
         deadline_ms: float | None = None,
     ) -> None:
-        self._items = _items_of(memory.memories, root, fields, deadline_ms)
+        # Programs call the store, and not what it is made of.
+        self._items = memory.memories._items(root, fields, deadline_ms)  # noqa: SLF001 - see above
         self._loop = asyncio.get_running_loop() if isinstance(self._items, MemoryItems) else None
 
     @classmethod
@@ -326,16 +325,6 @@ class MemoryStore(BaseStore):
         if isinstance(self._items, MemoryItems) and _running() is self._loop:
             return await self._items.execute(list(ops))
         return await asyncio.to_thread(self.batch, list(ops))
-
-
-def _items_of(
-    memories: Memories | SyncMemories, root: str | None, fields: Sequence[str] | None, deadline_ms: float | None
-) -> MemoryItems | SyncMemoryItems:
-    # Programs call the store, and not what it is made of: that is no method of theirs.
-    if not isinstance(memories, Twin):
-        return memories._items(root, fields, deadline_ms)  # noqa: SLF001 - see above
-    items = memories._inner._items(root, fields, deadline_ms)  # noqa: SLF001 - see above
-    return SyncMemoryItems(memories._caller, items)  # noqa: SLF001 - see above
 
 
 def _running() -> asyncio.AbstractEventLoop | None:

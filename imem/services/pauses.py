@@ -19,7 +19,7 @@ from imem.journal.actors import Action
 from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ValkeyUnavailable
-from imem.services.facets.analyses import PausesFacet
+from imem.services.parts.pause_api import PauseApi
 from imem.workers.celery_app import AGENTS_QUEUE
 
 SEND_S: Final = 1.5
@@ -57,12 +57,12 @@ def sender(app: Celery) -> Send:
 
 
 @checks_arguments
-class PauseCommands(PausesFacet):
+class PauseCommands(PauseApi):
     """The operations that only the command line has: batches, and ending causes."""
 
     async def resolve(self, cause: str, *, deadline: Deadline) -> str:
         """Mark an external cause, named by its signature, as resolved; return the pattern of its failures."""
-        resolved = partial(self._services.incidents.cause_resolved, cause, by=self._actor)
+        resolved = partial(self._pauses.incidents.cause_resolved, cause, by=self._actor)
         return await self._request(f"cause {cause}", Action.RESUME, resolved, deadline)
 
     async def pause_batch(
@@ -73,14 +73,14 @@ class PauseCommands(PausesFacet):
 
         If one analysis cannot be paused, nothing is changed. :meth:`carry_out` and the pause manager continue it.
         """
-        pause = partial(self._services.batches.pause_batch, what, reason, limit, by=self._actor)
+        pause = partial(self._pauses.batches.pause_batch, what, reason, limit, by=self._actor)
         return await self._of_batch(Action.PAUSE, pause, within_ms, deadline)
 
     async def resume_batch(
         self, what: Sequence[str], *, limit: int = CONCURRENCY, within_ms: float, deadline: Deadline
     ) -> BatchState:
         """Order a batch of resumptions, *limit* at a time; see :meth:`pause_batch`."""
-        resume = partial(self._services.batches.resume_batch, what, limit, by=self._actor)
+        resume = partial(self._pauses.batches.resume_batch, what, limit, by=self._actor)
         return await self._of_batch(Action.RESUME, resume, within_ms, deadline)
 
     async def _of_batch(
@@ -92,14 +92,14 @@ class PauseCommands(PausesFacet):
 
     async def carry_out(self, state: BatchState, *, within_ms: float, deadline: Deadline) -> BatchState:
         """Continue a batch for *within_ms*, and return its state."""
-        await self._services.batches.carry_out(state.batch_id, deadline.within_ms(within_ms))
-        return await self._services.batches.get_batch_status(state.batch_id, deadline=deadline)
+        await self._pauses.batches.carry_out(state.batch_id, deadline.within_ms(within_ms))
+        return await self._pauses.batches.get_batch_status(state.batch_id, deadline=deadline)
 
     async def batch(self, batch_id: UUID | str, *, deadline: Deadline) -> BatchState:
         """Return the state of a batch, with its analyses."""
-        status = partial(self._services.batches.get_batch_status, batch_id)
+        status = partial(self._pauses.batches.get_batch_status, batch_id)
         return await self._request("batches", Action.READ, status, deadline)
 
-    async def batches(self, *, deadline: Deadline) -> Sequence[BatchState]:
+    async def batches(self, *, deadline: Deadline) -> list[BatchState]:
         """Return the newest batches, without their analyses."""
-        return await self._request("batches", Action.READ, self._services.batches.batches, deadline)
+        return await self._request("batches", Action.READ, self._pauses.batches.batches, deadline)

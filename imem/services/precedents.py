@@ -54,7 +54,7 @@ T = TypeVar("T")
 async def find_precedents(
     stores: Stores, recall: Recall, what: str, *, k: int, as_of: datetime | None, deadline: Deadline
 ) -> Precedents:
-    """Find precedents for the actor of *recall*; see :meth:`imem.services.facets.debates.DebatesFacet.precedents`."""
+    """Find precedents for the actor of *recall*; see :meth:`imem.memory.Memory.find_precedents`."""
     parse_as_of(as_of, AsOfClock.KNOWN)
     check_content("debate_or_topic", what)
     if not 1 <= k <= CANDIDATES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Self
@@ -109,18 +109,6 @@ class Stores:
         return tiers
 
     @cached_property
-    def pipeline_gateway(self) -> Gateway:
-        """
-        The gateway of the same actor under the role of pipelines, which may write what subsystems govern.
-
-        Raises:
-            SettingsError: that role is not set.
-        """
-        database = Database(pipeline_url(self.settings), size=1, slow_ms=self.settings.slow_query_ms)
-        self.closing.push_async_callback(database.close)
-        return Gateway(database, self.gateway.actor, self.wakeup_publisher.publish_wakeup)
-
-    @cached_property
     def connections(self) -> Connections:
         """The first connections of the process, for which no deadline pays."""
         from imem.services.connections import Connections  # noqa: PLC0415 - as above
@@ -128,24 +116,6 @@ class Stores:
         connections = Connections(self)
         self.closing.push_async_callback(connections.close)
         return connections
-
-    @cached_property
-    def curating(self) -> Stores:
-        """
-        The same stores with the journal under the curators' login; these themselves where no such login is set.
-
-        Raises:
-            SettingsError: the curators' URL names another database.
-        """
-        settings = self.settings
-        if settings.postgres_curator_url is None:
-            return self
-        database = Database(curator_url(settings), size=settings.postgres_pool_size, slow_ms=settings.slow_query_ms)
-        self.closing.push_async_callback(database.close)
-        other = replace(self, database=database, gateway=self.gateway.over(database))
-        # What does not depend on the login is there once.
-        vars(other).update(graph=self.graph, tiers=self.tiers, connections=self.connections)
-        return other
 
     @property
     def journal(self) -> str:
@@ -207,16 +177,12 @@ class Stores:
 
     @classmethod
     @asynccontextmanager
-    async def open(
-        cls, settings: Settings | None = None, *, pipelines: bool = False, application: bool = False
-    ) -> AsyncIterator[Self]:
+    async def open(cls, settings: Settings | None = None, *, pipelines: bool = False) -> AsyncIterator[Self]:
         """
         Make the stores that *settings* name (the environment's by default), and close them at the end.
 
         Args:
             pipelines: whether the journal is opened under the role of pipelines, which write what follows from it.
-            application: whether it is opened under the application's login whoever the settings' actor is, as by a
-                process that serves many; :attr:`curating` is for those who may state more.
 
         Raises:
             SettingsError: a setting is wrong.
@@ -227,8 +193,6 @@ class Stores:
         register_metrics(settings)
         wakeup_publisher = WakeupPublisher(secret(settings, "valkey_durable_url"))
         url = pipeline_url(settings) if pipelines else journal_url(settings)
-        if application:
-            url = secret(settings, "postgres_url")
         database = Database(url, size=settings.postgres_pool_size, slow_ms=settings.slow_query_ms)
         listener = VisibilitySubscriber(secret(settings, "valkey_durable_url"))
         gateway = Gateway(
@@ -273,23 +237,12 @@ def journal_url(settings: Settings) -> str:
     Raises:
         SettingsError: the application's URL is not set, or the curators' names another database.
     """
-    application = secret(settings, "postgres_url")
-    if settings.postgres_curator_url is None or not Actor.from_settings(settings).states_for_others:
+    application, curators = secret(settings, "postgres_url"), settings.postgres_curator_url
+    if curators is None or not Actor.from_settings(settings).states_for_others:
         return application
-    return curator_url(settings)
-
-
-def curator_url(settings: Settings) -> str:
-    """
-    Return the curators' URL.
-
-    Raises:
-        SettingsError: it is not set, or names another database than the application's.
-    """
-    application, curators = secret(settings, "postgres_url"), secret(settings, "postgres_curator_url")
-    if _database_of(curators) != _database_of(application):
+    if _database_of(curators.get_secret_value()) != _database_of(application):
         raise SettingsError("IMEM_POSTGRES_CURATOR_URL and IMEM_POSTGRES_URL name two databases.")
-    return curators
+    return curators.get_secret_value()
 
 
 def _database_of(url: str) -> str:

@@ -83,7 +83,6 @@ class LoopThread:
         postgres_url: of the role as which the journal is opened.
 
     Attributes:
-        settings: those given; backups need the owner's login.
         database, gateway: Postgres, and the gateway of the pipelines' actor.
         halflife_years: for agents whose record names none.
         contradiction_guard: whether values that look mistyped go to a person.
@@ -112,7 +111,6 @@ class LoopThread:
     def __init__(self, settings: Settings, postgres_url: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="imem-loop", daemon=True)
-        self.settings = settings
         self.lifecycles = LIFECYCLES
         self.task_kinds = TASK_KINDS
         self.notifiers = notifiers_of(settings)

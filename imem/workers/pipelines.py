@@ -8,7 +8,6 @@ from typing import Any, Final
 from imem.archives.building import BUILD_ARCHIVES
 from imem.archives.pruning import PRUNE
 from imem.archives.retention import RETAIN
-from imem.backup.rounds import BACK_UP, VERIFY
 from imem.checkpoints.pauses.human_gates import GATES_OF_ANALYSES
 from imem.checkpoints.pauses.pipelines import MANAGE, RETIRE
 from imem.checkpoints.pipelines import CLEANUP
@@ -89,8 +88,6 @@ PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
     TAKE_SNAPSHOTS,
     CLEANUP,
     UPKEEP,
-    BACK_UP,
-    VERIFY,
 )
 
 DUE_RULES: Final[tuple[DueRule, ...]] = (*RULES, *(rule for pipeline in PIPELINES for rule in pipeline.due))

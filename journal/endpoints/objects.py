@@ -12,12 +12,11 @@ import errno
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from math import inf
-from typing import IO, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 from imem.journal.deadline import Deadline
@@ -31,9 +30,6 @@ FOLDER: Final = "objects"
 
 PART: Final = ".part"
 """Suffix of files that are being written; they are no objects."""
-
-CHUNK_BYTES: Final = 1 << 20
-"""Bytes of a stream that are in memory at once."""
 
 CALL_S: Final = 30
 """Longest wait for one answer of a service, in seconds: a thread cannot be stopped earlier."""
@@ -97,57 +93,19 @@ class ObjectStore:
 
         def write(fs: Any, path: str) -> bytes:
             if "file" in _protocols(fs):
-                _replace_file(fs, path, lambda file: file.write(content))
+                _replace_file(fs, path, content)
             else:
                 fs.pipe_file(path, content)
             read: bytes = fs.cat_file(path)
             return read
 
-        with _translate_write(key):
+        try:
             _check(key, await self._call(write, key, deadline), stored.sha256)
+        except ObjectMissing as error:
+            if isinstance(error.__cause__, _ImpossibleKey):
+                raise BadInput("key", f"no object can be stored as {shown(key)}.") from error
+            raise ObjectsUnavailable(f"The store of objects lost {shown(key)}, or has no such bucket.") from error
         return stored
-
-    async def put_stream(self, key: str, source: IO[bytes], *, deadline: Deadline) -> StoredObject:
-        """
-        Store what *source* holds until its end under *key*, read it back, and compare the hashes; see :meth:`put`.
-
-        Memory holds a part of it at a time. Whoever fills *source* says whether its end was the end of the content: an
-        object that was cut off must not be named by a manifest. Parts that an earlier attempt left are deleted.
-
-        Raises:
-            ConsistencyError, BadInput, ObjectsUnavailable, BudgetExceeded: as :meth:`put`.
-        """
-
-        def write(fs: Any, path: str) -> tuple[StoredObject, StoredObject]:
-            if "file" in _protocols(fs):
-                _remove_parts(fs, path)
-                written = _replace_file(fs, path, lambda file: _copy(key, source, file.write))
-            else:
-                with fs.open(path, "wb") as file:
-                    written = _copy(key, source, file.write)
-            with fs.open(path, "rb") as file:
-                return written, _copy(key, file, len)
-
-        with _translate_write(key):
-            written, read = await self._call(write, key, deadline, limit_s=inf)
-        if read != written:
-            raise _changed(key, written.sha256)
-        return written
-
-    async def get_stream(self, key: str, take: Callable[[bytes], object], *, deadline: Deadline) -> StoredObject:
-        """
-        Pass the content of an object to *take*, part by part in another thread, and return its hash and size.
-
-        Raises:
-            ObjectMissing: there is none of that key.
-            ObjectsUnavailable, BudgetExceeded: retryable.
-        """
-
-        def read(fs: Any, path: str) -> StoredObject:
-            with fs.open(path, "rb") as file:
-                return _copy(key, file, take)
-
-        return await self._call(read, key, deadline, limit_s=inf)
 
     async def get(self, key: str, *, sha256: str | None = None, deadline: Deadline) -> bytes:
         """
@@ -170,22 +128,19 @@ class ObjectStore:
         """
         Return the keys below *prefix*, a key without its last parts, and when each was stored; sorted.
 
-        An empty *prefix* means all of them.
-
         Raises:
             ObjectsUnavailable, BudgetExceeded: retryable.
         """
 
         def find(fs: Any, path: str) -> dict[str, datetime]:
             found = fs.find(path, detail=True)
-            top = f"{prefix}/" if prefix else ""
             return {
-                f"{top}{name.removeprefix(path).lstrip('/')}": fs.modified(name)
+                f"{prefix}/{name.removeprefix(path).lstrip('/')}": fs.modified(name)
                 for name in sorted(found)
                 if not name.endswith(PART)
             }
 
-        return await self._call(find, prefix, deadline, whole=not prefix)
+        return await self._call(find, prefix, deadline)
 
     async def delete(self, key: str, *, deadline: Deadline) -> None:
         """
@@ -202,24 +157,16 @@ class ObjectStore:
         with suppress(ObjectMissing):
             await self._call(remove, key, deadline)
 
-    async def _call(
-        self,
-        work: Callable[[Any, str], T],
-        key: str,
-        deadline: Deadline,
-        *,
-        limit_s: float = 10 * CALL_S,
-        whole: bool = False,
-    ) -> T:
-        """Do *work* in a thread, with the file system and the path of *key*, or *whole*; translate its errors."""
-        if not whole and not is_key(key):
+    async def _call(self, work: Callable[[Any, str], T], key: str, deadline: Deadline) -> T:
+        """Do *work* in a thread, with the file system and the path of *key*; translate its errors."""
+        if not is_key(key):
             raise ValueError(f"{key!r} is no key of an object.")
 
         def run() -> T:
             fs, root = self._connected()
             fs.invalidate_cache()
             try:
-                return work(fs, root if whole else f"{root}/{key}")
+                return work(fs, f"{root}/{key}")
             except OSError as error:
                 if error.errno in _IMPOSSIBLE:
                     raise _ImpossibleKey from error
@@ -227,7 +174,7 @@ class ObjectStore:
 
         deadline.check("a call of the store of objects")
         try:
-            return await asyncio.wait_for(asyncio.to_thread(run), min(deadline.left_s(), limit_s))
+            return await asyncio.wait_for(asyncio.to_thread(run), min(deadline.left_s(), 10 * CALL_S))
         except (FileNotFoundError, _ImpossibleKey) as error:
             raise ObjectMissing(key) from error
         except TimeoutError as error:
@@ -269,53 +216,19 @@ def sha256_of(content: bytes) -> str:
 
 def _check(key: str, content: bytes, sha256: str) -> None:
     if sha256_of(content) != sha256:
-        raise _changed(key, sha256)
-
-
-def _changed(key: str, sha256: str) -> ConsistencyError:
-    return ConsistencyError(f"The object {key} is not what was stored: its SHA-256 is not {sha256}.")
-
-
-@contextmanager
-def _translate_write(key: str) -> Iterator[None]:
-    """Translate what is missing while *key* is written."""
-    try:
-        yield
-    except ObjectMissing as error:
-        if isinstance(error.__cause__, _ImpossibleKey):
-            raise BadInput("key", f"no object can be stored as {shown(key)}.") from error
-        raise ObjectsUnavailable(f"The store of objects lost {shown(key)}, or has no such bucket.") from error
-
-
-def _copy(key: str, source: IO[bytes], take: Callable[[bytes], object]) -> StoredObject:
-    """Pass *source* to *take* part by part, and return what it held."""
-    digest, size = hashlib.sha256(), 0
-    while chunk := source.read(CHUNK_BYTES):
-        take(chunk)
-        digest.update(chunk)
-        size += len(chunk)
-    return StoredObject(key, digest.hexdigest(), size)
+        raise ConsistencyError(f"The object {key} is not what was stored: its SHA-256 is not {sha256}.")
 
 
 def _protocols(fs: Any) -> tuple[str, ...]:
     return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
 
 
-def _replace_file(fs: Any, path: str, write: Callable[[IO[bytes]], T]) -> T:
+def _replace_file(fs: Any, path: str, content: bytes) -> None:
     """Write a file beside *path*, on the disk, and rename it: who reads sees the file before or after."""
     part = f"{path}.{uuid4().hex}{PART}"
     fs.makedirs(path.rpartition("/")[0], exist_ok=True)
     with fs.open(part, "wb") as file:
-        written = write(file)
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(part, path)  # noqa: PTH105 - fsspec's paths are texts
-    return written
-
-
-def _remove_parts(fs: Any, path: str) -> None:
-    """Delete what killed writers of *path* left beside it."""
-    folder, _, name = path.rpartition("/")
-    for found in fs.ls(folder, detail=False) if fs.exists(folder) else ():
-        if found.rpartition("/")[2].startswith(f"{name}.") and found.endswith(PART):
-            fs.rm_file(found)

@@ -141,7 +141,6 @@ CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
     "valkey_cache_url": valkey,
     "maven_repository": maven,
     "objects_url": objects,
-    "backup_url": objects,
     "summary_url": http,
     "extraction_url": http,
     "embedding_url": http,
@@ -149,7 +148,6 @@ CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
     "regime_url": http,
     "price_url": http,
     "postmortem_url": http,
-    "public_url": http,
 }
 """Setting of a URL → its check."""
 

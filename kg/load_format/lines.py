@@ -44,8 +44,6 @@ from imem.kg.kinds.trust import Turn
 from imem.kg.load_format.refusals import dotted, refusal, suggestion, unknown_field
 from imem.kg.load_format.verdicts import refusal_by, verdict_by_target
 
-ANY_WRITER: Final = "*"
-"""Writer of what every subsystem governs: an export that is loaded again."""
 LINE_BYTES: Final = 1 << 20
 """Longest line, in bytes; a longer one is refused unparsed."""
 TURNS: Final = 500
@@ -161,7 +159,7 @@ def parse_line(
         raw: the line, with or without its end.
         max_bytes: longest line that is read.
         needs_known_at: whether ``known_at`` is required, as for imports: a wrong one would be a look-ahead.
-        writer: the subsystem that writes, which may write what it governs; :data:`ANY_WRITER` for all of them.
+        writer: the subsystem that writes, which may write what it governs.
 
     Raises:
         BadInput: the line is invalid; names the field, or ``line`` where it cannot be parsed.
@@ -318,7 +316,7 @@ def _kind(member: str, name: object, writer: str | None) -> KindInfo:
 
 
 def _allow(where: str, name: str, governed: str | None, writer: str | None) -> None:
-    if governed is not None and writer not in {governed, ANY_WRITER}:
+    if governed is not None and governed != writer:
         raise BadInput(where, f"only the {governed} subsystem writes {name}.")
 
 

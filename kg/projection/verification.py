@@ -99,13 +99,7 @@ async def compare(database: Database, graph: Graph, *, deadline: Deadline) -> Pr
 
 
 async def ensure(
-    database: Database,
-    graph: Graph,
-    lease: LeaderLease,
-    *,
-    rederived: Sequence[str] = (),
-    anew: bool = False,
-    clock: Clock | None = None,
+    database: Database, graph: Graph, lease: LeaderLease, *, rederived: Sequence[str] = (), clock: Clock | None = None
 ) -> ProjectionStatus:
     """
     Make the graph a projection of this journal before anything is applied; return the status found.
@@ -116,18 +110,17 @@ async def ensure(
     Args:
         lease: the applier's, which the caller holds and keeps.
         rederived: names of statements that queue derived values.
-        anew: whether a graph that is a projection is emptied as well.
 
     Raises:
         StoreUnavailable, BudgetExceeded: as after a crash.
     """
     clock = clock or SystemClock()
     found = await compare(database, graph, deadline=statement_deadline())
-    if found.mismatch is None and not (anew and found.held):
+    if found.mismatch is None:
         if found.projected_journal is None:
             await _mark(graph, found.journal, clock, incomplete=False)
         return found
-    log.warning("graph.made_anew", reason=found.mismatch or "It was asked for.", events=found.events)
+    log.warning("graph.made_anew", reason=found.mismatch, events=found.events)
     await _mark(graph, found.journal, clock, incomplete=True)
     upto = int((await database.named("journal_end", deadline=statement_deadline()))[0]["position"])
     await reopen(database, lease, upto)

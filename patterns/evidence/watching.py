@@ -6,6 +6,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from scipy import stats
+
 from imem.journal.errors import TransitionRefused
 from imem.kg.kinds.enums import PatternStatus
 from imem.patterns.evidence.holdout import LEAST_CORRELATION, TOLERANCE, exceeds
@@ -192,6 +194,4 @@ def boschloo_p(window: Counts, baseline: Counts) -> float:
         [window.successes, baseline.successes],
         [window.cases - window.successes, baseline.cases - baseline.successes],
     ]
-    from scipy import stats  # noqa: PLC0415 - slow to import, and who reads patterns tests none
-
     return float(stats.boschloo_exact(table, alternative="less").pvalue)

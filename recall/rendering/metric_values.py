@@ -39,7 +39,7 @@ def value_lines(answer: MetricValue) -> Iterator[str]:
 
 
 def difference_lines(answer: Sequence[Any]) -> Iterator[str]:
-    """Yield the neighbours that differ, the value that was known first first."""
+    """Yield the neighbours that differ, as ``Memory.differences`` gives them; the value that was known first first."""
     for row in answer:
         a, b = (f"{number(row[side]['value'])} by {_stated(row[side])}" for side in "ab")
         period = row["period_end"][:10] if row["period_start"] is None else _period(row)

@@ -46,24 +46,16 @@ AUDIT: Final = "audit_log"
 """Keys of the state; see :class:`SignalState`."""
 
 
-class Signals(Protocol):
-    """The methods of ``memory.signals.about`` that the nodes call."""
+class SignalMemory(Protocol):
+    """The methods of :class:`imem.Memory`, or of its blocking twin, that the nodes call."""
 
-    def histories(
+    def signal_histories(
         self, subject: str, agents: Sequence[str], *, as_of: datetime | None = None, deadline_ms: float | None = None
     ) -> Any:
         """Return the signals of each agent, as of a moment."""
 
-    def record(self, signal: AgentSignal, *, history: AgentMemory | None = None) -> Any:
+    def record_signal(self, signal: AgentSignal, *, history: AgentMemory | None = None) -> Any:
         """Record a signal, and what it changes against *history*."""
-
-
-class SignalMemory(Protocol):
-    """The part of :class:`imem.Memory`, or of its blocking twin, that the nodes use."""
-
-    @property
-    def signals(self) -> Signals:
-        """Records and reads signals."""
 
 
 def merge_by_agent(left: Mapping[str, Any] | None, right: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -113,7 +105,7 @@ def memory_node(
         found, audited = yield from _read(memory, state, agent_names, _at(as_of, state), deadline_ms)
         return {MEMORY: found, AUDIT: audited}
 
-    return node_of(memory.signals.histories, node)
+    return node_of(memory.signal_histories, node)
 
 
 def remembering(
@@ -159,7 +151,7 @@ def remembering(
         inner = _with(inner, AUDIT, [*(value_of(inner, AUDIT) or ()), *audited])
         return dataclasses.replace(update, update=inner) if _is_command(update) else inner
 
-    return wraps(node)(node_of(memory.signals.histories, run))
+    return wraps(node)(node_of(memory.signal_histories, run))
 
 
 def _at(as_of: Moment, state: State) -> datetime | None:
@@ -177,7 +169,7 @@ def _read(
     """Return the memories of *agents* and their audit record; a wrong argument or right is an empty memory too."""
     subject, begun_s = value_of(state, MARKET), time.monotonic()
     try:
-        found = yield lambda: memory.signals.histories(subject, list(agents), as_of=at, deadline_ms=deadline_ms)
+        found = yield lambda: memory.signal_histories(subject, list(agents), as_of=at, deadline_ms=deadline_ms)
     except ImemError as error:
         log.warning("signals.not_read", subject=str(subject), agents=list(agents), reason=str(error))
         found = empty_memories(agents, str(subject or "unknown"), reason=str(error), error=error_kind(error))
@@ -203,7 +195,7 @@ def _record(
             about = {} if "market_id" in given else (yield from _subject(memory, state, known, at, deadline_ms))
             own = {ANALYSIS: value_of(state, ANALYSIS), **about}
             given = AgentSignal(**{**own, **given, "agent_name": agent})
-        done: RecordedSignal = yield lambda: memory.signals.record(given, history=known)
+        done: RecordedSignal = yield lambda: memory.record_signal(given, history=known)
     except ImemError as error:
         log.warning("signals.not_recorded", subject=known.subject_id, agent=agent, reason=str(error))
         return [
@@ -226,7 +218,7 @@ def _subject(
     if known.error is not None and not str(subject).startswith(PREFIXES):
         # A name is no id: it may be a company's, or that of several subjects.
         agent = known.agent_name
-        found = yield lambda: memory.signals.histories(subject, [agent], as_of=at, deadline_ms=deadline_ms)
+        found = yield lambda: memory.signal_histories(subject, [agent], as_of=at, deadline_ms=deadline_ms)
         known = found[agent]
         if known.error is not None:
             raise StoreUnavailable(f"The subject {subject!r} could not be looked up.")

@@ -27,20 +27,6 @@ SELECT set_config('synchronous_commit', 'off', true), imem_audit_v1(
     %(actor)s, %(role)s, %(resource_type)s, %(resource_id)s, %(action)s, %(authorized)s, %(reason)s,
     %(context)s::jsonb, %(outcome)s), (SELECT epoch FROM pattern_epoch) AS epoch
 
--- audit_listed --
--- Rows of the audit, the newest first; of one actor, resource or action and within bounds of time where given, and after the
--- row that after_at and after_id name. Parameters: actor, resource (type or id), action, since, until, after_at, after_id, limit.
-SELECT timestamp AS at, id, actor_id AS actor, actor_role AS role, resource_type, resource_id, action, authorized, outcome,
-    action_reason AS reason, request_context AS context
-FROM memory_access_audit
-WHERE (%(actor)s::text IS NULL OR actor_id = %(actor)s::text)
-  AND (%(resource)s::text IS NULL OR resource_type = %(resource)s::text OR resource_id = %(resource)s::text)
-  AND (%(action)s::text IS NULL OR action = %(action)s::text)
-  AND (%(since)s::timestamptz IS NULL OR timestamp >= %(since)s::timestamptz)
-  AND (%(until)s::timestamptz IS NULL OR timestamp < %(until)s::timestamptz)
-  AND (%(after_at)s::timestamptz IS NULL OR (timestamp, id) < (%(after_at)s::timestamptz, %(after_id)s::bigint))
-ORDER BY timestamp DESC, id DESC LIMIT %(limit)s
-
 -- count_undelivered --
 -- Counts the given positions that the graph does not hold yet, and those that are dead.
 SELECT count(*) FILTER (WHERE state = 'pending') AS waiting, count(*) FILTER (WHERE state = 'dead') AS dead

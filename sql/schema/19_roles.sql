@@ -19,8 +19,6 @@ BEGIN
         'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA workflow, langgraph TO %I',
         'GRANT USAGE ON ALL SEQUENCES IN SCHEMA workflow, langgraph TO %I',
         'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public, workflow, langgraph, recall TO %I',
-        -- Who may call is looked up by functions alone.
-        'REVOKE SELECT ON access_token, sign_in_link, person_session, token_listing, session_listing FROM %I',
         -- What fences processes off from one another is written by functions alone, and so are gates (a view).
         'REVOKE INSERT, UPDATE, DELETE ON workflow.analysis, workflow.agent_instance, workflow.agent_leases, '
             'workflow.agent_checkpoints, workflow.agent_checkpoints_archive, workflow.agent_deliverable, '
@@ -46,10 +44,7 @@ BEGIN
                 'set_vectors_v1', 'drop_unused_indexes_v1', 'merge_memories_v1', 'maintain_memories_v1', 'project_texts_v1', 'set_text_vectors_v1',
                 'add_reflection_v1', 'end_memories_v1', 'retain_signals_v1',
                 -- What lets files go, or counts people: curators call it.
-                'release_hold_v1', 'approve_retention_v1', 'note_archive_access_v1',
-                -- What gives somebody rights, or takes another's: curators call it.
-                'create_token_v1', 'revoke_token_v1', 'create_sign_in_link_v1', 'imem_begin_session_v1', 'imem_revoke_sessions_v1',
-                'imem_remove_identities_v1'))
+                'release_hold_v1', 'approve_retention_v1', 'note_archive_access_v1'))
     LOOP
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, %I', v_object, p_role);
     END LOOP;
@@ -60,14 +55,11 @@ REVOKE EXECUTE ON FUNCTION imem_grant_application(text) FROM PUBLIC;
 CREATE FUNCTION imem_grant_curators(p_role text) RETURNS void
 LANGUAGE plpgsql SET search_path = public, pg_temp
 AS $$
--- Gives the curators' role what the application's has, and the rights to state what settles claims, to let evidence go, and to say who
--- may call.
+-- Gives the curators' role what the application's has, and the rights to state what settles claims and to let evidence go.
 BEGIN
     PERFORM imem_grant_application(p_role);
     EXECUTE format(
-        'GRANT EXECUTE ON FUNCTION imem_curates_v1, release_hold_v1, approve_retention_v1, note_archive_access_v1, create_token_v1, '
-        'revoke_token_v1, create_sign_in_link_v1, imem_begin_session_v1, imem_revoke_sessions_v1 TO %I', p_role);
-    EXECUTE format('GRANT SELECT ON token_listing, session_listing TO %I', p_role);
+        'GRANT EXECUTE ON FUNCTION imem_curates_v1, release_hold_v1, approve_retention_v1, note_archive_access_v1 TO %I', p_role);
 END
 $$;
 REVOKE EXECUTE ON FUNCTION imem_grant_curators(text) FROM PUBLIC;
@@ -98,8 +90,7 @@ BEGIN
         'GRANT INSERT, UPDATE ON deletion_record, retention_run TO %I',
         'GRANT EXECUTE ON FUNCTION imem_note_questions_v1, imem_note_open_writers_v1, imem_embedding_index_v1, '
             'imem_embedding_drop_v1, imem_embedding_import_v1, recall.set_vectors_v1, recall.drop_unused_indexes_v1, recall.merge_memories_v1, '
-            'recall.maintain_memories_v1, recall.project_texts_v1, recall.set_text_vectors_v1, recall.add_reflection_v1, recall.retain_signals_v1, '
-            'imem_remove_identities_v1 TO %I',
+            'recall.maintain_memories_v1, recall.project_texts_v1, recall.set_text_vectors_v1, recall.add_reflection_v1, recall.retain_signals_v1 TO %I',
         'GRANT UPDATE (model, vector) ON recall.situation TO %I',
         'GRANT UPDATE (consolidated_at) ON recall.memory_namespace TO %I'
     ] LOOP

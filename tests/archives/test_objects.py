@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -115,42 +114,3 @@ def test_an_address_that_nothing_can_use_is_refused(url: str) -> None:
 
 def test_the_default_is_a_folder_of_the_installation(tmp_path: Path) -> None:
     assert ObjectStore.of(Settings.read({}, home=tmp_path))._url == str(tmp_path / "objects")
-
-
-async def test_a_stream_is_stored_in_parts_and_read_back(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("imem.journal.endpoints.objects.CHUNK_BYTES", 1_000)
-    content = bytes(range(256)) * 100
-    for expected in (content, b"", b"x"):
-        stored = await store.put_stream("a/stream", io.BytesIO(expected), deadline=soon())
-        assert (stored.sha256, stored.size) == (sha256_of(expected), len(expected))
-        parts: list[bytes] = []
-        assert await store.get_stream("a/stream", parts.append, deadline=soon()) == stored
-        assert b"".join(parts) == expected
-        assert max([*map(len, parts), 0]) <= 1_000
-    with pytest.raises(ObjectMissing):
-        await store.get_stream("a/nothing", len, deadline=soon())
-    assert [*await store.keys("", deadline=soon())] == ["a/stream"]
-
-
-def names(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir()]
-
-
-async def test_a_stream_that_fails_leaves_the_earlier_object(tmp_path: Path) -> None:
-    """Parts that a killed writer left go with the next one of the same key."""
-
-    class Failing(io.BytesIO):
-        def read(self, size: int | None = -1, /) -> bytes:
-            if self.tell():
-                raise OSError("gone")
-            return super().read(4 if size else size)
-
-    store = ObjectStore(str(tmp_path))
-    await store.put_stream("dump", io.BytesIO(b"first"), deadline=soon())
-    with pytest.raises(ObjectsUnavailable):
-        await store.put_stream("dump", Failing(b"second one"), deadline=soon())
-    assert await store.get("dump", deadline=soon()) == b"first"
-    assert len(names(tmp_path)) == 2
-
-    await store.put_stream("dump", io.BytesIO(b"third"), deadline=soon())
-    assert names(tmp_path) == ["dump"]

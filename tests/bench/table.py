@@ -149,15 +149,6 @@ ORDER: Final = (
     "retention run",
     "explain a file, p95",
     *(f"page of pruning, {kind}, p95" for kind in ("Analysis", "Finding")),
-    *(f"gateway check {share}" for share in ("p50", "p95", "p99")),
-    *(
-        f"{name} {share}"
-        for name in ("gateway audit row", "gateway check with audit row", "token looked up", "token kept")
-        for share in ("p50", "p95")
-    ),
-    "backup",
-    "size of a backup",
-    "restore and replay",
     "pause a batch, worst",
     "resume a batch, worst",
     "pause an analysis p50",

@@ -248,7 +248,7 @@ async def test_the_inbox(database: tuple[Settings, str, str], table: Table) -> N
             given = {"states": states, "of_kind": None, "reviewer": None, "limit": limit, "analysis_id": None}
             for _ in range(times + 5):
                 begun = time.perf_counter()
-                tasks = await memory.tasks.list(limit=limit, deadline_ms=30_000)
+                tasks = await memory.tasks(limit=limit, deadline_ms=30_000)
                 taken.append((time.perf_counter() - begun) * 1000)
                 assert len(tasks) == limit
                 begun = time.perf_counter()

@@ -74,7 +74,7 @@ async def test_weights_of_many_days(harness: MemoryHarness, table: Table) -> Non
             await memory._stores.database.rows(BARE, {"agents": NAMES}, deadline=Deadline.never())
             bare_ms.append((time.perf_counter() - begun) * 1000)
             begun = time.perf_counter()
-            found = await memory.scores.weights(NAMES, "domain-0", as_of=moments, deadline_ms=30_000)
+            found = await memory.weights(NAMES, "domain-0", as_of=moments, deadline_ms=30_000)
             taken_ms.append((time.perf_counter() - begun) * 1000)
             assert len(found.items) == AGENTS * DAYS
     data = f"{QUESTIONS:,} × {AGENTS} × {DAYS}"

@@ -63,7 +63,7 @@ async def test_ten_agents_read_in_one_statement(
             with monkeypatch.context() as patched:
                 patched.setattr(Database, "named", counted)
                 begun = time.perf_counter()
-                found = await memory.signals.histories(f"market:{market}", AGENTS, deadline_ms=5_000)
+                found = await memory.signal_histories(f"market:{market}", AGENTS, deadline_ms=5_000)
                 taken.append((time.perf_counter() - begun) * 1000)
                 await reader.audit.close()
             assert all(len(one.signals) == 3 for one in found.values())

@@ -18,7 +18,6 @@ from imem.kg.kinds.enums import DecisionOutcome
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import groups_of, record_of
 from imem.kg.model import AgentCredibility, Decision
-from tests.servers import asked
 
 from .conftest import World, cites, decision, finding, outcome
 from .load import day
@@ -37,13 +36,8 @@ PROTECTED: Final = (
     *("reviewer", "review_task"),
     *("pattern_archive", "archive_index", "archive_access"),
     *("file_metadata", "file_reference", "retention_hold", "deletion_record", "retention_run"),
-    *("access_token", "sign_in_link", "person_session"),
 )
-"""
-What pipelines write: scores, what is due, what analyses are compared by, views, the way into the graph, gates.
-
-The last ones say who may call.
-"""
+"""What pipelines write: scores, what is due, what analyses are compared by, views, the way into the graph, gates."""
 
 FACTS: Final = ("event", "record_head", "record_history", "memory_access_audit", "pattern_value", "agent_cursor")
 
@@ -71,11 +65,6 @@ WRITERS: Final = {
     # What a person or an agent did, each with its audit row; none lets anything go that a rule keeps.
     "place_hold_v1": {"retention_hold"},
     "restore_file_v1": {"file_metadata"},
-    # Of whoever knows the secret: that it was used, and that the person signs in or out.
-    "authenticate_token_v1": {"access_token"},
-    "authenticate_session_v1": {"person_session"},
-    "use_sign_in_link_v1": {"sign_in_link"},
-    "end_session_v1": {"person_session"},
 }
 """Functions with the owner's rights that the application may call → the protected tables that each writes."""
 
@@ -113,13 +102,12 @@ async def scored(world: World) -> None:
 async def test_the_applications_password_writes_nothing_that_is_protected(world: World, name: str) -> None:
     """Neither INSERT nor UPDATE nor DELETE nor TRUNCATE, where there are rows as well as where there are none."""
     await scored(world)
-    counting = sql.SQL("SELECT count(*) AS n FROM {}").format(table(name))
-    before = asked(world.admin_url, counting)
+    before = await world.rows(sql.SQL("SELECT count(*) AS n FROM {}").format(table(name)).as_string())
     with psycopg.connect(world.url, autocommit=True) as conn:
         for statement in statements(conn, name):
             with pytest.raises(psycopg.errors.InsufficientPrivilege, match=r"permission denied|append-only"):
                 conn.execute(statement)
-    assert asked(world.admin_url, counting) == before
+    assert await world.rows(sql.SQL("SELECT count(*) AS n FROM {}").format(table(name)).as_string()) == before
 
 
 async def test_no_table_of_the_journals_schema_is_left_open(world: World) -> None:

@@ -27,7 +27,6 @@ from imem.ingest.examples import EXAMPLES
 from imem.journal.settings import Settings
 from imem.local import state
 from imem.local.folders import Folders
-from imem.local.servers.server import free_port
 from tests import forking
 from tests.conftest import KEPT, temporary_home
 from tests.docs.pages import ROOT, RUN, Block, blocks, pages, unlike
@@ -156,7 +155,6 @@ def environment(folder: Path) -> Iterator[dict[str, str]]:
     """Lend the variables of a reader whose stack is in a home of its own; *folder* gets the program."""
     with temporary_home() as top, serving(vectors_of_words) as models:
         env = {name: value for name, value in os.environ.items() if not name.startswith("IMEM_") or name in KEPT}
-        env |= {"IMEM_SERVE_PORT": str(free_port())}  # Other stacks of this machine may have the usual one.
         env |= {"IMEM_HOME": str(top / "home"), "PATH": f"{forking.program(folder).parent}:{BIN}:{os.environ['PATH']}"}
         # However busy the machine is, a page's answers are whole.
         env |= {"IMEM_POSTGRES_POOL_SIZE": "4", "COLUMNS": "120", "IMEM_DEADLINE_MS": "30000", "PYTHONPATH": SPARING}

@@ -40,8 +40,6 @@ print(json.dumps({
     "cypher_migrations": sorted(path.name for path in (root_of("kg", "cypher") / "schema").glob("*.cypher")),
     "examples": sorted(path.name for path in root_of("imem", "examples").rglob("*.jsonl.gz")),
     "jar_locks": sorted(path.name for path in files("imem.local").joinpath("jars").iterdir()),
-    "pages": sorted(path.name for path in files("imem.web").joinpath("templates").iterdir()),
-    "static": sorted(path.name for path in files("imem.web").joinpath("static").iterdir()),
     "typed": sorted(name for name in sys.argv[1:] if files(name).joinpath("py.typed").is_file()),
     "from": files("imem").as_posix(),
 }))
@@ -168,8 +166,6 @@ def test_wheel_loads_what_it_carries(user: User) -> None:
     assert found["cypher_migrations"]
     assert {"trading_desk.jsonl.gz", "flusight.jsonl.gz"} <= set(found["examples"])
     assert "neo4j-5.26.30.lock" in found["jar_locks"]
-    assert {"base.html", "task.html"} <= set(found["pages"])
-    assert {"htmx.LICENSE", "htmx.min.js", "pages.css"} <= set(found["static"])
     assert found["typed"] == sorted(PACKAGES)
 
 

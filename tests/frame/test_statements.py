@@ -8,7 +8,7 @@ from pathlib import Path
 RELEASE = (
     *(f"GR-{number}" for number in range(1, 16)),
     *("AC-1", "AC-5", "AC-6", "AC-7"),
-    *("IF-1", "IF-4", "IF-5", "IF-10", "IF-11"),
+    *("IF-1", "IF-5", "IF-10", "IF-11"),
     *(f"CK-{number}" for number in range(1, 47)),
     *(f"SY-{number}" for number in range(1, 17)),
     *(f"PF-{number}" for number in (*range(1, 13), 15)),

@@ -60,11 +60,11 @@ async def test_only_what_follows_may_be_asked_for_and_the_rest_leaves_a_denial(h
                 if allowed(before, after) and after is not PatternStatus.REJECTED_HUMAN_OVERRIDE:
                     continue
                 if allowed(before, after):
-                    await memory.patterns.set_status(f"p-{before}", after, reason="A slip.")
+                    await memory.set_pattern_status(f"p-{before}", after, reason="A slip.")
                     granted += 1
                 else:
                     with pytest.raises(TransitionRefused):
-                        await memory.patterns.set_status(f"p-{before}", after, reason="A slip.")
+                        await memory.set_pattern_status(f"p-{before}", after, reason="A slip.")
                     denied += 1
     rows = [row for row in await audited(harness, "patterns") if row[1] == "deprecate"]
     assert sum(not row[3] for row in rows) == denied
@@ -82,7 +82,7 @@ async def test_agents_change_no_status_and_leave_a_denial(harness: RecallHarness
     async with asking(harness, Role.AGENT) as memory:
         for status in PatternStatus:
             with pytest.raises(PermissionDenied):
-                await memory.patterns.set_status("p", status, reason="A slip.")
+                await memory.set_pattern_status("p", status, reason="A slip.")
     rows = [row for row in await audited(harness, "patterns") if row[1] == "deprecate"]
     assert rows == [("agent0", "deprecate", "p", False)] * len(PatternStatus)
 
@@ -111,13 +111,13 @@ async def test_a_request_past_the_checks_has_no_effect_and_is_audited(harness: R
 
 async def every_call(memory: Memory) -> None:
     """Make one call of each way to look at patterns, or to change them."""
-    await memory.patterns.propose(DEFINITION)
-    await memory.patterns.plan_test(DEFINITION)
-    await memory.patterns.all()
-    await memory.patterns.tests("p")
+    await memory.propose_pattern(DEFINITION)
+    await memory.plan_pattern_test(DEFINITION)
+    await memory.all_patterns()
+    await memory.pattern_tests("p")
     await memory.text("Pattern", "p")
     await memory.query("active_patterns", {"sector": None})
-    await memory.patterns.set_status("p", PatternStatus.REJECTED_HUMAN_OVERRIDE, reason="A slip.")
+    await memory.set_pattern_status("p", PatternStatus.REJECTED_HUMAN_OVERRIDE, reason="A slip.")
 
 
 @pytest.mark.spec("PV-22")
@@ -139,12 +139,12 @@ async def test_every_attempt_leaves_one_row_for_good(harness: RecallHarness) -> 
 async def test_without_the_audit_nobody_reads_or_changes_what_is_not_active(harness: RecallHarness) -> None:
     have(harness, "p", PatternStatus.CANDIDATE)
     async with asking(harness, Role.HUMAN_ADMIN, "kate") as memory:
-        await memory.patterns.all()
+        await memory.all_patterns()
         harness.journal.owner("ALTER FUNCTION imem_audit_v1 RENAME TO away")
         for ask in (
-            memory.patterns.all, lambda: memory.patterns.tests("p"), lambda: memory.text("Pattern", "p"),
-            lambda: memory.patterns.propose(DEFINITION),
-            lambda: memory.patterns.set_status("p", PatternStatus.REJECTED_HUMAN_OVERRIDE, reason="A slip."),
+            memory.all_patterns, lambda: memory.pattern_tests("p"), lambda: memory.text("Pattern", "p"),
+            lambda: memory.propose_pattern(DEFINITION),
+            lambda: memory.set_pattern_status("p", PatternStatus.REJECTED_HUMAN_OVERRIDE, reason="A slip."),
         ):  # fmt: skip
             with pytest.raises(ImemError) as refused:
                 await ask()

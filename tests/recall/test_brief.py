@@ -181,14 +181,14 @@ async def test_single_questions_answer_as_the_briefing_does(harness: RecallHarne
     briefing = await harness.memory.brief("T0", as_of=_at(5))
     alone = {"mode": Mode.NORMAL}
     assert await harness.memory.history("T0", as_of=_at(5)) == briefing.history.model_copy(update=alone)
-    assert await harness.memory.debates.about("T0", as_of=_at(5)) == briefing.debates.model_copy(update=alone)
-    of_itself = await harness.memory.contradictions.about("T0", as_of=_at(5))
+    assert await harness.memory.debates("T0", as_of=_at(5)) == briefing.debates.model_copy(update=alone)
+    of_itself = await harness.memory.contradictions("T0", as_of=_at(5))
     assert dict(of_itself) == {**dict(briefing.contradictions), **alone, "asked": []}
-    debate = await harness.memory.debates.read("b0", as_of=_at(5))
+    debate = await harness.memory.debate("b0", as_of=_at(5))
     assert [turn.text for turn in debate.turns] == ["A word of b0, on day 2."]
     with pytest.raises(BadInput, match="debate"):
-        await harness.memory.debates.read("b0", as_of=_at(1))
-    records = await harness.memory.scores.track_record("agent0", as_of=_at(5))
+        await harness.memory.debate("b0", as_of=_at(1))
+    records = await harness.memory.track_record("agent0", as_of=_at(5))
     assert [(one.domain, one.n, one.right) for one in records.items] == [("up_or_down", 1, 1)]
 
 

@@ -173,8 +173,8 @@ QUESTIONS: dict[str, Asking] = {
     "brief": lambda memory, subject, ms: memory.brief(subject, deadline_ms=ms),
     "history": lambda memory, subject, ms: memory.history(subject, deadline_ms=ms),
     "similar": lambda memory, subject, ms: memory.similar(subject, deadline_ms=ms),
-    "patterns": lambda memory, subject, ms: memory.patterns.about(subject, deadline_ms=ms),
-    "lessons": lambda memory, subject, ms: memory.lessons.about(subject, deadline_ms=ms),
+    "patterns": lambda memory, subject, ms: memory.patterns(subject, deadline_ms=ms),
+    "lessons": lambda memory, subject, ms: memory.lessons(subject, deadline_ms=ms),
 }
 
 
@@ -326,7 +326,7 @@ async def test_the_budget_of_a_single_question_is_kept_too(telling: RecallHarnes
         # A process that gets no processor in its half second has no answer, which it says by then.
         while section is None and in_time.calls < MOST_LATE:
             with suppress(BudgetExceeded), in_time.within(0.5):
-                section = await memory.lessons.about("T0")
+                section = await memory.lessons("T0")
         assert in_time.late_s < 0
     assert section is not None
     assert section.quality is Quality.PARTIAL

@@ -55,29 +55,27 @@ READS: dict[str, Read] = {
     "brief for an agent": lambda memory, n, asked: memory.brief("T0", for_agent=f"agent{n}", **asked),
     "brief by name": lambda memory, n, asked: memory.brief(f"Company T{n}", **asked),
     "history": lambda memory, n, asked: memory.history(f"T{n}", **asked),
-    "debates": lambda memory, n, asked: memory.debates.about(f"T{n}", **asked),
-    "contradictions": lambda memory, n, asked: memory.contradictions.about(f"T{n}", **asked),
-    "patterns": lambda memory, n, asked: memory.patterns.about(f"T{n}", **asked),
-    "lessons": lambda memory, n, asked: memory.lessons.about(f"T{n}", **asked),
+    "debates": lambda memory, n, asked: memory.debates(f"T{n}", **asked),
+    "contradictions": lambda memory, n, asked: memory.contradictions(f"T{n}", **asked),
+    "patterns": lambda memory, n, asked: memory.patterns(f"T{n}", **asked),
+    "lessons": lambda memory, n, asked: memory.lessons(f"T{n}", **asked),
     "panel": lambda memory, n, asked: memory.panel(f"T{n}", **asked),
-    "weights": lambda memory, n, asked: memory.scores.weights(["agent0", f"agent{n}"], "up_or_down", **asked),
+    "weights": lambda memory, n, asked: memory.weights(["agent0", f"agent{n}"], "up_or_down", **asked),
     "similar, to a subject": lambda memory, n, asked: memory.similar(f"T{n}", **asked),
     "similar, to an analysis": lambda memory, n, asked: memory.similar(f"a{n}", **asked),
-    "debate": lambda memory, n, asked: memory.debates.read(f"b{n}", **asked),
+    "debate": lambda memory, n, asked: memory.debate(f"b{n}", **asked),
     "text of an analysis": lambda memory, n, asked: memory.text("Analysis", f"a{n}", **asked),
     "text of a lesson": lambda memory, n, asked: memory.text("Lesson", f"l{n}", **asked),
     "text of a pattern": lambda memory, n, asked: memory.text("Pattern", f"p{n}", **asked),
-    "track record": lambda memory, n, asked: memory.scores.track_record(f"agent{n}", **asked),
-    "track record in a domain": lambda memory, n, asked: memory.scores.track_record(f"agent{n}", "up_or_down", **asked),
-    "track records of several": lambda memory, n, asked: memory.scores.track_records(
+    "track record": lambda memory, n, asked: memory.track_record(f"agent{n}", **asked),
+    "track record in a domain": lambda memory, n, asked: memory.track_record(f"agent{n}", "up_or_down", **asked),
+    "track records of several": lambda memory, n, asked: memory.track_records(
         [f"agent{n}"], ["up_or_down"], **{**asked, "as_of": [asked["as_of"]]}
     ),
-    "scores": lambda memory, n, asked: memory.scores.credibility([f"agent{n}"], **asked),
-    "scores in a domain": lambda memory, n, asked: memory.scores.credibility([f"agent{n}"], ["up_or_down"], **asked),
-    "explanation of a score": lambda memory, n, asked: memory.scores.explain(f"agent{n}", "up_or_down", **asked),
-    "auto-resolution": lambda memory, n, asked: memory.scores.auto_resolve(
-        f"agent{n}", "agent0", "up_or_down", **asked
-    ),
+    "scores": lambda memory, n, asked: memory.credibility([f"agent{n}"], **asked),
+    "scores in a domain": lambda memory, n, asked: memory.credibility([f"agent{n}"], ["up_or_down"], **asked),
+    "explanation of a score": lambda memory, n, asked: memory.explain(f"agent{n}", "up_or_down", **asked),
+    "auto-resolution": lambda memory, n, asked: memory.auto_resolve(f"agent{n}", "agent0", "up_or_down", **asked),
     "query": lambda memory, n, asked: memory.query(
         "company_history", {"subject_id": f"company:T{n}", "findings_limit": 3, "detailed": 3}, **asked
     ),

@@ -30,10 +30,10 @@ async def of_another(memory: Memory) -> Any:
 READS: Final[dict[str, Callable[[Memory], Awaitable[Any]]]] = {
     "brief": lambda memory: memory.brief("T0"),
     "history": lambda memory: memory.history("T0"),
-    "debates": lambda memory: memory.debates.about("T0"),
+    "debates": lambda memory: memory.debates("T0"),
     "panel": lambda memory: memory.panel("T0"),
-    "track_records": lambda memory: memory.scores.track_records(AGENTS),
-    "weights": lambda memory: memory.scores.weights(AGENTS, "equity_direction"),
+    "track_records": lambda memory: memory.track_records(AGENTS),
+    "weights": lambda memory: memory.weights(AGENTS, "equity_direction"),
     "similar": lambda memory: memory.similar("T0"),
     "regime": lambda memory: memory.regime(),
     "view": lambda memory: memory.view("top_patterns", "*"),

@@ -322,7 +322,7 @@ async def test_a_withdrawn_pattern_is_gone_with_the_acknowledgement_everywhere(t
         for memory in (telling.memory, other, third):
             briefing = await memory.brief("T0")
             assert briefing.patterns.items == []
-            assert (await memory.patterns.about("T0")).items == []
+            assert (await memory.patterns("T0")).items == []
             assert await memory.query("active_patterns", {"sector": None}) == [], "the graph shows it yet"
 
 
@@ -386,7 +386,7 @@ async def test_every_access_to_patterns_is_audited_whoever_answers(telling: Reca
     assert await audited() == 3
     await telling.know([facts.finding("f8", 6)])
     await telling.memory.brief("T0")
-    await telling.memory.patterns.about("T0")
+    await telling.memory.patterns("T0")
     assert await audited() == 5
 
 

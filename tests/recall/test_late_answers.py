@@ -12,26 +12,26 @@ import pytest
 from imem.journal.deadline import Deadline
 from imem.kg import views
 from imem.memory import Memory
-from imem.services.registry import hints_of, operations
 from tests.recall.conftest import RecallHarness
 from tests.recall.test_modes_of_answers import known
+from tests.surface import hints_of, methods_of
 
 ASKED: dict[str, Callable[[Memory], Awaitable[Any]]] = {
     "brief": lambda memory: memory.brief("T0"),
     "history": lambda memory: memory.history("T0"),
     "similar": lambda memory: memory.similar("T0"),
-    "debates.about": lambda memory: memory.debates.about("T0"),
-    "contradictions.about": lambda memory: memory.contradictions.about("T0"),
-    "patterns.about": lambda memory: memory.patterns.about("T0"),
-    "lessons.about": lambda memory: memory.lessons.about("T0"),
+    "debates": lambda memory: memory.debates("T0"),
+    "contradictions": lambda memory: memory.contradictions("T0"),
+    "patterns": lambda memory: memory.patterns("T0"),
+    "lessons": lambda memory: memory.lessons("T0"),
     "panel": lambda memory: memory.panel("T0"),
-    "scores.weights": lambda memory: memory.scores.weights(["agent0"], "up_or_down"),
-    "scores.track_record": lambda memory: memory.scores.track_record("agent0"),
-    "scores.track_records": lambda memory: memory.scores.track_records(),
-    "scores.credibility": lambda memory: memory.scores.credibility(),
-    "scores.explain": lambda memory: memory.scores.explain("agent0", "up_or_down"),
-    "scores.auto_resolve": lambda memory: memory.scores.auto_resolve("agent0", "agent1", "up_or_down"),
-    "debates.read": lambda memory: memory.debates.read("b0"),
+    "weights": lambda memory: memory.weights(["agent0"], "up_or_down"),
+    "track_record": lambda memory: memory.track_record("agent0"),
+    "track_records": lambda memory: memory.track_records(),
+    "credibility": lambda memory: memory.credibility(),
+    "explain": lambda memory: memory.explain("agent0", "up_or_down"),
+    "auto_resolve": lambda memory: memory.auto_resolve("agent0", "agent1", "up_or_down"),
+    "debate": lambda memory: memory.debate("b0"),
     "text": lambda memory: memory.text("Analysis", "a0"),
     "view": lambda memory: memory.view("top_patterns", "*"),
     "search": lambda memory: memory.search("anything"),
@@ -43,9 +43,9 @@ ASKED: dict[str, Callable[[Memory], Awaitable[Any]]] = {
 def test_every_question_is_among_them() -> None:
     """Whatever has a mode is an answer, and can be late."""
     answers = set()
-    for one in operations():
-        name, returned = one.name, hints_of(one.method)["return"]
-        if "deadline_ms" in one.signature.parameters and one.facet not in {"memories", "trades", "reflections"}:
+    for name, method in methods_of(Memory).items():
+        returned = hints_of(method)["return"]
+        if "deadline_ms" in inspect.signature(method).parameters:
             for kind in typing.get_args(returned) or (returned,):
                 names = {*getattr(kind, "model_fields", ()), *getattr(kind, "__dataclass_fields__", ())}
                 listed = inspect.isclass(kind) and issubclass(kind, list)

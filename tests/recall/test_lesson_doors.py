@@ -50,7 +50,7 @@ async def briefing(_: RecallHarness, memory: Memory, at: datetime | None) -> dic
 
 
 async def section(_: RecallHarness, memory: Memory, at: datetime | None) -> dict[str, bool]:
-    return shown(await memory.lessons.about("T0", as_of=at, deadline_ms=PATIENT_MS))
+    return shown(await memory.lessons("T0", as_of=at, deadline_ms=PATIENT_MS))
 
 
 def retrieved(retriever: Callable[[RetrievalRequest], Awaitable[RecordsSection]]) -> Door:
@@ -147,9 +147,9 @@ async def test_the_limit_counts_what_agents_see(harness: RecallHarness) -> None:
             *(facts.lesson_enters(f"l{n}", 3, "rejected") for n in range(2, 6)),
         ]
     )  # fmt: skip
-    found = await harness.memory.lessons.about("T0", limit=2)
+    found = await harness.memory.lessons("T0", limit=2)
     assert ([one.key for one in found.items], found.total) == (["l0", "l1"], 2)
-    then = await harness.memory.lessons.about("T0", limit=2, as_of=datetime.fromisoformat(day(2.5)))
+    then = await harness.memory.lessons("T0", limit=2, as_of=datetime.fromisoformat(day(2.5)))
     assert ([one.key for one in then.items], then.total) == (["l2", "l3"], 6)
 
 

@@ -36,7 +36,7 @@ async def test_one_call_says_what_single_calls_say(harness: RecallHarness) -> No
     moments = [first + timedelta(hours=number) for number in range(168)]
     agents, domains = ["agent0", "agent1"], ["up_or_down", "elsewhere"]
 
-    table = await harness.memory.scores.track_records(agents, domains, as_of=moments)
+    table = await harness.memory.track_records(agents, domains, as_of=moments)
 
     assert (len(table.items), table.total) == (672, 672)
     assert {one.n for one in table.items} == {0, 1}
@@ -45,7 +45,7 @@ async def test_one_call_says_what_single_calls_say(harness: RecallHarness) -> No
         single = [
             item
             for agent in agents
-            for item in (await harness.memory.scores.track_record(agent, "up_or_down", as_of=moment)).items
+            for item in (await harness.memory.track_record(agent, "up_or_down", as_of=moment)).items
         ]
         assert [TrackRecordItem(**one.model_dump(exclude={"as_of", "pinned"})) for one in shown] == single
 
@@ -55,13 +55,11 @@ async def test_all_agents_as_of_a_day(harness: RecallHarness) -> None:
     await known(harness)
     early, late = datetime.fromisoformat(day(2)), datetime.fromisoformat(day(9))
 
-    table = await harness.memory.scores.track_records(as_of=[early, late])
+    table = await harness.memory.track_records(as_of=[early, late])
 
     assert [(one.as_of, one.agent) for one in table.items] == [(late, "agent0"), (late, "agent1")]
-    assert [
-        one.agent for one in (await harness.memory.scores.track_records(None, ["up_or_down"], as_of=[early])).items
-    ] == []
-    assert [one.agent for one in (await harness.memory.scores.track_records()).items] == ["agent0", "agent1"]
+    assert [one.agent for one in (await harness.memory.track_records(None, ["up_or_down"], as_of=[early])).items] == []
+    assert [one.agent for one in (await harness.memory.track_records()).items] == ["agent0", "agent1"]
 
 
 async def test_what_is_known_later_does_not_count(harness: RecallHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,13 +68,10 @@ async def test_what_is_known_later_does_not_count(harness: RecallHarness, monkey
     monkeypatch.setattr(single_reads, "MOST_RECORDS", 1)
     early, late = datetime.fromisoformat(day(2)), datetime.fromisoformat(day(9))
 
-    assert (await harness.memory.scores.track_records(as_of=[early, early + timedelta(hours=1)])).items == []
-    assert [one.agent for one in (await harness.memory.scores.track_records(as_of=[late])).items] == [
-        "agent0",
-        "agent1",
-    ]
+    assert (await harness.memory.track_records(as_of=[early, early + timedelta(hours=1)])).items == []
+    assert [one.agent for one in (await harness.memory.track_records(as_of=[late])).items] == ["agent0", "agent1"]
     with pytest.raises(BadInput, match="agents"):
-        await harness.memory.scores.track_records(as_of=[early, late])
+        await harness.memory.track_records(as_of=[early, late])
 
 
 async def test_agents_without_an_outcome(harness: RecallHarness) -> None:
@@ -85,7 +80,7 @@ async def test_agents_without_an_outcome(harness: RecallHarness) -> None:
     await harness.know([facts.finding("f2", 2, subject_id="company:T9"), facts.remark("f8", 1)])
     moments = [datetime.fromisoformat(day(number)) for number in (0, 1, 3, 9)]
 
-    table = await harness.memory.scores.track_records(as_of=moments, unscored=True)
+    table = await harness.memory.track_records(as_of=moments, unscored=True)
 
     assert [(one.as_of, one.agent, one.evidence) for one in table.items] == [
         *[(moments[1], agent, "none") for agent in ("agent0", "agent1")],
@@ -96,9 +91,9 @@ async def test_agents_without_an_outcome(harness: RecallHarness) -> None:
         ],
     ]
     assert '| "agent2" | "up_or_down" | 0 (0) | – | no outcomes yet | – |' in track_table(table.items)
-    only = await harness.memory.scores.track_records(["agent2"], as_of=moments[-1:], unscored=True)
+    only = await harness.memory.track_records(["agent2"], as_of=moments[-1:], unscored=True)
     assert [one.agent for one in only.items] == ["agent2"]
-    assert (await harness.memory.scores.track_records(None, ["elsewhere"], unscored=True)).items == []
+    assert (await harness.memory.track_records(None, ["elsewhere"], unscored=True)).items == []
 
 
 async def test_an_agent_reads_its_own_alone(harness: RecallHarness) -> None:
@@ -106,15 +101,15 @@ async def test_an_agent_reads_its_own_alone(harness: RecallHarness) -> None:
     await known(harness)
     settings = harness.settings.model_copy(update={"actor": "agent0", "role": Role.AGENT})
     async with Memory.open(settings) as memory:
-        assert [one.agent for one in (await memory.scores.track_records(["agent0"])).items] == ["agent0"]
+        assert [one.agent for one in (await memory.track_records(["agent0"])).items] == ["agent0"]
         with pytest.raises(PermissionDenied, match="agent1"):
-            await memory.scores.track_records(["agent0", "agent1"], ["up_or_down"])
+            await memory.track_records(["agent0", "agent1"], ["up_or_down"])
         with pytest.raises(PermissionDenied):
-            await memory.scores.track_records()
+            await memory.track_records()
     domains = [f"d{number}" for number in range(101)]
     with pytest.raises(BadInput, match="agents"):
-        await harness.memory.scores.track_records(["agent0"], domains, as_of=[datetime.fromisoformat(day(2))] * 100)
-    assert json.loads((await harness.memory.scores.track_records([], [])).model_dump_json())["items"] == []
+        await harness.memory.track_records(["agent0"], domains, as_of=[datetime.fromisoformat(day(2))] * 100)
+    assert json.loads((await harness.memory.track_records([], [])).model_dump_json())["items"] == []
 
 
 async def test_the_command_without_a_name_lists_all(

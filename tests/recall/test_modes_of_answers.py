@@ -39,13 +39,13 @@ async def modes_of(memory: Memory) -> dict[str, Mode | None]:
         "brief": (await memory.brief("T0")).mode,
         "history": (await memory.history("T0")).mode,
         "similar": (await memory.similar("T0")).mode,
-        "debates": (await memory.debates.about("T0")).mode,
-        "contradictions": (await memory.contradictions.about("T0")).mode,
-        "patterns": (await memory.patterns.about("T0")).mode,
-        "lessons": (await memory.lessons.about("T0")).mode,
-        "track record": (await memory.scores.track_record("agent0")).mode,
-        "no track record": (await memory.scores.track_record("nobody")).mode,
-        "debate": (await memory.debates.read("b0")).mode,
+        "debates": (await memory.debates("T0")).mode,
+        "contradictions": (await memory.contradictions("T0")).mode,
+        "patterns": (await memory.patterns("T0")).mode,
+        "lessons": (await memory.lessons("T0")).mode,
+        "track record": (await memory.track_record("agent0")).mode,
+        "no track record": (await memory.track_record("nobody")).mode,
+        "debate": (await memory.debate("b0")).mode,
         "text": text.mode,
         "query": (await memory.query("nearest_names", {"search": "t0"})).mode,
         "query of a day": (await memory.query("company_history", HISTORY, as_of=AT)).mode,
@@ -96,7 +96,7 @@ async def test_while_neo4j_is_away(harness: RecallHarness) -> None:
     await known(harness)
     async with Memory.open(harness.settings.model_copy(update={"neo4j_url": f"bolt://{NOBODY}"})) as memory:
         assert (await memory.history("T0", deadline_ms=30_000)).mode is Mode.DEGRADED_READ
-        assert (await memory.scores.track_record("agent0")).mode is Mode.NORMAL
+        assert (await memory.track_record("agent0")).mode is Mode.NORMAL
 
 
 async def test_while_postgres_is_away(harness: RecallHarness) -> None:

@@ -162,7 +162,7 @@ async def test_a_baseline_is_shown_and_never_pooled(harness: RecallHarness) -> N
     ]  # fmt: skip
     assert "without 1 baseline" in panel_text(panel)
     assert '"naive": 0.90, weight 0.000; a baseline, which is never pooled.' in "\n".join(panel_lines(panel))
-    table = await harness.memory.scores.weights(["agent0", "agent1", "naive"], "up_or_down", as_of=[at(1.5), at(3)])
+    table = await harness.memory.weights(["agent0", "agent1", "naive"], "up_or_down", as_of=[at(1.5), at(3)])
     assert table.at(at(1.5)) == pytest.approx(dict.fromkeys(("agent0", "agent1", "naive"), 1 / 3))
     assert table.at(at(3)) == {"agent0": 0.5, "agent1": 0.5, "naive": 0.0}
 
@@ -225,10 +225,10 @@ def test_of_domains_as_frequent_the_first_by_name_counts() -> None:
 
 async def test_a_context_is_given_by_dimension(harness: RecallHarness) -> None:
     """As for scores: values by dimension, and a name that is none is refused."""
-    table = await harness.memory.scores.weights(["agent0", "agent1"], "up_or_down", {"metric_type": "binary"})
+    table = await harness.memory.weights(["agent0", "agent1"], "up_or_down", {"metric_type": "binary"})
     assert [one.weight for one in table.items] == [0.5, 0.5]
     with pytest.raises(BadInput, match="context"):
-        await harness.memory.scores.weights(["agent0"], "up_or_down", {"planet": "mars"})
+        await harness.memory.weights(["agent0"], "up_or_down", {"planet": "mars"})
 
 
 async def test_agents_see_panels_and_no_weights_by_name(harness: RecallHarness) -> None:
@@ -236,16 +236,14 @@ async def test_agents_see_panels_and_no_weights_by_name(harness: RecallHarness) 
     await harness.know([facts.company("T0", 0), facts.analysis("a0", 0), facts.finding("f0", 1, agent="agent0")])
     async with asking(harness, Role.AGENT, "agent1") as memory:
         assert [one.agent for one in (await memory.panel("T0")).items[0].answers] == ["agent0"]
-        assert (await memory.scores.weights(["agent1"], "up_or_down")).items[0].weight == 1.0
+        assert (await memory.weights(["agent1"], "up_or_down")).items[0].weight == 1.0
         with pytest.raises(PermissionDenied):
-            await memory.scores.weights(["agent0", "agent1"], "up_or_down")
+            await memory.weights(["agent0", "agent1"], "up_or_down")
     with pytest.raises(BadInput, match="agents"):
-        await harness.memory.scores.weights([], "up_or_down")
+        await harness.memory.weights([], "up_or_down")
     with pytest.raises(BadInput, match="agents"):
-        await harness.memory.scores.weights(
-            [f"agent{number}" for number in range(2_000)], "up_or_down", as_of=[at(1)] * 51
-        )
-    table = await harness.memory.scores.weights(["agent0", "nobody"], "up_or_down", as_of=[at(1), at(2)])
+        await harness.memory.weights([f"agent{number}" for number in range(2_000)], "up_or_down", as_of=[at(1)] * 51)
+    table = await harness.memory.weights(["agent0", "nobody"], "up_or_down", as_of=[at(1), at(2)])
     assert table.at(at(2)) == {"agent0": 0.5, "nobody": 0.5}
     assert {one.reason for one in table.items} == {
         "no outcome yet on a question that other agents of the panel answered at about the same time"

@@ -32,7 +32,7 @@ def company(sector: str) -> Line:
 
 async def said(harness: RecallHarness, at: datetime | None = None) -> tuple[list[str], int]:
     """Return the patterns that are shown, and how many there are."""
-    section = await harness.memory.patterns.about("T0", limit=3, as_of=at)
+    section = await harness.memory.patterns("T0", limit=3, as_of=at)
     assert section.quality is Quality.EXACT, section
     return [one.key for one in section.items], section.total
 

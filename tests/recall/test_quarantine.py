@@ -83,7 +83,7 @@ def doors(memory: Memory) -> Iterator[Door]:
     yield "active patterns", "", partial(memory.query, "active_patterns", {"sector": None})
     # Cut short: what stands in passes the same filter.
     yield "late briefing", "", partial(memory.brief, "T0", deadline_ms=25)
-    yield "late patterns", "", partial(memory.patterns.about, "T0", deadline_ms=25)
+    yield "late patterns", "", partial(memory.patterns, "T0", deadline_ms=25)
 
 
 def doors_to(memory: Memory, status: str) -> Iterator[Door]:
@@ -137,10 +137,10 @@ async def test_agents_cannot_tell_quarantined_from_nonexistent(harness: RecallHa
     async with asking(harness, Role.AGENT) as memory:
         for key in (*map(key_of, HIDDEN), "nothing"):
             assert await memory.text("Pattern", key) is None
-            for ask in (memory.patterns.tests, lambda k: memory.query("pattern_evidence", {"pattern_id": k})):
+            for ask in (memory.pattern_tests, lambda k: memory.query("pattern_evidence", {"pattern_id": k})):
                 with pytest.raises((PermissionDenied, BadInput)) as refused:
                     await ask(key)
                 assert str(refused.value).replace(key, "KEY") == str(refused.value).replace(MARK, "")
             with pytest.raises(PermissionDenied) as denied:
-                await memory.patterns.all()
+                await memory.all_patterns()
             assert MARK not in str(denied.value)

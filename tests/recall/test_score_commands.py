@@ -103,7 +103,7 @@ async def test_a_person_pins_unpins_and_overrides(
     await asked(run, *words, "--finding", "f/market:ann-4-0")
     await asked(run, *words, code=2)
     await asked(run, "credibility", "pin", "ann", DOMAIN, "1.3", "--reason", "Too much.", code=2)
-    table = await harness.memory.scores.credibility(["ann"], deadline_ms=ENOUGH_MS)
+    table = await harness.memory.credibility(["ann"], deadline_ms=ENOUGH_MS)
     overridden = await asked(run, "agents", "ann")
 
     assert "overridden 1 of 4 (0.250), right 0.000 of 1: other 1" in overridden
@@ -142,7 +142,7 @@ async def test_a_person_speaks_of_what_is_recorded(harness: RecallHarness, run: 
         await harness.memory.record_groups(BiasCorrection, "b", decided)
 
     assert refused.value.field == "key"
-    people = (await harness.memory.scores.credibility(["ann"], deadline_ms=ENOUGH_MS)).items[0].people
+    people = (await harness.memory.credibility(["ann"], deadline_ms=ENOUGH_MS)).items[0].people
     assert people.pin is not None
     assert people.pin.id == pinned["id"]
     assert people.overrides.counts.overrides == 0
@@ -158,7 +158,7 @@ async def test_the_longest_names_can_be_pinned_and_overridden(harness: RecallHar
     await asked(run, "credibility", "unpin", pinned["id"], "--reason", "It is over.")
 
     assert len(ids) == 2
-    people = (await harness.memory.scores.credibility([name], [domain], deadline_ms=ENOUGH_MS)).items[0].people
+    people = (await harness.memory.credibility([name], [domain], deadline_ms=ENOUGH_MS)).items[0].people
     assert (people.overrides.counts.overrides, people.pin) == (1, None)
 
 

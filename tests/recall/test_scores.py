@@ -45,7 +45,7 @@ def season(agent: str, rights: list[bool], first: int = 1) -> list[Line]:
 
 
 async def score(memory: Memory, agent: str, day: float, **more: object) -> AgentScore:
-    table = await memory.scores.credibility([agent], [DOMAIN], as_of=at(day), deadline_ms=ENOUGH_MS, **more)  # type: ignore[arg-type] # given by name
+    table = await memory.credibility([agent], [DOMAIN], as_of=at(day), deadline_ms=ENOUGH_MS, **more)  # type: ignore[arg-type] # given by name
     assert (table.quality, table.stale) == (Quality.EXACT, False)
     return table.items[0]
 
@@ -89,7 +89,7 @@ async def test_the_product_is_that_of_the_regime_of_the_moment(harness: RecallHa
     await harness.know([*regimes, *season("ann", [*[True] * 4, *[False] * 2])])
 
     early, late = [await score(harness.memory, "ann", day) for day in (24, 60)]
-    explained = await harness.memory.scores.explain("ann", DOMAIN, as_of=at(60), deadline_ms=ENOUGH_MS)
+    explained = await harness.memory.explain("ann", DOMAIN, as_of=at(60), deadline_ms=ENOUGH_MS)
     calm = await score(harness.memory, "ann", 60, context={"regime": "BULL_HIGH_RATES"})
 
     assert (early.regime, early.designed.regime_adjustment) == ("BULL_HIGH_RATES", 1.0)
@@ -118,7 +118,7 @@ async def test_an_explanation_adds_up(harness: RecallHarness) -> None:
     places = [line for place in range(3) for line in claim("ann", 9, place=place, right=place > 0)]
     await harness.know([*season("ann", [True, False, True, True]), *places])
 
-    found = await harness.memory.scores.explain("ann", DOMAIN, as_of=at(80), deadline_ms=ENOUGH_MS)
+    found = await harness.memory.explain("ann", DOMAIN, as_of=at(80), deadline_ms=ENOUGH_MS)
 
     assert (found.total, len(found.claims)) == (7, 7)
     assert [one.target_at for one in found.claims] == sorted((one.target_at for one in found.claims), reverse=True)
@@ -127,16 +127,16 @@ async def test_an_explanation_adds_up(harness: RecallHarness) -> None:
     assert weight == pytest.approx(found.score.weight)
     assert posterior(DecayedEvidence(right, weight)).mean == pytest.approx(found.score.posterior.mean)
     assert "as designed (comprehensive)" in found.formula[-1]
-    few = await harness.memory.scores.explain("ann", DOMAIN, limit=2, as_of=at(80), deadline_ms=ENOUGH_MS)
+    few = await harness.memory.explain("ann", DOMAIN, limit=2, as_of=at(80), deadline_ms=ENOUGH_MS)
     assert (few.total, few.claims) == (7, found.claims[:2])
-    nobody = await harness.memory.scores.explain("nobody", DOMAIN, deadline_ms=ENOUGH_MS)
+    nobody = await harness.memory.explain("nobody", DOMAIN, deadline_ms=ENOUGH_MS)
     assert (nobody.total, nobody.score.designed.score) == (0, None)
     assert nobody.formula[-1] == "as designed: no outcomes, no score"
 
 
 @pytest.mark.spec("CR-20")
 async def test_without_outcomes(harness: RecallHarness) -> None:
-    found = (await harness.memory.scores.credibility(["nobody"], [DOMAIN], deadline_ms=ENOUGH_MS)).items[0]
+    found = (await harness.memory.credibility(["nobody"], [DOMAIN], deadline_ms=ENOUGH_MS)).items[0]
 
     assert (found.designed.score, found.simple.score, found.wilson) == (None, None, None)
     assert (found.posterior.lower, found.posterior.upper) == pytest.approx((0.0015, 0.9985), abs=5e-5)
@@ -148,10 +148,10 @@ async def test_as_of_a_day_on_both_clocks(harness: RecallHarness) -> None:
     await harness.know(season("ann", [True] * 6))
 
     counts = [(await score(harness.memory, "ann", day)).record.n for day in (7.9, 8, 36, 200)]
-    before = await harness.memory.scores.credibility(
+    before = await harness.memory.credibility(
         [DOMAIN], [DOMAIN], as_of=at(200), clock="recorded", deadline_ms=ENOUGH_MS
     )
-    now = await harness.memory.scores.credibility(clock="recorded", deadline_ms=ENOUGH_MS)
+    now = await harness.memory.credibility(clock="recorded", deadline_ms=ENOUGH_MS)
 
     assert counts == [0, 1, 5, 6]
     assert before.items[0].record.n == 0
@@ -161,12 +161,12 @@ async def test_as_of_a_day_on_both_clocks(harness: RecallHarness) -> None:
 async def test_all_agents_by_domain_and_name(harness: RecallHarness) -> None:
     await harness.know([*season("bob", [True]), *season("ann", [True]), *claim("ann", 3, domain="a domain", place=9)])
 
-    table = await harness.memory.scores.credibility(deadline_ms=ENOUGH_MS)
+    table = await harness.memory.credibility(deadline_ms=ENOUGH_MS)
 
     assert [(one.record.domain, one.record.agent) for one in table.items] == [
         ("a domain", "ann"), (DOMAIN, "ann"), (DOMAIN, "bob"),
     ]  # fmt: skip
-    early = await harness.memory.scores.credibility(as_of=at(5), deadline_ms=ENOUGH_MS)
+    early = await harness.memory.credibility(as_of=at(5), deadline_ms=ENOUGH_MS)
     assert early.items == []
 
 
@@ -176,9 +176,9 @@ async def test_records_decide(harness: RecallHarness) -> None:
     await harness.know([*season("ann", [True] * 15), *season("bob", [False] * 15)])
     ask = {"as_of": at(120), "deadline_ms": ENOUGH_MS}
 
-    found = await harness.memory.scores.auto_resolve("ann", "bob", DOMAIN, **ask)  # type: ignore[arg-type] # given by name
-    other = await harness.memory.scores.auto_resolve("bob", "ann", DOMAIN, **ask)  # type: ignore[arg-type] # as above
-    early = await harness.memory.scores.auto_resolve("ann", "bob", DOMAIN, as_of=at(100), deadline_ms=ENOUGH_MS)
+    found = await harness.memory.auto_resolve("ann", "bob", DOMAIN, **ask)  # type: ignore[arg-type] # given by name
+    other = await harness.memory.auto_resolve("bob", "ann", DOMAIN, **ask)  # type: ignore[arg-type] # as above
+    early = await harness.memory.auto_resolve("ann", "bob", DOMAIN, as_of=at(100), deadline_ms=ENOUGH_MS)
 
     assert (found.verdict["resolved"], found.verdict["winner"], found.verdict["basis"]) == (True, "ann", "posterior")
     assert set(found.verdicts) == set(Basis)
@@ -186,7 +186,7 @@ async def test_records_decide(harness: RecallHarness) -> None:
     assert found.probability_greater == pytest.approx(1.0, abs=1e-3)
     assert early.verdict["reason"] is Reason.INSUFFICIENT_SAMPLE
     with pytest.raises(BadInput, match="same agent"):
-        await harness.memory.scores.auto_resolve("ann", "ann", DOMAIN)
+        await harness.memory.auto_resolve("ann", "ann", DOMAIN)
 
 
 @pytest.mark.spec("CR-11")
@@ -198,7 +198,7 @@ async def test_records_decide_in_the_context_asked_about(harness: RecallHarness)
     elsewhere = {**weekly, "sector": "Energy", "company_size": "small", "growth_stage": "mature"}
 
     async def asked(context: dict[str, str] | None, day: float = 220) -> tuple[bool, Reason]:
-        found = await harness.memory.scores.auto_resolve(
+        found = await harness.memory.auto_resolve(
             "ann", "bob", DOMAIN, context=context, as_of=at(day), deadline_ms=ENOUGH_MS
         )
         return found.verdict["resolved"], found.verdict["reason"]
@@ -207,9 +207,7 @@ async def test_records_decide_in_the_context_asked_about(harness: RecallHarness)
     assert await asked(elsewhere) == (False, Reason.INSUFFICIENT_SAMPLE)
     assert await asked(weekly, 7 * 14 + 1) == (False, Reason.INSUFFICIENT_SAMPLE)
     assert await asked(weekly, 7 * 15 + 1) == (True, Reason.DIFFERENTIAL)
-    [there] = (
-        await harness.memory.scores.credibility(["ann"], context=elsewhere, as_of=at(220), deadline_ms=ENOUGH_MS)
-    ).items
+    [there] = (await harness.memory.credibility(["ann"], context=elsewhere, as_of=at(220), deadline_ms=ENOUGH_MS)).items
     assert (there.record.n, there.scope_n) == (30, 0.0)
 
 
@@ -218,10 +216,8 @@ async def test_the_same_question_in_a_context_is_another_question(harness: Recal
     await harness.know(season("ann", [True] * 15))
     elsewhere = {"sector": "Energy", "company_size": "small", "growth_stage": "mature"}
 
-    [everywhere] = (await harness.memory.scores.credibility(["ann"], as_of=at(120), deadline_ms=ENOUGH_MS)).items
-    [there] = (
-        await harness.memory.scores.credibility(["ann"], context=elsewhere, as_of=at(120), deadline_ms=ENOUGH_MS)
-    ).items
+    [everywhere] = (await harness.memory.credibility(["ann"], as_of=at(120), deadline_ms=ENOUGH_MS)).items
+    [there] = (await harness.memory.credibility(["ann"], context=elsewhere, as_of=at(120), deadline_ms=ENOUGH_MS)).items
 
     assert there.record == everywhere.record
     assert there.posterior.upper - there.posterior.lower > everywhere.posterior.upper - everywhere.posterior.lower
@@ -232,7 +228,7 @@ async def test_the_setting_chooses_the_basis(harness: RecallHarness) -> None:
     settings = harness.settings.model_copy(update={"auto_resolution_basis": "as_designed"})
 
     async with Memory.open(settings) as memory:
-        found = await memory.scores.auto_resolve("ann", "bob", DOMAIN, deadline_ms=ENOUGH_MS)
+        found = await memory.auto_resolve("ann", "bob", DOMAIN, deadline_ms=ENOUGH_MS)
 
     assert found.verdict == found.verdicts[Basis.AS_DESIGNED]
 
@@ -249,10 +245,10 @@ async def test_scores_that_lag_say_so_and_decide_nothing_after_a_day(harness: Re
         )
 
     waits(23)
-    table = await harness.memory.scores.credibility(deadline_ms=ENOUGH_MS)
-    soon = await harness.memory.scores.auto_resolve("ann", "bob", DOMAIN, deadline_ms=ENOUGH_MS)
+    table = await harness.memory.credibility(deadline_ms=ENOUGH_MS)
+    soon = await harness.memory.auto_resolve("ann", "bob", DOMAIN, deadline_ms=ENOUGH_MS)
     waits(25)
-    late = await harness.memory.scores.auto_resolve("ann", "bob", DOMAIN, deadline_ms=ENOUGH_MS)
+    late = await harness.memory.auto_resolve("ann", "bob", DOMAIN, deadline_ms=ENOUGH_MS)
 
     assert (table.quality, table.stale, table.reason) == (Quality.PARTIAL, True, "some outcomes are not scored yet")
     assert table.stale_since is not None
@@ -265,33 +261,33 @@ async def test_without_postgres_the_last_answer_is_given_as_stale(far: Far) -> N
     tiers = far.memory._stores.tiers
     assert tiers is not None
     tiers.cache_timeout_ms = ENOUGH_MS  # On a busy machine the cache would be late.
-    fresh = await far.memory.scores.credibility(["ann"], deadline_ms=ENOUGH_MS)
-    explained = await far.memory.scores.explain("ann", DOMAIN, limit=2, deadline_ms=ENOUGH_MS)
+    fresh = await far.memory.credibility(["ann"], deadline_ms=ENOUGH_MS)
+    explained = await far.memory.explain("ann", DOMAIN, limit=2, deadline_ms=ENOUGH_MS)
 
     far.stall("postgres")
-    found = await far.memory.scores.credibility(["ann"], deadline_ms=5_000)
+    found = await far.memory.credibility(["ann"], deadline_ms=5_000)
 
     assert (found.quality, found.stale, found.stale_since) == (Quality.STALE, True, fresh.as_of)
     assert found.age_s is not None
     assert found.items == fresh.items
-    again = await far.memory.scores.explain("ann", DOMAIN, limit=2, deadline_ms=5_000)
+    again = await far.memory.explain("ann", DOMAIN, limit=2, deadline_ms=5_000)
     assert (again.quality, again.stale, again.stale_since) == (Quality.STALE, True, explained.as_of)
     assert (again.score, again.claims, again.total) == (explained.score, explained.claims, 3)
     with pytest.raises((PostgresUnavailable, BudgetExceeded)):
-        await far.memory.scores.credibility(["bob"], deadline_ms=5_000)
+        await far.memory.credibility(["bob"], deadline_ms=5_000)
     with pytest.raises((PostgresUnavailable, BudgetExceeded)):
-        await far.memory.scores.explain("ann", DOMAIN, limit=3, deadline_ms=5_000)
+        await far.memory.explain("ann", DOMAIN, limit=3, deadline_ms=5_000)
 
 
 async def test_wrong_arguments_are_named(harness: RecallHarness) -> None:
     with pytest.raises(BadInput, match=r"context.*'colour' is none of sector"):
-        await harness.memory.scores.credibility(context={"colour": "red"})
+        await harness.memory.credibility(context={"colour": "red"})
     with pytest.raises(BadInput, match=r"context.regime: 'BULL' is none of BULL_LOW_RATES"):
-        await harness.memory.scores.weights(["ann"], DOMAIN, {"regime": "BULL"})
+        await harness.memory.weights(["ann"], DOMAIN, {"regime": "BULL"})
     for name, value in (("metric_type", "yes"), ("time_horizon", "7d"), ("company_size", "big"), ("growth_stage", "")):
         with pytest.raises(BadInput, match=rf"context.{name}: .* is none of"):
-            await harness.memory.scores.auto_resolve("ann", "bob", DOMAIN, context={name: value})
+            await harness.memory.auto_resolve("ann", "bob", DOMAIN, context={name: value})
     with pytest.raises(BadInput, match="limit"):
-        await harness.memory.scores.explain("ann", DOMAIN, limit=201)
+        await harness.memory.explain("ann", DOMAIN, limit=201)
     with pytest.raises(BadInput, match=r"agents.*10,000"):
-        await harness.memory.scores.credibility([f"a{n}" for n in range(101)], [f"d{n}" for n in range(101)])
+        await harness.memory.credibility([f"a{n}" for n in range(101)], [f"d{n}" for n in range(101)])

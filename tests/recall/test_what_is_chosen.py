@@ -67,11 +67,11 @@ async def test_an_open_critical_contradiction_is_never_pushed_out_by_newer_ones(
     await _disputed(harness)
     async with paths(harness, "contradictions_of_subject") as memories:
         for memory in memories:
-            section = await memory.contradictions.about("T0")
+            section = await memory.contradictions("T0")
             shown = [one.key for one in section.items]
             assert shown == ["critical", "raised", *(f"c{MANY - nth}" for nth in range(1, LIMITS.contradictions - 1))]
             assert section.total == MANY + 4
-            assert [one.key for one in (await memory.contradictions.about("T0", limit=1)).items] == ["critical"]
+            assert [one.key for one in (await memory.contradictions("T0", limit=1)).items] == ["critical"]
             assert "CRITICAL 2026-01-02 12:00" in (await memory.brief("T0")).to_markdown()
     rows = await harness.memory.query("contradictions_of_subject", {"subject_id": "company:T0", "limit": 2})
     assert [row["contradiction"] for row in rows] == ["critical", "raised"]
@@ -83,11 +83,11 @@ async def test_what_was_corrected_or_resolved_later_is_judged_by_the_moment(harn
     await _disputed(harness)
     async with paths(harness, "contradictions_of_subject") as memories:
         for memory in memories:
-            first = [one.key for one in (await memory.contradictions.about("T0", as_of=at(6), limit=3)).items]
+            first = [one.key for one in (await memory.contradictions("T0", as_of=at(6), limit=3)).items]
             assert first == ["critical", "late", f"c{MANY - 1}"]
-            whole = [one.key for one in (await memory.contradictions.about("T0", as_of=at(6), limit=50)).items]
+            whole = [one.key for one in (await memory.contradictions("T0", as_of=at(6), limit=50)).items]
             assert whole[-2:] == ["raised", "settled"]
-            after = [one.key for one in (await memory.contradictions.about("T0", as_of=at(7), limit=3)).items]
+            after = [one.key for one in (await memory.contradictions("T0", as_of=at(7), limit=3)).items]
             assert after == ["critical", "raised", "late"]
 
 

@@ -93,7 +93,7 @@ async def test_an_agent_asks_for_its_own_credibility_alone(harness: RecallHarnes
     await harness.know([facts.company("T0", 0), facts.analysis("a0", 1), *claims, facts.outcome("o0", 4)])
     names = ("agent_credibility_in", "accuracy_full_scan")
     async with asking(harness, Role.AGENT) as memory:
-        assert [one.agent for one in (await memory.scores.track_record("agent0")).items] == ["agent0"]
+        assert [one.agent for one in (await memory.track_record("agent0")).items] == ["agent0"]
         for name in names:
             await memory.query(name, {"agent": "agent0", "domain": "up_or_down"})
         briefing = await memory.brief("T0", for_agent="agent0")
@@ -101,14 +101,14 @@ async def test_an_agent_asks_for_its_own_credibility_alone(harness: RecallHarnes
 
         assert await audited(harness, "credibility") == []
         with pytest.raises(PermissionDenied, match="agent1"):
-            await memory.scores.track_record("agent1", "up_or_down")
+            await memory.track_record("agent1", "up_or_down")
         for refused in (
-            memory.scores.credibility(), memory.scores.credibility(["agent0", "agent1"]),
-            memory.scores.explain("agent1", "up_or_down"), memory.scores.auto_resolve("agent0", "agent1", "up_or_down"),
+            memory.credibility(), memory.credibility(["agent0", "agent1"]), memory.explain("agent1", "up_or_down"),
+            memory.auto_resolve("agent0", "agent1", "up_or_down"),
         ):  # fmt: skip
             with pytest.raises(PermissionDenied):
                 await refused
-        assert [one.record.agent for one in (await memory.scores.credibility(["agent0"])).items] == ["agent0"]
+        assert [one.record.agent for one in (await memory.credibility(["agent0"])).items] == ["agent0"]
         for name in names:
             with pytest.raises(PermissionDenied):
                 await memory.query(name, {"agent": "agent1", "domain": "up_or_down"})
@@ -119,6 +119,6 @@ async def test_an_agent_asks_for_its_own_credibility_alone(harness: RecallHarnes
     denied = ["agent1", None, "agent1", "agent1", "agent1", *names, "agent1/up_or_down", "agent1"]
     assert await audited(harness, "credibility") == [("agent0", "read", what, False) for what in denied]
     async with asking(harness, Role.DEBATE_FACILITATOR, "facilitator") as memory:
-        assert (await memory.scores.track_record("agent1")).total == 1
+        assert (await memory.track_record("agent1")).total == 1
         assert await memory.text("AgentCredibility", "agent1/up_or_down") is None
         await memory.brief("T0", for_agent="agent1")

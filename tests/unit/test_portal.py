@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from imem.blocking.everyday import SyncAgents
 from imem.blocking.memory import SyncMemory
 from imem.blocking.portal import Portal
 from imem.blocking.working import SyncWorkingMemory
@@ -170,7 +169,7 @@ def test_whoever_is_interrupted_while_entering_leaves_nothing(portal: Portal) ->
 
 def test_a_twin_is_documented_as_its_original() -> None:
     """``help()`` shows signature and docstring; neither waits."""
-    shown = pydoc.plain(pydoc.render_doc(SyncMemory)) + pydoc.plain(pydoc.render_doc(SyncAgents))
+    shown = pydoc.plain(pydoc.render_doc(SyncMemory))
 
     assert "record_finding(self, finding: 'Finding', *, body: 'LongText | None' = None," in shown
     assert "Record one agent's statement inside an analysis." in shown

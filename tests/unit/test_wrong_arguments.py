@@ -33,17 +33,19 @@ from imem.memory import Memory
 from imem.recall.rendering.markdown import LEAST_TOKENS
 from imem.recall.retrievers import Limits
 from imem.services.conversations import Conversation
+from imem.services.memories import Memories
 from imem.services.pauses import PauseCommands
-from imem.services.registry import facets, hints_of
+from imem.services.trading.reflections import Reflections
+from imem.services.trading.trades import Trades
 from imem.services.working import AgentServices, AuthorizedMemory
 from tests.recall.pages import briefing
-from tests.surface import FUNCTIONS, methods_of, public_classes
+from tests.surface import FUNCTIONS, hints_of, methods_of, public_classes
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 ANYTHING_ELSE = object()
 
-CHECKING: tuple[type, ...] = (
-    Memory, *facets().values(), Conversation, AuthorizedMemory, WorkingMemory, Session,
+CHECKING = (
+    Memory, Conversation, Memories, Trades, Reflections, AuthorizedMemory, WorkingMemory, Session,
     AgentServices, PauseCommands, ListHandle, HashHandle, MembersHandle, SortedHandle, ImemSaver, CheckpointMigrations,
 )  # fmt: skip
 
@@ -209,7 +211,7 @@ SAID: list[tuple[Call, str]] = [
     (lambda m: m.record_finding(Company(ticker="MU")), "finding: must be a Finding, not Company."),
     (lambda m: m.record_finding({"id": "f"}), "finding: must be a Finding, not dict."),
     (lambda m: m.conversation("w", "t").add({}), "message: must be a Message, not dict."),
-    (lambda m: m.agents.force_sync("mu-valuation"), "agents: must be a list, not str."),
+    (lambda m: m.force_sync("mu-valuation"), "agents: must be a list, not str."),
     (lambda m: m.query("company_history", {"subject_id": 5}), "subject_id: must be text, not int."),
     (lambda m: m.working("mu").get("a", deadline=5), "deadline: must be a Deadline, not int."),
 ]  # fmt: skip

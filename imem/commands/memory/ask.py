@@ -169,7 +169,7 @@ def precedents(
     """
     with wrong_usage():
         asked = moment(as_of)
-    answer = run_question(lambda memory: memory.debates.precedents(debate_or_topic, k=k, as_of=asked), warm_up=True)
+    answer = run_question(lambda memory: memory.find_precedents(debate_or_topic, k=k, as_of=asked), warm_up=True)
 
     def lines() -> list[str]:
         from imem.debates.precedents.rendering import precedents_lines  # noqa: PLC0415 - as above

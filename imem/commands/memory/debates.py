@@ -62,7 +62,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List the debates that run, as `imem debate` does: those whose time is over first at the top."""
-    found = run_question(lambda memory: memory.debates.running(agent=agent, analysis_id=analysis, limit=limit))
+    found = run_question(lambda memory: memory.running_debates(agent=agent, analysis_id=analysis, limit=limit))
     from imem.debates.rendering import progress_document  # noqa: PLC0415 - a command imports what it needs
 
     print_answer(
@@ -78,11 +78,11 @@ def show(debate: DebateId, *, as_of: AsOf = None, clock: OnClock = "known", as_j
     options = checked_options(as_of, clock)
 
     async def ask(memory: Memory) -> tuple[RecordedDebate, DebateProgress | None]:
-        found = await memory.debates.read(debate, **options)
+        found = await memory.debate(debate, **options)
         if as_of is not None:
             return found, None
         try:
-            return found, await memory.debates.progress(debate)
+            return found, await memory.debate_progress(debate)
         except UnknownDebate:  # It was recorded whole, and never ran here.
             return found, None
 
@@ -120,7 +120,7 @@ def challenge(
 ) -> None:
     """Challenge a finding of another agent, and show the debate that this opens; a repeat changes nothing."""
     found = run_question(
-        lambda memory: memory.debates.challenge(
+        lambda memory: memory.challenge(
             finding, basis, value=_value(value), evidence=evidence or (), required=required or (), priority=priority,
             judge=judge, topic=topic, metric=metric, deadline_ms=ACT_MS,
         )
@@ -134,9 +134,7 @@ def respond(
 ) -> None:
     """Say something in a debate; of the challenged side it acknowledges the challenge."""
     found = run_question(
-        lambda memory: memory.debates.respond(
-            debate, text, value=_value(value), evidence=evidence or (), deadline_ms=ACT_MS
-        )
+        lambda memory: memory.respond(debate, text, value=_value(value), evidence=evidence or (), deadline_ms=ACT_MS)
     )
     _print(found, as_json=as_json)
 
@@ -144,25 +142,25 @@ def respond(
 @group.command()
 def acknowledge(debate: DebateId, *, as_json: Json = False) -> None:
     """Acknowledge a challenge of your finding, which gives both sides the time of level 1."""
-    _print(run_question(lambda memory: memory.debates.acknowledge(debate, deadline_ms=ACT_MS)), as_json=as_json)
+    _print(run_question(lambda memory: memory.acknowledge(debate, deadline_ms=ACT_MS)), as_json=as_json)
 
 
 @group.command()
 def accept(debate: DebateId, text: MaybeText = None, *, as_json: Json = False) -> None:
     """Accept the position of the other side, which ends the debate."""
-    _print(run_question(lambda memory: memory.debates.accept(debate, text, deadline_ms=ACT_MS)), as_json=as_json)
+    _print(run_question(lambda memory: memory.accept(debate, text, deadline_ms=ACT_MS)), as_json=as_json)
 
 
 @group.command()
 def stand(debate: DebateId, text: MaybeText = None, *, as_json: Json = False) -> None:
     """Say that you have nothing to add; once both sides have said so, level 1 ends."""
-    _print(run_question(lambda memory: memory.debates.stand(debate, text, deadline_ms=ACT_MS)), as_json=as_json)
+    _print(run_question(lambda memory: memory.stand(debate, text, deadline_ms=ACT_MS)), as_json=as_json)
 
 
 @group.command()
 def withdraw(debate: DebateId, text: MaybeText = None, *, as_json: Json = False) -> None:
     """Take your challenge back, which ends the debate."""
-    _print(run_question(lambda memory: memory.debates.withdraw(debate, text, deadline_ms=ACT_MS)), as_json=as_json)
+    _print(run_question(lambda memory: memory.withdraw(debate, text, deadline_ms=ACT_MS)), as_json=as_json)
 
 
 @group.command()
@@ -174,7 +172,7 @@ def judge(
     as_json: Json = False,
 ) -> None:
     """Decide a debate as the judge that it names, at level 2."""
-    _print(run_question(lambda memory: memory.debates.judge(debate, winner, text, deadline_ms=ACT_MS)), as_json=as_json)
+    _print(run_question(lambda memory: memory.judge(debate, winner, text, deadline_ms=ACT_MS)), as_json=as_json)
 
 
 def _value(text: str | None) -> float | str | None:

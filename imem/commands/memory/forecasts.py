@@ -33,11 +33,11 @@ def forecasts(
         with wrong_usage():
             if as_of is not None:
                 raise BadInput("--as-of", "goes with a decision.")
-        report = run_question(lambda memory: memory.forecasts.report())
+        report = run_question(lambda memory: memory.forecast_report())
         print_answer(report.model_dump(mode="json"), lambda: _report(report), as_json=as_json)
         return
     options = checked_options(as_of, clock)
-    found = run_question(lambda memory: memory.forecasts.of(decision, **options))
+    found = run_question(lambda memory: memory.forecasts(decision, **options))
     print_answer([one.model_dump(mode="json") for one in found], lambda: _lines(found), as_json=as_json)
 
 
@@ -53,7 +53,7 @@ def policy(*, setting: Changed, as_of: AsOf = None, clock: OnClock = "known", as
     options = checked_options(as_of, clock)
     with wrong_usage():
         settings = dict(_setting(one) for one in setting)
-    replay = run_question(lambda memory: memory.forecasts.replay_policy(settings, **options))
+    replay = run_question(lambda memory: memory.replay_policy(settings, **options))
     print_answer(replay.model_dump(mode="json"), lambda: _replayed(replay), as_json=as_json)
 
 

@@ -35,14 +35,14 @@ LessonId = Annotated[str, typer.Argument(metavar="LESSON", help="The id of a les
 @learning_app.command()
 def lessons(*, state: State = None, as_json: Json = False) -> None:
     """List lessons, the newest first, with their states."""
-    found = run_question(lambda memory: memory.lessons.all(state=state))
+    found = run_question(lambda memory: memory.all_lessons(state=state))
     print_answer([one.model_dump(mode="json") for one in found], lambda: _lines(found), as_json=as_json)
 
 
 @learning_app.command()
 def effect(lesson: LessonId, *, as_json: Json = False) -> None:
     """Show whether a lesson made its agents' decisions more accurate."""
-    found = run_question(lambda memory: memory.lessons.effect(lesson))
+    found = run_question(lambda memory: memory.lesson_effect(lesson))
     print_answer(found.model_dump(mode="json"), lambda: _effect(found), as_json=as_json)
 
 
@@ -51,7 +51,7 @@ def report(*, since: Since = None, as_json: Json = False) -> None:
     """Show whether what is learned helps: decisions at Gate 6, use of the memory, lessons, calibration by quarter."""
     with wrong_usage():
         begins = moment(since, "--since")
-    found = run_question(lambda memory: memory.lessons.report(since=begins))
+    found = run_question(lambda memory: memory.learning_report(since=begins))
     print_answer(found.model_dump(mode="json"), lambda: _report(found), as_json=as_json)
 
 

@@ -34,7 +34,7 @@ def plan_test(file: DefinitionFile, *, as_of: AsOf = None, as_json: Json = False
     options = checked_options(as_of, "known")
     with wrong_usage():
         definition = json_object(file, "FILE")
-    found = run_question(lambda memory: memory.patterns.plan_test(definition, as_of=options.get("as_of")))
+    found = run_question(lambda memory: memory.plan_pattern_test(definition, as_of=options.get("as_of")))
     print_answer(found.model_dump(mode="json"), lambda: _plan(found), as_json=as_json)
 
 
@@ -52,7 +52,7 @@ def mine(
 ) -> None:  # fmt: skip
     """Look for conditions under which outcomes lie off the best forecast, in the cases that may shape patterns."""
     found = run_question(
-        lambda memory: memory.patterns.mine(metric, reference, category=category, period=period, propose=propose)
+        lambda memory: memory.mine_patterns(metric, reference, category=category, period=period, propose=propose)
     )
     print_answer(found.model_dump(mode="json"), lambda: _mined(found, proposed=propose), as_json=as_json)
 
@@ -73,28 +73,28 @@ def propose_pattern(file: DefinitionFile, *, as_json: Json = False) -> None:
     """Propose a pattern: it is tested, and no agent sees it before a person approved it."""
     with wrong_usage():
         definition = json_object(file, "FILE")
-    key = run_question(lambda memory: memory.patterns.propose(definition))
+    key = run_question(lambda memory: memory.propose_pattern(definition))
     print_answer({"pattern_id": key}, lambda: [f"Proposed: {key}"], as_json=as_json)
 
 
 @app.command()
 def patterns(*, status: Status = None, as_json: Json = False) -> None:
     """List patterns, the newest first, refuted ones with their reasons."""
-    found = run_question(lambda memory: memory.patterns.all(status=status))
+    found = run_question(lambda memory: memory.all_patterns(status=status))
     print_answer([one.model_dump(mode="json") for one in found], lambda: _lines(found), as_json=as_json)
 
 
 @app.command()
 def pattern(key: PatternId, *, as_json: Json = False) -> None:
     """Show a pattern, and what its tests said."""
-    found = run_question(lambda memory: memory.patterns.tests(key))
+    found = run_question(lambda memory: memory.pattern_tests(key))
     print_answer(found.model_dump(mode="json"), lambda: _one(found), as_json=as_json)
 
 
 @app.command("set-pattern")
 def set_pattern(key: PatternId, status: NewStatus, *, reason: Reason) -> None:
     """Withdraw a pattern for good (rejected_human_override), or deprecate or hold (probationary) an active one."""
-    run_question(lambda memory: memory.patterns.set_status(key, status, reason=reason))
+    run_question(lambda memory: memory.set_pattern_status(key, status, reason=reason))
     typer.echo("It has its effect within seconds.")
 
 

@@ -22,7 +22,7 @@ All = Annotated[bool, typer.Option("--all", help="Also those that were completed
 @app.command()
 def postmortems(*, every: All = False, as_json: Json = False) -> None:
     """List decisions that were off: those in review, then those that wait; `imem tasks` answers them."""
-    found = run_question(lambda memory: memory.forecasts.postmortems(every=every))
+    found = run_question(lambda memory: memory.postmortems(every=every))
     print_answer([one.model_dump(mode="json") for one in found], lambda: _lines(found), as_json=as_json)
 
 

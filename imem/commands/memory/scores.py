@@ -84,7 +84,7 @@ def agents(
         if agent is not None:
             return await _one_agent(memory, agent, domain, asked, options)
         moments, domains = options["as_of"], None if domain is None else [domain]
-        table = await memory.scores.track_records(
+        table = await memory.track_records(
             None, domains, as_of=None if moments is None else [moments], unscored=True, clock=clock, deadline_ms=ASK_MS
         )
         return table, []
@@ -107,10 +107,10 @@ async def _one_agent(
 ) -> tuple[TrackRecordsSection, list[ScoreExplanation]]:
     """Return the track record of an agent, and what its score in each domain rests on."""
     within: Any = {**options, "deadline_ms": ASK_MS}
-    section = await memory.scores.track_record(name, domain, **within)
-    table = await memory.scores.credibility([name], None if domain is None else [domain], context=context, **within)
+    section = await memory.track_record(name, domain, **within)
+    table = await memory.credibility([name], None if domain is None else [domain], context=context, **within)
     return section, [
-        await memory.scores.explain(name, one.record.domain, context=context, limit=SHOWN_CLAIMS, **within)
+        await memory.explain(name, one.record.domain, context=context, limit=SHOWN_CLAIMS, **within)
         for one in table.items
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
+from operator import methodcaller
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -21,7 +21,7 @@ PURPOSES: Final = {
     "patterns": "List the active patterns of a subject's sector, and of none, the most successful first.",
     "lessons": "List the lessons that bear on a subject, newest first.",
 }
-"""Section → help of its command. The section, the command and the facet or method of the memory have one name."""
+"""Section → help of its command. The method of the memory, the command and the section have one name."""
 
 
 def _add_command(name: str, purpose: str) -> None:
@@ -30,8 +30,7 @@ def _add_command(name: str, purpose: str) -> None:
         subject: Subject, *, as_of: AsOf = None, clock: OnClock = "known", limit: Limit = None, as_json: Json = False
     ) -> None:
         options = checked_options(as_of, clock)
-        method = attrgetter(name if name == "history" else f"{name}.about")
-        answer = run_question(lambda memory: method(memory)(subject, limit=limit, **options))
+        answer = run_question(methodcaller(name, subject, limit=limit, **options))
         print_section(answer, lambda: [section_text(name, answer)], as_json=as_json)
 
 

@@ -34,7 +34,7 @@ def signals(
     Exit code 0: they could be read; 3: they could not, and the answer says why.
     """
     options = checked_options(as_of, clock, deadline_ms)
-    answer = run_question(lambda memory: memory.signals.about(subject, agent=agent, limit=limit, **options))
+    answer = run_question(lambda memory: memory.signals(subject, agent=agent, limit=limit, **options))
 
     def lines() -> list[str]:
         from imem.recall.signals import format_memory  # noqa: PLC0415 - a command imports what it needs

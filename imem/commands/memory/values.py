@@ -82,10 +82,10 @@ def contradictions(
         if limit is not None and every:
             raise BadInput("--limit", "does not go with --all.")
     if every:
-        rows = run_question(lambda memory: memory.contradictions.differences(subject, metric=metric, **options))
+        rows = run_question(lambda memory: memory.differences(subject, metric=metric, **options))
         print_answer(list(rows), lambda: _differences(rows), as_json=as_json)
         return
-    answer = run_question(lambda memory: memory.contradictions.about(subject, limit=limit, **options))
+    answer = run_question(lambda memory: memory.contradictions(subject, limit=limit, **options))
     print_section(answer, lambda: [section_text("contradictions", answer)], as_json=as_json)
 
 
@@ -99,7 +99,7 @@ def _differences(rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
 def sources(*, as_of: AsOf = None, clock: OnClock = "known", as_json: Json = False) -> None:
     """List the sources of data that contradicted another: score, contradictions, and how often they were right."""
     options = checked_options(as_of, clock)
-    answer = run_question(lambda memory: memory.contradictions.sources(**options))
+    answer = run_question(lambda memory: memory.sources(**options))
     print_answer(list(answer), lambda: _sources(answer), as_json=as_json)
 
 

@@ -172,8 +172,6 @@ def _children(running: state.StackState) -> Iterator[CheckResult]:
             yield weak(
                 name, f"{name} is starting.", f"`imem status` shows when it is ready, `imem logs {name}` why not."
             )
-        elif child.state == "waiting":
-            yield weak(name, f"{name} does not run: {child.note}.", "End that program, or set another port.")
         elif child.state not in {"ready", "elsewhere"}:
             yield broken(name, f"{name} is {child.state}{f': {child.note}' if child.note else ''}.", mend)
         elif child.pid is not None and child.start_time is not None:

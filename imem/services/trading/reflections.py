@@ -13,7 +13,8 @@ from typing import Final
 from uuid import UUID
 
 from imem.checkpoints.model import checked_uuid
-from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.actors import Action, Actor, Resource, ResourceType
+from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.journal.texts.spelling import says_nothing
@@ -24,16 +25,16 @@ from imem.postmortem.trades.ledger import TradeLedger
 from imem.postmortem.trades.model import checked_name
 from imem.recall.read_horizon import clamped_until
 from imem.services.arguments import LEAST_BUDGET_MS
-from imem.services.facets.facet import Facet
-from imem.services.operations import declares_operations, reads, writes
+from imem.services.parts.actor_api import ActorApi
+from imem.services.stores import Stores
 from imem.services.trading.trades import Trades
 
 WRITE_MS: Final = 2_000
 """Default budget of a write, in milliseconds."""
 
 
-@declares_operations("reflections")
-class Reflections(Facet):
+@checks_arguments
+class Reflections(ActorApi):
     """
     The reflection notes that the actor may read; see :attr:`imem.memory.Memory.reflections`.
 
@@ -45,15 +46,11 @@ class Reflections(Facet):
       time, or nothing was written; retry.
     """
 
-    @property
-    def _table(self) -> ReflectionTable:
-        return ReflectionTable(self._stores.database)
+    def __init__(self, stores: Stores, actor: Actor | None = None) -> None:
+        super().__init__(stores, actor)
+        self._table = ReflectionTable(stores.database)
+        self._ledger = TradeLedger(stores.database)
 
-    @property
-    def _ledger(self) -> TradeLedger:
-        return TradeLedger(self._stores.database)
-
-    @reads(ResourceType.REFLECTIONS)
     async def current(
         self,
         deployment: str | None = None,
@@ -75,7 +72,6 @@ class Reflections(Facet):
         until = await self._readable(deployment, skill, as_of, due)
         return (await self._table.skill_memory(deployment, skill, until, deadline=due)).note
 
-    @reads(ResourceType.REFLECTIONS)
     async def history(
         self, deployment: str, *, as_of: datetime | None = None, deadline_ms: float | None = None
     ) -> list[ReflectionNote]:
@@ -84,7 +80,6 @@ class Reflections(Facet):
         until = await self._readable(deployment, None, as_of, due)
         return await self._table.history(deployment, until, deadline=due)
 
-    @reads(ResourceType.REFLECTIONS)
     async def prompt_section(
         self,
         deployment: str | None = None,
@@ -115,7 +110,6 @@ class Reflections(Facet):
         note = note_section(memory.note) if memory.note is not None else ""
         return "\n".join(text for text in (recent.text, note) if text)
 
-    @writes(ResourceType.REFLECTIONS, Action.APPROVE)
     async def promote(self, note_id: UUID | str, *, deadline_ms: float | None = None) -> UUID:
         """
         Make a deployment's note the active one of its skill, for all its deployments without one of their own.
@@ -139,7 +133,6 @@ class Reflections(Facet):
             raise BadInput("note_id", f"no deployment has a note {known}.")
         return promoted
 
-    @writes(ResourceType.REFLECTIONS, Action.WRITE)
     async def configure(
         self,
         config: SkillMemoryConfig,

@@ -11,8 +11,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from imem.journal.actors import Action, Resource, ResourceType
-from imem.journal.arguments import check_int
+from imem.journal.actors import Action, Actor, Resource, ResourceType
+from imem.journal.arguments import check_int, checks_arguments
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, SettingsError
 from imem.journal.settings import PREFIX
@@ -26,15 +26,15 @@ from imem.postmortem.trades.reconciliation import Fill, LedgerDifference, reconc
 from imem.postmortem.trades.situations import MOST as MOST_SITUATIONS
 from imem.postmortem.trades.situations import Situation, context_summary, nearest_situations
 from imem.recall.read_horizon import clamped_until
-from imem.services.facets.facet import Facet
-from imem.services.operations import declares_operations, reads, writes
+from imem.services.parts.actor_api import ActorApi
+from imem.services.stores import Stores
 
 RECORD_MS: Final = 2_000
 """Default budget of recording a tick, in milliseconds."""
 
 
-@declares_operations("trades")
-class Trades(Facet):
+@checks_arguments
+class Trades(ActorApi):
     """
     The ledger of trades; see :attr:`imem.memory.Memory.trades`.
 
@@ -46,11 +46,10 @@ class Trades(Facet):
       time, or nothing was written; retry.
     """
 
-    @property
-    def _ledger(self) -> TradeLedger:
-        return TradeLedger(self._stores.database)
+    def __init__(self, stores: Stores, actor: Actor | None = None) -> None:
+        super().__init__(stores, actor)
+        self._ledger = TradeLedger(stores.database)
 
-    @writes(ResourceType.TRADES, Action.WRITE)
     async def record(
         self,
         decision: TickDecision,
@@ -82,7 +81,6 @@ class Trades(Facet):
         await self._authorize_deployment(decision.deployment_id, Action.WRITE, due)
         return await self._ledger.record(self._actor, decision, positions, bars, fees=fees or {}, at=at, deadline=due)
 
-    @reads(ResourceType.TRADES)
     async def resume(self, deployment: str, *, deadline_ms: float | None = None) -> LedgerState:
         """
         Return where a deployment stands: its last tick and open trades; empty before its first tick.
@@ -94,7 +92,6 @@ class Trades(Facet):
         await self._authorize_deployment(deployment, Action.READ, due)
         return await self._ledger.resume(deployment, deadline=due)
 
-    @reads(ResourceType.TRADES)
     async def recent(
         self,
         *,
@@ -125,7 +122,6 @@ class Trades(Facet):
         held = await self._ledger.recent(scope, closed=k, still_open=still_open, deadline=due)
         return recent_trades(held, scope.until)
 
-    @reads(ResourceType.TRADES)
     async def similar_situations(
         self,
         context: Mapping[str, Any],
@@ -166,7 +162,6 @@ class Trades(Facet):
         [vector] = await encoder.vectors([context_summary(context)], Purpose.PASSAGE, deadline=due)
         return await nearest_situations(self._stores.database, encoder.embedder, vector, scope, k, deadline=due)
 
-    @reads(ResourceType.TRADES)
     async def reconcile(
         self,
         deployment: str,

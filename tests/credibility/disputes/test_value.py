@@ -142,13 +142,13 @@ async def test_a_stated_value_is_no_answer_to_tasks_that_are_alike(harness: Memo
     async with opened(settings, settings.postgres_url.get_secret_value(), harness.admin_url) as world:
         await find(world)
     async with Memory.open(harness.of("ann", Role.HUMAN_ADMIN)) as memory:
-        task, other = await memory.tasks.list()
+        task, other = await memory.tasks()
         more: dict[str, Any] = {"rationale": "Both have a slip.", "all_alike": True}
         with pytest.raises(BadInput) as refused:
-            await memory.tasks.answer(task.task_id, "value", fields={"value": 9.6}, **more)
+            await memory.answer(task.task_id, "value", fields={"value": 9.6}, **more)
         assert refused.value.field == "all_alike"
-        assert [one.answer for one in await memory.tasks.list()] == [None, None]
-        answered = await memory.tasks.answer(task.task_id, "choose", fields={"document": "a"}, **more)
+        assert [one.answer for one in await memory.tasks()] == [None, None]
+        answered = await memory.answer(task.task_id, "choose", fields={"document": "a"}, **more)
     assert {one.task_id for one in answered} == {task.task_id, other.task_id}
 
 
@@ -184,8 +184,8 @@ async def test_an_analysis_that_rests_on_a_value_is_linked_with_its_point(harnes
 async def test_what_is_no_contradiction_is_listed_too(harness: MemoryHarness) -> None:
     await know(harness, point(1234.0, 0), point(1230.0, 1), point(-1230.0, 2), point(1500.0, 3))
     async with Memory.open(harness.of("eve")) as memory:
-        listed = await memory.contradictions.differences("company:MU", metric="inventory")
-        earlier = await memory.contradictions.differences("company:MU", as_of=day(1))
+        listed = await memory.differences("company:MU", metric="inventory")
+        earlier = await memory.differences("company:MU", as_of=day(1))
     assert [(one["difference"], one["contradiction"]) for one in listed] == [
         ("rounding", False), ("sign", False), ("restatement", True),
     ]  # fmt: skip

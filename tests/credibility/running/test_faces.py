@@ -179,7 +179,7 @@ async def test_a_thread_waits_for_a_debate_across_processes(
         ImemSaver.open(settings_of("bear")) as saver,
     ):
         graph = graph_of(memory, saver)
-        [debate] = await memory.debates.running(agent="bear")
+        [debate] = await memory.running_debates(agent="bear")
         assert await ready_threads(memory, saver) == []
         # Too early: it waits again.
         [waiting] = [one async for one in saver.ainterrupts()]

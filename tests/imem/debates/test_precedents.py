@@ -134,14 +134,14 @@ async def test_only_what_was_resolved_before_the_debate_is_a_precedent(harness: 
     )  # fmt: skip
     await project(harness, places)
     async with memory_of(harness) as memory:
-        found = await memory.debates.precedents("asked")
+        found = await memory.find_precedents("asked")
         assert (keys(found), found.reason) == (["old"], None)
         assert found.as_of == datetime.fromisoformat(day(4)) - timedelta(microseconds=1)
-        assert keys(await memory.debates.precedents("asked", as_of=datetime.fromisoformat(day(9)))) == ["old"]
+        assert keys(await memory.find_precedents("asked", as_of=datetime.fromisoformat(day(9)))) == ["old"]
         topic = "Have margins peaked?"
-        assert set(keys(await memory.debates.precedents(topic))) == {"old", "late", "at once", "asked", "after"}
-        assert set(keys(await memory.debates.precedents(topic, as_of=datetime.fromisoformat(day(3))))) == {"old"}
-        assert len((await memory.debates.precedents(topic, k=2)).items) == 2
+        assert set(keys(await memory.find_precedents(topic))) == {"old", "late", "at once", "asked", "after"}
+        assert set(keys(await memory.find_precedents(topic, as_of=datetime.fromisoformat(day(3))))) == {"old"}
+        assert len((await memory.find_precedents(topic, k=2)).items) == 2
 
 
 @pytest.mark.spec("DB-18")
@@ -164,8 +164,8 @@ async def test_what_a_precedent_says(harness: MemoryHarness, places: Places) -> 
     )  # fmt: skip
     await project(harness, places)
     async with memory_of(harness) as memory:
-        found = await memory.debates.precedents("asked")
-        before = await memory.debates.precedents("asked", as_of=datetime.fromisoformat(day(4)))
+        found = await memory.find_precedents("asked")
+        before = await memory.find_precedents("asked", as_of=datetime.fromisoformat(day(4)))
 
     assert before == found
     by_key = {one.debate_id: one for one in found.items}
@@ -199,7 +199,7 @@ async def test_patterns_in_quarantine_never_appear(harness: MemoryHarness, place
     )  # fmt: skip
     await project(harness, places)
     async with memory_of(harness) as memory:
-        found = await memory.debates.precedents("asked")
+        found = await memory.find_precedents("asked")
 
     assert [(one.pattern_id, one.success_rate, one.occurrence_count) for one in found.patterns] == [("known", 0.7, 20)]
 
@@ -220,9 +220,9 @@ async def test_too_few_decisions_are_reported_as_such(harness: MemoryHarness, pl
     )  # fmt: skip
     await project(harness, places)
     async with memory_of(harness, "fay", Role.DEBATE_FACILITATOR) as memory:
-        few, close, path = [await memory.debates.precedents(key) for key in ("few", "close", "critical")]
+        few, close, path = [await memory.find_precedents(key) for key in ("few", "close", "critical")]
     async with memory_of(harness) as memory:
-        assert (await memory.debates.precedents("few")).level2 is None, "an agent reads its own score alone"
+        assert (await memory.find_precedents("few")).level2 is None, "an agent reads its own score alone"
 
     assert few.level2 is not None
     assert [(one.agent, one.decisions) for one in few.level2.records] == [("bob", 12), ("ann", 15)]
@@ -241,15 +241,15 @@ async def test_a_search_that_fails_is_said(harness: MemoryHarness, places: Place
     async with memory_of(harness) as memory:
         for wrong in ({"k": 0}, {"k": 51}, {"as_of": datetime(2026, 6, 1)}):  # noqa: DTZ001 - that is wrong
             with pytest.raises(BadInput):
-                await memory.debates.precedents("asked", **wrong)
+                await memory.find_precedents("asked", **wrong)
         harness.rows("DROP TABLE recall.record_text CASCADE")
-        found = await memory.debates.precedents("asked")
+        found = await memory.find_precedents("asked")
         assert (found.available, found.items) == (False, [])
         assert (found.reason or "").startswith("precedents unavailable: ")
         assert [one.pattern_id for one in found.patterns] == ["known"]
     settings = harness.of().model_copy(update={"postgres_url": SecretStr("postgresql://x@127.0.0.1:1/none")})
     async with Memory.open(settings) as memory:
-        found = await memory.debates.precedents("asked")
+        found = await memory.find_precedents("asked")
         assert (found.available, found.as_of) == (False, None)
         assert precedents_lines(found)[-1].startswith("Incomplete: precedents unavailable: ")
 
@@ -260,13 +260,13 @@ async def test_the_budget_is_kept(harness: MemoryHarness, places: Places) -> Non
     await project(harness, places)
     places.away = True
     async with memory_of(harness) as memory:
-        found = await memory.debates.precedents("asked")
+        found = await memory.find_precedents("asked")
         assert (keys(found), found.available) == (["old"], True)
         assert "by words alone" in (found.reason or "")
         with psycopg.connect(harness.admin_url) as blocking:
             blocking.execute("LOCK TABLE record_history IN ACCESS EXCLUSIVE MODE")
             began = monotonic()
-            found = await memory.debates.precedents("asked", deadline_ms=300)
+            found = await memory.find_precedents("asked", deadline_ms=300)
             took_s = monotonic() - began
         assert (found.available, found.items) == (False, [])
         assert (found.reason or "").startswith("precedents unavailable: ")
@@ -302,7 +302,7 @@ async def test_the_trading_desk(harness: MemoryHarness, places: Places) -> None:
     async with memory_of(harness, "fay", Role.DEBATE_FACILITATOR) as memory:
         wanted = sorted(debates)
         for start in range(0, len(wanted), 4):
-            found = await asyncio.gather(*(memory.debates.precedents(key) for key in wanted[start : start + 4]))
+            found = await asyncio.gather(*(memory.find_precedents(key) for key in wanted[start : start + 4]))
             answers |= dict(zip(wanted[start : start + 4], found, strict=True))
 
     earlier = 0

@@ -48,7 +48,7 @@ async def test_each_speaker_records_its_turns(harness: MemoryHarness) -> None:
         await bob.record(turn(3, "bob", "Prepayments were refunded in 2019."))
         await ann.record(turn(2, "ann", "Contracts are prepaid.", stance="bull", cites=("f-1",)))
         again = await bob.record(turn(3, "bob", "Prepayments were refunded in 2019."))
-        found = await ann.debates.read("peak")
+        found = await ann.debate("peak")
 
     assert again.verdict == "identical"
     assert [(one.number, one.speaker, one.text) for one in found.turns] == [
@@ -72,7 +72,7 @@ async def test_nobody_records_a_turn_of_another(harness: MemoryHarness) -> None:
     async with Memory.open(harness.of("fay", Role.DEBATE_FACILITATOR)) as facilitator:
         with pytest.raises(PermissionDenied):
             await facilitator.record(turn(1, "bob", "I concede."))
-        found = await facilitator.debates.read("peak")
+        found = await facilitator.debate("peak")
 
     assert [one.text for one in found.turns] == ["Contracts are prepaid."]
 
@@ -87,8 +87,8 @@ async def test_a_turn_is_read_from_when_it_was_known(harness: MemoryHarness) -> 
         counts = []
         for hours in (0, 1, 2):
             at = OPENED + timedelta(hours=hours)
-            read = await memory.debates.read("peak", as_of=at)
-            listed = await memory.debates.about("company:MU", as_of=at)
+            read = await memory.debate("peak", as_of=at)
+            listed = await memory.debates("company:MU", as_of=at)
             assert [item.turns for item in listed.items] == [len(read.turns)]
             counts.append([one.speaker for one in read.turns])
 

@@ -37,7 +37,7 @@ WORKING, CACHE, GRAPH, PATTERNS, CREDIBILITY, AUDIT, JOURNAL, WORKFLOW, SYNC, ME
     "working_memory", "agent_cache", "graph", "patterns", "credibility", "audit", "journal", "workflow", "sync",
     "memories", "trades", "reflections", "reviews",
 )  # fmt: skip
-LESSONS, IDENTITY = "lessons", "identity"
+LESSONS = "lessons"
 
 TABLE: dict[str, dict[str, dict[str, str]]] = {
     "agent": {
@@ -104,9 +104,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         },
         CREDIBILITY: {"read": ALL, "write": ALL, "approve": ALL},
         AUDIT: {"read": ALL, "drop_expired": ALL},
-        JOURNAL: {
-            "append": ALL, "import": ALL, "append_gates": ALL, "append_postmortem": ALL, "replay": ALL, "backup": ALL,
-        },
+        JOURNAL: {"append": ALL, "import": ALL, "append_gates": ALL, "append_postmortem": ALL, "replay": ALL},
         WORKFLOW: {
             "read": ALL, "delete": ALL, "pause": ALL, "resume": ALL, "extend": ALL, "cancel": ALL, "acknowledge": ALL,
         },
@@ -116,7 +114,6 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         REFLECTIONS: {"read": ALL, "write": ALL, "approve": ALL},
         REVIEWS: {"read": ALL, "write": ALL, "answer": ALL},
         LESSONS: {"read": ALL},
-        IDENTITY: {"read": ALL, "write": ALL},
     },
     "reviewer": {
         GRAPH: {"read": ALL},

@@ -78,7 +78,7 @@ REFUSED: dict[str, tuple[Call, str]] = {
         r"cites\.1: repeats 'f'",
     ),
     "a signal that begins an analysis is late": (
-        lambda m: m.signals.record(signal(metadata={"metric": "return_5s", "target_at": PAST})),
+        lambda m: m.record_signal(signal(metadata={"metric": "return_5s", "target_at": PAST})),
         "of Finding 'signal:",
     ),
 }

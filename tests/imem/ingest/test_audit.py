@@ -50,7 +50,7 @@ WRITES: list[tuple[str, Write]] = [
     ("a record", lambda m: m.record(Human(id="eve"))),
     ("groups", lambda m: m.record_groups(Agent, "ann", {"profile": profile(AgentKind.BASELINE)})),
     ("a link", lambda m: m.link("PERFORMED", ("Agent", "ann"), ("Analysis", "a"))),
-    ("a signal", lambda m: m.signals.record(signal())),
+    ("a signal", lambda m: m.record_signal(signal())),
     ("a correction", lambda m: m.correct(analysis(summary="Better."), "A slip.")),
 ]
 """What leaves an audit row, each by a call."""
@@ -152,7 +152,7 @@ async def test_the_audit_names_who_lent_a_name(harness: LoadHarness) -> None:
             with pytest.raises(PermissionDenied):
                 await its.record_groups(Agent, name, {"profile": profile(AgentKind.BASELINE)})
             with pytest.raises(PermissionDenied):
-                await its.pauses.pause("company:MU", "Agents do not pause.")
+                await its.pause("company:MU", "Agents do not pause.")
     done = [("append", True), ("import", False), ("pause", False), ("read", True)]
     assert harness.rows(BY_WHOM) == [(name, *one, "desk-worker") for name in ("ann", "bob") for one in done]
     own = "SELECT DISTINCT request_context ->> 'lent_by' FROM memory_access_audit WHERE actor_id = 'desk-worker'"

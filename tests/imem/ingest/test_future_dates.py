@@ -137,7 +137,7 @@ async def test_mcp_refuses_an_analysis_of_the_future(harness: LoadHarness) -> No
     agent = Actor("ann", Role.AGENT)
     given = {"id": "x", "subject_id": "company:MU", "date": LATER, "kind": "note"}
     async with Memory.open(harness.as_role(Role.AGENT, "ann").settings) as memory:
-        handlers = MemoryServer(memory, agent)
+        handlers = MemoryServer(memory, agent, "1")
         answer = await handlers.call_tool(None, CallToolRequestParams(name="record_analysis", arguments=given))
 
     assert answer.is_error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -24,9 +25,9 @@ from imem.kg.load_format.lines import record_of
 from imem.kg.model import Agent, Company, Human, Market
 from imem.langgraph import ImemSaver
 from imem.recall.signals.model import AgentSignal
-from imem.services.registry import operations
 from tests.imem.ingest.conftest import LoadHarness
 from tests.imem.ingest.test_memory import NOW, analysis, contradiction, data_point, debate, decision, finding, outcome
+from tests.surface import methods_of
 
 Call = Callable[[Memory], Awaitable[Any]]
 
@@ -50,81 +51,80 @@ WRITES: dict[str, Call] = {
     "record_groups": lambda m: m.record_groups(Human, "eve", {"profile": Human.Profile(role="reviewer")}),
     "link": lambda m: m.link("PERFORMED", ("Agent", "eve"), ("Analysis", "a")),
     "correct": lambda m: m.correct(analysis(summary="Better."), "A slip."),
-    "signals.record": lambda m: m.signals.record(
+    "record_signal": lambda m: m.record_signal(
         AgentSignal(agent_name="eve", market_id="company:MU", direction="YES", confidence=0.6)
     ),
     "remember": lambda m: m.remember("It rises.", namespace="symbol/MU"),
-    "analyses.start": lambda m: m.analyses.start("a", "company:MU", {"valuation": "v"}),
-    "gates.open": lambda m: m.gates.open("a", 1),
-    "gates.answer": lambda m: m.gates.answer("a", 1, "validate", reason="Right."),
-    "tasks.answer": lambda m: m.tasks.answer("t", "confirm"),
-    "tasks.delegate": lambda m: m.tasks.delegate("t", "eve", reason="A reason."),
-    "debates.challenge": lambda m: m.debates.challenge("f", "A reason."),
-    "debates.acknowledge": lambda m: m.debates.acknowledge("d"),
-    "debates.respond": lambda m: m.debates.respond("d", "A text."),
-    "debates.accept": lambda m: m.debates.accept("d"),
-    "debates.stand": lambda m: m.debates.stand("d"),
-    "debates.withdraw": lambda m: m.debates.withdraw("d"),
-    "debates.judge": lambda m: m.debates.judge("d", "eve", "A reason."),
-    "contradictions.revoke_rule": lambda m: m.contradictions.revoke_rule("r", reason="A reason."),
-    "tasks.set_reviewer": lambda m: m.tasks.set_reviewer("eve"),
-    "pauses.pause": lambda m: m.pauses.pause("a", "A reason."),
-    "pauses.resume": lambda m: m.pauses.resume("a"),
-    "pauses.extend": lambda m: m.pauses.extend("a", NOW + timedelta(days=9000), "A reason."),
-    "pauses.cancel": lambda m: m.pauses.cancel("a", "A reason."),
-    "agents.force_sync": lambda m: m.agents.force_sync(["eve"]),
-    "debates.snapshot": lambda m: m.debates.snapshot("debates.read", ["eve", "bob"]),
-    "gates.sync": lambda m: m.gates.sync("a/1"),
+    "start_analysis": lambda m: m.start_analysis("a", "company:MU", {"valuation": "v"}),
+    "open_gate": lambda m: m.open_gate("a", 1),
+    "answer_gate": lambda m: m.answer_gate("a", 1, "validate", reason="Right."),
+    "answer": lambda m: m.answer("t", "confirm"),
+    "delegate": lambda m: m.delegate("t", "eve", reason="A reason."),
+    "challenge": lambda m: m.challenge("f", "A reason."),
+    "acknowledge": lambda m: m.acknowledge("d"),
+    "respond": lambda m: m.respond("d", "A text."),
+    "accept": lambda m: m.accept("d"),
+    "stand": lambda m: m.stand("d"),
+    "withdraw": lambda m: m.withdraw("d"),
+    "judge": lambda m: m.judge("d", "eve", "A reason."),
+    "revoke_rule": lambda m: m.revoke_rule("r", reason="A reason."),
+    "set_reviewer": lambda m: m.set_reviewer("eve"),
+    "pause": lambda m: m.pause("a", "A reason."),
+    "resume": lambda m: m.resume("a"),
+    "extend_pause": lambda m: m.extend_pause("a", NOW + timedelta(days=9000), "A reason."),
+    "cancel_pause": lambda m: m.cancel_pause("a", "A reason."),
+    "force_sync": lambda m: m.force_sync(["eve"]),
+    "snapshot": lambda m: m.snapshot("debate", ["eve", "bob"]),
+    "sync_gate": lambda m: m.sync_gate("a/1"),
     "memories.supersede": lambda m: m.memories.supersede(uuid4(), "It falls.", reason="It fell."),
     "memories.retire": lambda m: m.memories.retire(uuid4(), reason="It fell."),
     "memories.delete": lambda m: m.memories.delete(uuid4()),
     "memories.delete_all": lambda m: m.memories.delete_all(namespace="symbol/MU"),
     "memories.record_decision": lambda m: m.memories.record_decision(decision("eve")),
     "trades.resume": lambda m: m.trades.resume("fund"),
-    "lessons.all": lambda m: m.lessons.all(),
-    "lessons.effect": lambda m: m.lessons.effect("l"),
-    "lessons.report": lambda m: m.lessons.report(),
+    "all_lessons": lambda m: m.all_lessons(),
+    "lesson_effect": lambda m: m.lesson_effect("l"),
+    "learning_report": lambda m: m.learning_report(),
     "reflections.promote": lambda m: m.reflections.promote(uuid4()),
     "conversation": lambda m: m.conversation("w", "t").delete(),
     "working": lambda m: m.working("eve").set("x", "1"),
-    "patterns.plan_test": lambda m: m.patterns.plan_test(PATTERN),
-    "patterns.mine": lambda m: m.patterns.mine("up", "crowd", category="financial"),
-    "patterns.propose": lambda m: m.patterns.propose(PATTERN),
-    "patterns.all": lambda m: m.patterns.all(),
-    "patterns.tests": lambda m: m.patterns.tests("p"),
-    "patterns.set_status": lambda m: m.patterns.set_status("p", "deprecated", reason="A reason."),
+    "plan_pattern_test": lambda m: m.plan_pattern_test(PATTERN),
+    "mine_patterns": lambda m: m.mine_patterns("up", "crowd", category="financial"),
+    "propose_pattern": lambda m: m.propose_pattern(PATTERN),
+    "all_patterns": lambda m: m.all_patterns(),
+    "pattern_tests": lambda m: m.pattern_tests("p"),
+    "set_pattern_status": lambda m: m.set_pattern_status("p", "deprecated", reason="A reason."),
 }
 """A call of each method that writes, or that reaches what people review or an agent keeps for itself."""
 
-FOUND_FIRST = frozenset({"agents.force_sync", "memories.supersede", "memories.retire", "memories.delete"})
+FOUND_FIRST = frozenset({"force_sync", "memories.supersede", "memories.retire", "memories.delete"})
 """Of what is not there, these say so before they ask for a right."""
 
 OPEN = frozenset({
-    "scores.auto_resolve", "brief", "contradictions.about", "scores.credibility", "debates.read", "debates.about",
-    "debates.progress", "scores.explain", "debates.precedents", "history", "lessons.about", "panel",
-    "patterns.about", "query", "regime", "search", "similar", "signals.histories", "signals.about", "text",
-    "scores.track_record", "scores.track_records", "view", "warm", "scores.weights", "debates.read_snapshot",
-    "gates.report", "value", "contradictions.differences", "contradictions.sources", "debates.running",
-    "forecasts.of", "forecasts.report", "forecasts.replay_policy",
+    "auto_resolve", "brief", "contradictions", "credibility", "debate", "debates", "debate_progress", "explain",
+    "find_precedents", "history", "lessons",
+    "panel", "patterns", "query", "regime", "search", "similar", "signal_histories", "signals", "text", "track_record",
+    "track_records", "view", "warm", "weights", "read_snapshot", "gate_report", "value", "differences", "sources",
+    "running_debates", "forecasts", "forecast_report", "replay_policy",
 })  # fmt: skip
 """Methods that only read."""
 
 OF_MEMBERS = frozenset(
     {
-        "agents.push",
-        "agents.pull",
-        "agents.notices",
-        "agents.route",
-        "analyses.state",
-        "gates.list",
-        "pauses.list",
-        "pauses.state",
+        "push",
+        "pull",
+        "notices",
+        "route",
+        "analysis_state",
+        "gates",
+        "paused",
+        "pause_state",
         "session",
-        "forecasts.postmortems",
-        "tasks.list",
-        "tasks.read",
-        "tasks.roster",
-        "contradictions.rules",
+        "postmortems",
+        "tasks",
+        "task",
+        "roster",
+        "standing_rules",
     }
 )
 """Methods about analyses under way; none is open to the role, as the table of authorization says."""
@@ -134,8 +134,8 @@ TABLES = ("event", "record_head", "recall.memory", "workflow.analysis", "lifecyc
 
 def test_every_method_is_looked_at() -> None:
     """A new one is either a read, or called below."""
-    of_own = ("memories.", "trades.", "reflections.")
-    given = {one.name for one in operations() if not one.name.startswith(of_own)}
+    named = {name for name in methods_of(Memory) if not name.startswith("_")}
+    given = {name for name in named if inspect.iscoroutinefunction(inspect.unwrap(getattr(Memory, name)))}
     assert given - OPEN - OF_MEMBERS <= WRITES.keys()
 
 
@@ -185,7 +185,7 @@ def test_a_reader_reads(harness: LoadHarness) -> None:
         assert text is not None
         assert text.body == "A long report."
         assert memory.brief("MU", deadline_ms=30_000).subject.subject_id == "company:MU"
-        assert memory.scores.track_record("ann", deadline_ms=30_000).items == []
+        assert memory.track_record("ann", deadline_ms=30_000).items == []
 
 
 async def test_postgres_appends_nothing_for_a_reader(harness: LoadHarness) -> None:

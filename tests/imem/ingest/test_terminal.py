@@ -127,10 +127,6 @@ ECHOING = {
     "learning add": ["--insight", EVIL, "--do", EVIL, "--category", EVIL, "--domain", EVIL],
     "forecasts": [EVIL],
     "postmortems": [EVIL],
-    "token create": [EVIL, "--role", "agent", "--name", EVIL],
-    "token list": [],
-    "token revoke": [EVIL],
-    "sign-in": [EVIL],
     "credibility pin": [EVIL, EVIL, "0.5", "--reason", EVIL],
     "credibility unpin": [EVIL, "--reason", EVIL],
     "credibility override": [EVIL, EVIL, "--reason", "other", "--finding", EVIL],
@@ -200,14 +196,10 @@ ECHOING = {
     "erase": [EVIL, "--reason", EVIL],
     "metrics": [EVIL],
     "graph hash": [EVIL],
-    "backup": [f"s3://{EVIL}"],
-    "restore": [EVIL],
-    "verify": ["--quick", EVIL],
-    "export": [f"nowhere/{EVIL}"],
 }
 """Commands that have nothing stored to print here, with hostile arguments."""
 
-STARTING = {"up", "down", "demo", "migrate", "rebuild graph", "mcp", "serve"}
+STARTING = {"up", "down", "demo", "migrate", "rebuild graph", "mcp"}
 """Commands that start or end servers; they print names of ours alone, or JSON of the protocol."""
 
 

@@ -40,9 +40,9 @@ with LocalStack(Settings.read(told["env"]), servers=told["servers"], workers=wor
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return the environment of a program that imports the packages of this checkout; it serves nothing by default."""
+    """Return the environment of a program that imports the packages of this checkout and has no settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("IMEM_")}
-    return {**kept, "PYTHONPATH": SPARING, "IMEM_SERVE_PORT": "0", **more}
+    return {**kept, "PYTHONPATH": SPARING, **more}
 
 
 def until(true: Callable[[], T | Literal[False] | None], what: str) -> T:

@@ -32,7 +32,7 @@ async def test_a_deletion_that_stops_half_way_claims_nothing(
     del places
     monkeypatch.setattr(table, "DELETED", 2)
     async with memory_of(harness) as memory:
-        server = MemoryServer(memory, Actor("ann", Role.AGENT))
+        server = MemoryServer(memory, Actor("ann", Role.AGENT), "1")
 
         async def call(name: str, **given: Any) -> tuple[CallToolResult, str]:
             result = await server.call_tool(None, CallToolRequestParams(name=name, arguments=given))

@@ -119,7 +119,6 @@ def text_of(result: CallToolResult) -> str:
     return content.text
 
 
-@pytest.mark.spec("IF-4")
 async def test_the_official_client_lists_and_calls_every_tool(harness: RecallHarness, tmp_path: Path) -> None:
     """In both eras of the protocol; what was written is found, resources are read, and nothing is left on stderr."""
     await harness.know(KNOWN)
@@ -184,7 +183,6 @@ async def test_an_agent_is_shown_what_it_found(harness: RecallHarness, tmp_path:
     assert [tuple(row.values()) for row in found] == [("mine/1", "ann", "note"), ("mine/2", "ann", "note")]
 
 
-@pytest.mark.spec("IF-4")
 async def test_what_a_role_may_not_write_is_not_offered_and_is_denied(harness: RecallHarness, tmp_path: Path) -> None:
     """A tool that is called all the same is denied with the role's name, and leaves one denial in the audit."""
     await harness.know(KNOWN)

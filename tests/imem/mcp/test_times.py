@@ -24,7 +24,7 @@ KNOWN_NOW = "known from now on"
 
 
 async def called(memory: Memory, actor: Actor, name: str, **arguments: Any) -> CallToolResult:
-    server = MemoryServer(memory, actor)
+    server = MemoryServer(memory, actor, "1")
     return await server.call_tool(None, CallToolRequestParams(name=name, arguments=arguments))
 
 

@@ -42,7 +42,7 @@ async def test_it_is_no_query_and_no_text(harness: MemoryHarness) -> None:
                 "text": lambda: ann.remember(text),  # noqa: B023
                 "supersede": lambda: ann.memories.supersede(stored.id, text, reason="It was wrong."),  # noqa: B023
                 "reason": lambda: ann.memories.retire(stored.id, reason=text),  # noqa: B023
-                "precedents": lambda: ann.debates.precedents(text),  # noqa: B023
+                "precedents": lambda: ann.find_precedents(text),  # noqa: B023
                 "subject": lambda: ann.brief(text),  # noqa: B023
                 "subject of a search": lambda: ann.search("margins", subject=text),  # noqa: B023
             }

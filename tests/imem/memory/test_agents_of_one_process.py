@@ -20,41 +20,41 @@ async def test_an_analysis_is_started_once(harness: MemoryHarness) -> None:
     """The same call again changes nothing; an agent that nobody defined, and a second subject, are refused."""
     agents = {"reader": harness.agent_id}
     async with Memory.open(harness.of("boss", Role.HUMAN_ADMIN)) as memory:
-        first = await memory.analyses.start(harness.analysis, "company:MU", agents)
-        again = await memory.analyses.start(harness.analysis, "company:MU", agents)
+        first = await memory.start_analysis(harness.analysis, "company:MU", agents)
+        again = await memory.start_analysis(harness.analysis, "company:MU", agents)
 
         assert (first.status, first.stock_id, set(first.agents)) == ("RUNNING", "company:MU", {"reader"})
         assert again.agents.keys() == first.agents.keys()
-        assert (await memory.analyses.state(harness.analysis)).status == "RUNNING"
+        assert (await memory.analysis_state(harness.analysis)).status == "RUNNING"
         with pytest.raises(BadInput, match="nobody"):
-            await memory.analyses.start("another", "company:MU", {"nobody": "x"})
+            await memory.start_analysis("another", "company:MU", {"nobody": "x"})
         with pytest.raises(BadInput, match="company:MU"):
-            await memory.analyses.start(harness.analysis, "company:ORCL", agents)
+            await memory.start_analysis(harness.analysis, "company:ORCL", agents)
     async with Memory.open(harness.of()) as agent:
         with pytest.raises(PermissionDenied):
-            await agent.analyses.start("mine", "company:MU", {"reader": "mine"})
+            await agent.start_analysis("mine", "company:MU", {"reader": "mine"})
 
 
 async def test_a_gate_is_opened_and_answered(harness: MemoryHarness) -> None:
     """Once; an answer that was given stands, a gate whose time is over waits for nobody."""
     async with Memory.open(harness.of("boss", Role.HUMAN_ADMIN)) as memory:
-        await memory.analyses.start(harness.analysis, "company:MU", {"reader": harness.agent_id})
+        await memory.start_analysis(harness.analysis, "company:MU", {"reader": harness.agent_id})
         due_at = datetime.now(UTC) + timedelta(hours=6)
-        opened = await memory.gates.open(harness.analysis, 3, due_at=due_at)
+        opened = await memory.open_gate(harness.analysis, 3, due_at=due_at)
         assert (opened.state.value, opened.due_at, opened.stock_id) == ("WAITING_FOR_HUMAN", due_at, "company:MU")
-        assert await memory.gates.open(harness.analysis, 3) == opened
-        assert await memory.gates.list() == [opened]
+        assert await memory.open_gate(harness.analysis, 3) == opened
+        assert await memory.gates() == [opened]
 
-        answered = await memory.gates.answer(harness.analysis, 3, "validate", reason="The figures hold.")
+        answered = await memory.answer_gate(harness.analysis, 3, "validate", reason="The figures hold.")
         assert (answered.state.value, answered.reason) == ("VALIDATED", "The figures hold.")
-        assert await memory.gates.answer(harness.analysis, 3, "validate", reason="Again.") == answered
+        assert await memory.answer_gate(harness.analysis, 3, "validate", reason="Again.") == answered
         with pytest.raises(TransitionRefused, match="is VALIDATED, and cannot become"):
-            await memory.gates.answer(harness.analysis, 3, "reject", reason="No.")
-        assert await memory.gates.list() == []
+            await memory.answer_gate(harness.analysis, 3, "reject", reason="No.")
+        assert await memory.gates() == []
 
-        await memory.gates.open(harness.analysis, 4, due_at=datetime.now(UTC) - timedelta(seconds=1))
+        await memory.open_gate(harness.analysis, 4, due_at=datetime.now(UTC) - timedelta(seconds=1))
         with pytest.raises(TransitionRefused, match="Its time is over"):
-            await memory.gates.answer(harness.analysis, 4, "validate", reason="Too late.")
+            await memory.answer_gate(harness.analysis, 4, "validate", reason="Too late.")
     orders = ("start", "open_gate", "answer_gate", "open_gate")
     assert harness.audited(authorized=True) == [("boss", "workflow", action) for action in orders]
 
@@ -63,23 +63,23 @@ async def test_what_is_wrong_with_a_gate_is_named(harness: MemoryHarness) -> Non
     """No such analysis, no such gate, no such answer, a number out of bounds; and an agent may not answer."""
     async with Memory.open(harness.of("boss", Role.HUMAN_ADMIN)) as memory:
         with pytest.raises(BadInput, match="no analysis runs"):
-            await memory.gates.open("nothing", 1)
-        await memory.analyses.start(harness.analysis, "company:MU", {"reader": harness.agent_id})
+            await memory.open_gate("nothing", 1)
+        await memory.start_analysis(harness.analysis, "company:MU", {"reader": harness.agent_id})
         for number in (0, 7, True):
             with pytest.raises(BadInput, match=r"^gate"):
-                await memory.gates.open(harness.analysis, number)
+                await memory.open_gate(harness.analysis, number)
         with pytest.raises(BadInput, match="due_at"):
-            await memory.gates.open(harness.analysis, 1, due_at=datetime(2026, 1, 1))  # noqa: DTZ001 - that is what is tried
+            await memory.open_gate(harness.analysis, 1, due_at=datetime(2026, 1, 1))  # noqa: DTZ001 - that is what is tried
         with pytest.raises(BadInput, match="has no gate 2"):
-            await memory.gates.answer(harness.analysis, 2, "validate", reason="Why not?")
-        await memory.gates.open(harness.analysis, 1)
+            await memory.answer_gate(harness.analysis, 2, "validate", reason="Why not?")
+        await memory.open_gate(harness.analysis, 1)
         with pytest.raises(BadInput, match="answer"):
-            await memory.gates.answer(harness.analysis, 1, "perhaps", reason="Who knows?")
+            await memory.answer_gate(harness.analysis, 1, "perhaps", reason="Who knows?")
         with pytest.raises(BadInput, match="reason"):
-            await memory.gates.answer(harness.analysis, 1, "validate", reason=" ")
+            await memory.answer_gate(harness.analysis, 1, "validate", reason=" ")
     async with Memory.open(harness.of()) as agent:
         with pytest.raises(PermissionDenied):
-            await agent.gates.answer(harness.analysis, 1, "validate", reason="I think so.")
+            await agent.answer_gate(harness.analysis, 1, "validate", reason="I think so.")
 
 
 def test_the_command_line_starts_opens_and_answers(harness: MemoryHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ async def test_three_agents_of_one_process_each_have_their_own(harness: MemoryHa
                 with pytest.raises(PermissionDenied):
                     await mine.working(others).get("plan")
                 with pytest.raises(PermissionDenied):
-                    await mine.pauses.pause(harness.analysis, "Agents do not pause.")
+                    await mine.pause(harness.analysis, "Agents do not pause.")
 
         # One after the other has begun, so that each finds the one before it.
         for name in names:
@@ -151,7 +151,7 @@ async def test_three_agents_of_one_process_each_have_their_own(harness: MemoryHa
             ):
                 pass
         await asyncio.gather(*(work(name) for name in names))
-        assert await memory.gates.list() == [], "the memory that lent is as it was"
+        assert await memory.gates() == [], "the memory that lent is as it was"
     owners = harness.rows("SELECT owner FROM workflow.agent_instance ORDER BY owner")
     assert [row["owner"] for row in owners] == names
 
@@ -168,7 +168,7 @@ def test_without_an_event_loop(harness: MemoryHarness) -> None:
         for name in ("", "import:desk", "a\nb", "x" * 201):
             with pytest.raises(BadInput, match="agent"), memory.acting_as(name):
                 pass
-        assert memory.gates.list() == []
+        assert memory.gates() == []
 
 
 async def test_a_session_notices_a_pause(harness: MemoryHarness) -> None:
@@ -184,7 +184,7 @@ async def test_a_session_notices_a_pause(harness: MemoryHarness) -> None:
                 await session.complete(subtask)
                 done.append(subtask)
                 if subtask == "read":
-                    ordered = asyncio.create_task(memory.pauses.pause(harness.analysis, "The figures look odd."))
+                    ordered = asyncio.create_task(memory.pause(harness.analysis, "The figures look odd."))
                     while await session.stop_reason() is None:  # noqa: ASYNC110 - there is no event to wait for
                         await asyncio.sleep(0.02)
             left = session.current

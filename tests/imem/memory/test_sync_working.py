@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from imem import Memory
 from imem.blocking.memories import SyncMemories
 from imem.blocking.memory import SyncMemory
-from imem.blocking.reflections import SyncReflections
-from imem.blocking.trades import SyncTrades
+from imem.blocking.trading import SyncReflections, SyncTrades
 from imem.blocking.working import SyncHash, SyncList, SyncMembers, SyncSession, SyncSorted, SyncWorkingMemory
 from imem.cache.working.handles import HashHandle, ListHandle, MembersHandle, SortedHandle
 from imem.cache.working.memory import WorkingMemory

@@ -50,13 +50,11 @@ async def test_an_agent_publishes_pushes_and_another_pulls(harness: MemoryHarnes
     ):
         async with ann.session(harness.agent_id, **harness.names) as session:
             await session.memory.publish(finding(harness, importance=0.9))
-            [first] = await ann.agents.push(harness.agent_id)
-            [second] = await ann.agents.push(
-                harness.agent_id, [finding(harness, id="f-2", importance=0.9)], tier="critical"
-            )
-            assert await ann.agents.push(harness.agent_id) == []
-            routed = await bob.agents.route(first.position or 0)
-        got = await bob.agents.pull(clerk)
+            [first] = await ann.push(harness.agent_id)
+            [second] = await ann.push(harness.agent_id, [finding(harness, id="f-2", importance=0.9)], tier="critical")
+            assert await ann.push(harness.agent_id) == []
+            routed = await bob.route(first.position or 0)
+        got = await bob.pull(clerk)
         knowledge = await bob.working(clerk).knowledge()
         assert await theirs.memory.keys() == []
 
@@ -78,18 +76,18 @@ async def test_an_agent_synchronises_itself_alone(harness: MemoryHarness) -> Non
         await session.memory.publish(finding(harness))
         a_debate(harness, "ann", "somebody-else")
         for denied in (
-            eve.agents.push(harness.agent_id),
-            eve.agents.pull(harness.agent_id),
-            eve.agents.notices(harness.agent_id),
-            eve.agents.force_sync([harness.agent_id]),
-            eve.debates.snapshot("d-1"),
-            eve.gates.sync(f"{harness.analysis}/3"),
+            eve.push(harness.agent_id),
+            eve.pull(harness.agent_id),
+            eve.notices(harness.agent_id),
+            eve.force_sync([harness.agent_id]),
+            eve.snapshot("d-1"),
+            eve.sync_gate(f"{harness.analysis}/3"),
             eve.working(harness.agent_id).published(),
             eve.working(harness.agent_id).knowledge(),
         ):
             with pytest.raises(PermissionDenied):
                 await denied
-        [own] = (await ann.agents.force_sync([harness.agent_id], deadline_ms=1_500)).values()
+        [own] = (await ann.force_sync([harness.agent_id], deadline_ms=1_500)).values()
         assert own.state is SyncState.DURABLE_NOT_VISIBLE
 
     assert len(harness.audited(authorized=False)) == 8
@@ -106,9 +104,9 @@ async def test_a_facilitator_opens_a_debate_that_all_read(harness: MemoryHarness
     ):
         await session.memory.publish(finding(harness))
         a_debate(harness, "ann", "bob")
-        taken = await fay.debates.snapshot("d-1", deadline_ms=2_000)
+        taken = await fay.snapshot("d-1", deadline_ms=2_000)
         assert taken.snapshot_id is not None
-        seen = [await memory.debates.read_snapshot(taken.snapshot_id) for memory in (ann, bob, fay)]
+        seen = [await memory.read_snapshot(taken.snapshot_id) for memory in (ann, bob, fay)]
 
     assert taken.outcome is SnapshotOutcome.TAKEN
     assert {one.sha256 for one in seen} == {taken.sha256}
@@ -120,35 +118,35 @@ async def test_items_are_pushed_by_whoever_works_with_the_memory(harness: Memory
         async with ann.session(harness.agent_id, **harness.names):
             pass
         with pytest.raises(NotOpen, match="No session of this process"):
-            await ann.agents.push(harness.agent_id, [finding(harness)])
+            await ann.push(harness.agent_id, [finding(harness)])
         for call, field in (
             ({"tier": 7}, "tier"),
             ({"tier": "soon"}, "tier"),
             ({"deadline_ms": 9}, "deadline_ms"),
         ):
             with pytest.raises(BadInput) as refused:
-                await ann.agents.push(harness.agent_id, **call)
+                await ann.push(harness.agent_id, **call)
             assert refused.value.field == field
         with pytest.raises(BadInput) as refused:
-            await ann.agents.push("nobody-at-all")
+            await ann.push("nobody-at-all")
         assert refused.value.field == "agent_id"
         for wrong in (9, 2_001, "soon"):
             with pytest.raises(BadInput) as refused:
-                await ann.agents.force_sync([harness.agent_id], deadline_ms=cast("float", wrong))
+                await ann.force_sync([harness.agent_id], deadline_ms=cast("float", wrong))
             assert refused.value.field == "deadline_ms"
         for pull in ({"deadline_ms": 2001}, {"tiers": [9]}):
             with pytest.raises(BadInput):
-                await ann.agents.pull(harness.agent_id, **pull)
+                await ann.pull(harness.agent_id, **pull)
 
 
 def test_the_same_without_an_event_loop(harness: MemoryHarness) -> None:
     with Memory.sync(harness.of("ann")) as ann, ann.session(harness.agent_id, **harness.names) as session:
         item = session.memory.publish(finding(harness))
         assert [one.id for one in session.memory.published()] == [item]
-        [pushed] = ann.agents.push(harness.agent_id)
+        [pushed] = ann.push(harness.agent_id)
         assert (pushed.item, pushed.state) == (item, PushState.DURABLE)
-        assert ann.agents.pull(harness.agent_id).updates == ()
-        assert ann.agents.notices(harness.agent_id) == []
+        assert ann.pull(harness.agent_id).updates == ()
+        assert ann.notices(harness.agent_id) == []
         assert session.memory.knowledge() == []
 
 
@@ -189,7 +187,7 @@ def test_people_are_shown_snapshots_and_what_is_behind(
     ):
         session.memory.publish(finding(harness))
         a_debate(harness, "ann", "bob")
-        taken = fay.debates.snapshot("d-1", deadline_ms=2_000)
+        taken = fay.snapshot("d-1", deadline_ms=2_000)
         harness.rows(
             "INSERT INTO workflow.gate_opening VALUES (%s, 3, imem_now() + interval '1 hour')", harness.analysis
         )

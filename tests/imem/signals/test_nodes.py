@@ -137,12 +137,12 @@ async def test_a_replay_shows_nothing_that_was_concluded_later(shared: MemoryHar
         return {}
 
     async with Memory.open(settings) as memory:
-        first = (await memory.signals.record(signal(market, "macro", key_drivers=["Rates"]))).signal.created_at
-        await memory.signals.record(signal(market, "macro", key_drivers=["Jobs"]))
+        first = (await memory.record_signal(signal(market, "macro", key_drivers=["Rates"]))).signal.created_at
+        await memory.record_signal(signal(market, "macro", key_drivers=["Jobs"]))
         applied(shared)
-        await memory.signals.record(signal(f"{market}-other"))
+        await memory.record_signal(signal(f"{market}-other"))
         applied(shared)
-        later = await memory.signals.histories(market, ["macro"], deadline_ms=AMPLE_MS)
+        later = await memory.signal_histories(market, ["macro"], deadline_ms=AMPLE_MS)
         assert first is not None
         moments: list[Any] = [first, first - timedelta(days=1), lambda state: first if state["market_id"] else None]
         for at in moments:
@@ -216,7 +216,7 @@ async def test_states_are_mappings_dataclasses_or_models(shared: MemoryHarness, 
         given = {"market_id": market, "system_prompt": "You forecast."}
         await graph.ainvoke({**given, "analysis_id": f"{market}/1"})
         state = await graph.ainvoke({**given, "analysis_id": f"{market}/2"})
-        assert (await memory.signals.about(market)).signals[0].analysis_id == f"{market}/2"
+        assert (await memory.signals(market)).signals[0].analysis_id == f"{market}/2"
     prompts = [one["system_prompt"] if kind is SignalState else one.system_prompt for one in seen]
     assert all(isinstance(one, dict if kind is SignalState else kind) for one in seen)
     assert prompts[0].startswith("You forecast.\n\n## Your Previous Analysis\n\nNo previous analysis")
@@ -244,7 +244,7 @@ async def test_a_command_and_a_node_that_concludes_nothing_are_passed_on(shared:
         moved = await node(state)
         assert moved.goto == "end"
         assert [entry["event"] for entry in moved.update["audit_log"]][-1] == "signal_recorded"
-        assert (await memory.signals.about("market:commands")).signals[0].direction == "NO"
+        assert (await memory.signals("market:commands")).signals[0].direction == "NO"
         quiet = await remembering(lambda _: None, "ann", memory)(state)
         assert [entry["event"] for entry in quiet["audit_log"]] == ["signals_read", "signals_shown"]
 
@@ -280,7 +280,7 @@ async def test_without_postgres_an_agent_runs_in_time_with_an_empty_memory(share
     market, seen = f"market:rc7-{how}", dict[str, str]()
     async with behind(shared) as (memory, proxy):
         if how == "cut":
-            assert (await memory.signals.about(market)).error is None
+            assert (await memory.signals(market)).error is None
         if how == "refused":
             await proxy.refuse()
         elif how == "full":
@@ -331,7 +331,7 @@ async def test_a_frozen_postgres_stops_no_agent(shared: MemoryHarness, home: Pat
         pid = stack.state.children["postgres"].pid
         assert pid is not None
         async with memory_of(harness, signals_timeout_ms=BUDGET_MS) as memory:
-            assert (await memory.signals.about(market, deadline_ms=5_000)).error is None
+            assert (await memory.signals(market, deadline_ms=5_000)).error is None
             with frozen(pid):
                 begun_s = time.monotonic()
                 state = await graph_of(memory, seen, "ann", deadline_ms=BUDGET_MS).ainvoke({"market_id": market})
@@ -354,7 +354,7 @@ async def test_a_full_server_is_asked_again_as_often_as_the_settings_say(shared:
     async with memory_of(shared, signals_retries=retries) as memory:
         limited(shared, 0)
         try:
-            found = await memory.signals.about("market:full", deadline_ms=5_000)
+            found = await memory.signals("market:full", deadline_ms=5_000)
         finally:
             limited(shared, -1)
         assert (found.attempts, found.error) == (1 + retries, "connection")
@@ -364,16 +364,16 @@ async def test_a_full_server_is_asked_again_as_often_as_the_settings_say(shared:
 async def test_a_lost_connection_is_retried_once_after_a_second(shared: MemoryHarness) -> None:
     """If the caller has that time."""
     async with behind(shared) as (memory, proxy):
-        await memory.signals.record(signal("market:retried"))
+        await memory.record_signal(signal("market:retried"))
         await proxy.refuse()
-        asked = asyncio.create_task(memory.signals.about("market:retried", deadline_ms=5_000))
+        asked = asyncio.create_task(memory.signals("market:retried", deadline_ms=5_000))
         await asyncio.sleep(0.5)  # The first attempt has failed by then.
         await proxy.listen()
         found = await asked
         assert (found.attempts, found.error, len(found.signals)) == (2, None, 1)
         await proxy.refuse()
         begun_s = time.monotonic()
-        found = await memory.signals.about("market:retried", deadline_ms=BUDGET_MS)
+        found = await memory.signals("market:retried", deadline_ms=BUDGET_MS)
         assert time.monotonic() - begun_s < BUDGET_MS / 1000 + BUSY_S
         assert (found.attempts, found.error) == (1, "connection")
         proxy.flow()
@@ -410,7 +410,7 @@ async def test_a_name_that_was_not_found_out_is_no_market(shared: MemoryHarness)
             assert (entry["event"], entry["error_kind"]) == ("signal_not_recorded", "validation")
     assert not shared.rows("SELECT FROM record_head WHERE subject_id IN ('market:Twin', 'market:unknown')")
     async with behind(shared) as (memory, proxy):
-        await memory.signals.about("market:rc7-names")
+        await memory.signals("market:rc7-names")
         proxy.stall()
         begun_s = time.monotonic()
         state = await remembering(conclude("ann", seen), "ann", memory, deadline_ms=BUDGET_MS)({"market_id": "Solo"})
@@ -423,7 +423,7 @@ async def test_a_name_that_was_not_found_out_is_no_market(shared: MemoryHarness)
             proxy.flow()
             return conclude("ann", seen)(state)
 
-        await memory.signals.about("market:rc7-names")
+        await memory.signals("market:rc7-names")
         proxy.stall()
         state = await remembering(late, "ann", memory, deadline_ms=BUDGET_MS)({"market_id": "Solo"})
         assert [entry["event"] for entry in state["audit_log"]] == ["signals_read", "signals_shown", "signal_recorded"]

@@ -104,7 +104,7 @@ async def test_the_newest_valid_rows_of_a_pair_are_read_with_all_their_fields(sh
         def holds(rows: list[dict[str, Any]], limit: int, kind: str, market: str) -> None:
             conn.execute("TRUNCATE recall.agent_signals")
             conn.cursor().executemany(INSERT, rows)
-            asked = memory.signals.histories(f"{kind}:{market}", AGENTS, limit=limit)
+            asked = memory.signal_histories(f"{kind}:{market}", AGENTS, limit=limit)
             found = asyncio.run_coroutine_threadsafe(asked, loop).result()
             for agent in AGENTS:
                 ours = [
@@ -139,14 +139,14 @@ async def test_corrupt_rows_cost_no_place(shared: MemoryHarness) -> None:
     with psycopg.connect(shared.admin_url, autocommit=True) as conn:
         conn.cursor().executemany(INSERT, rows)
     async with memory_of(shared) as memory:
-        found = await memory.signals.about("market:rc3")
+        found = await memory.signals("market:rc3")
         assert [one.id for one in found.signals] == [one["id"] for one in rows[2:5]]
         assert found.skipped == 2
         applied(shared)
-        await memory.signals.record(signal("market:other"))
+        await memory.record_signal(signal("market:other"))
         applied(shared)
         # Of a day, rows that others wrote count from when they were made.
-        then = await memory.signals.about("market:rc3", as_of=NOW - timedelta(hours=4))
+        then = await memory.signals("market:rc3", as_of=NOW - timedelta(hours=4))
         assert [one.id for one in then.signals] == [one["id"] for one in rows[3:6]]
 
 
@@ -180,12 +180,12 @@ async def test_a_table_that_another_program_keeps_is_read_as_it_is(shared: Memor
         assert [conn.execute(copy.encode()).rowcount for _ in range(2)] == [3, 0]
         conn.execute("DROP TABLE agent_signals")
     async with memory_of(shared) as memory:
-        found = await memory.signals.about("market:theirs")
+        found = await memory.signals("market:theirs")
         assert ([one.id for one in found.signals], found.skipped) == ([rows[1][0], rows[0][0]], 1)
         oldest = found.signals[-1]
         assert (oldest.recommendation_id, oldest.fair_probability, oldest.confidence) == (str(rows[0][1]), 0.62, 0.95)
         assert (oldest.agent_type, oldest.key_drivers, oldest.metadata) == ("macro", ("Jobs",), {"model": "m"})
-        done = await memory.signals.record(signal("market:theirs", direction="YES"), history=found)
+        done = await memory.record_signal(signal("market:theirs", direction="YES"), history=found)
         assert [event.type for event in done.events][:1] == ["direction_change"]
 
 
@@ -196,14 +196,14 @@ async def test_ten_agents_at_once_read_their_own_alone(shared: MemoryHarness) ->
     async def live(agent: str) -> None:
         async with memory_of(shared, agent, signals_per_agent=5) as mine:
             for nth in range(4):
-                await mine.signals.record(signal("market:rc5", agent, analysis_id=f"rc5/{nth}", key_drivers=[agent]))
-                found = await mine.signals.about("market:rc5")
+                await mine.record_signal(signal("market:rc5", agent, analysis_id=f"rc5/{nth}", key_drivers=[agent]))
+                found = await mine.signals("market:rc5")
                 assert [one.analysis_id for one in found.signals] == [f"rc5/{n}" for n in range(nth, -1, -1)]
                 _own(found, agent)
 
     await asyncio.gather(*map(live, agents))
     async with memory_of(shared, "somebody") as memory:
-        for found in await asyncio.gather(*(memory.signals.histories("market:rc5", agents) for _ in range(10))):
+        for found in await asyncio.gather(*(memory.signal_histories("market:rc5", agents) for _ in range(10))):
             assert list(found) == agents
             for agent, one in found.items():
                 assert len(one.signals) == 3
@@ -228,15 +228,15 @@ async def test_many_agents_are_one_statement(shared: MemoryHarness, monkeypatch:
             return await plain(name, *given, **more)
 
         monkeypatch.setattr(database, "named", named)
-        await memory.signals.histories("market:rc5", [f"agent{nth}" for nth in range(10)])
+        await memory.signal_histories("market:rc5", [f"agent{nth}" for nth in range(10)])
         await memory._stores.signals.close()
         assert names == ["signals", "audit"]
 
 
 async def test_every_read_is_audited(shared: MemoryHarness) -> None:
     async with memory_of(shared, "dora") as memory:
-        await memory.signals.record(signal("market:audited", "dora"))
-        await memory.signals.histories("market:audited", ["dora", "ed"])
+        await memory.record_signal(signal("market:audited", "dora"))
+        await memory.signal_histories("market:audited", ["dora", "ed"])
     [row] = shared.rows("SELECT * FROM memory_access_audit WHERE actor_id = 'dora' AND action = 'signals_read'")
     assert (row["resource_id"], row["authorized"], row["outcome"]) == ("market:audited", True, "granted")
     context = row["request_context"]
@@ -248,24 +248,24 @@ async def test_every_read_is_audited(shared: MemoryHarness) -> None:
 async def test_switches(shared: MemoryHarness) -> None:
     for off in ({"signals_enabled": False}, {"signals_rollout_percent": 0}):
         async with memory_of(shared, **off) as memory:
-            await memory.signals.record(signal("market:off", analysis_id="off/1"))
-            found = await memory.signals.about("market:off")
+            await memory.record_signal(signal("market:off", analysis_id="off/1"))
+            found = await memory.signals("market:off")
             assert not found.signals
             assert "switched off" in (found.reason or "")
             assert found.error is None
     async with memory_of(shared, signals_per_agent=1, signals_retention_days=1) as memory:
-        await memory.signals.record(signal("market:off", analysis_id="off/2"))
-        assert len((await memory.signals.about("market:off")).signals) == 1
-        assert len((await memory.signals.about("market:off", limit=5)).signals) == 2
+        await memory.record_signal(signal("market:off", analysis_id="off/2"))
+        assert len((await memory.signals("market:off")).signals) == 1
+        assert len((await memory.signals("market:off", limit=5)).signals) == 2
         for wrong in (0, 6):
             with pytest.raises(BadInput):
-                await memory.signals.about("market:off", limit=wrong)
+                await memory.signals("market:off", limit=wrong)
         with pytest.raises(BadInput):
-            await memory.signals.about("market:off", deadline_ms=5_001)
+            await memory.signals("market:off", deadline_ms=5_001)
 
 
 def test_the_blocking_twin(shared: MemoryHarness) -> None:
     with Memory.sync(shared.of("syd")) as memory:
-        memory.signals.record(signal("company:SYNC", "syd"))
-        assert memory.signals.about("company:SYNC").has_history
-        assert memory.signals.histories("company:SYNC", ["syd"])["syd"].has_history
+        memory.record_signal(signal("company:SYNC", "syd"))
+        assert memory.signals("company:SYNC").has_history
+        assert memory.signal_histories("company:SYNC", ["syd"])["syd"].has_history

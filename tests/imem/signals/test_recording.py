@@ -23,7 +23,7 @@ from tests.imem.signals.conftest import NEVER, RETENTION, applied, memory_of, pi
 async def test_an_unknown_pair_is_empty(shared: MemoryHarness) -> None:
     async with memory_of(shared) as memory:
         for subject in ("market:nothing", "company:NOTHING", "nothing at all"):
-            found = await memory.signals.about(subject)
+            found = await memory.signals(subject)
             assert not found.has_history
             assert found.error is None
             assert format_memory(found).text == "No previous analysis available for this market."
@@ -35,8 +35,8 @@ async def test_what_is_recorded_is_read_at_once_with_all_its_fields(shared: Memo
         given = signal(
             "market:m1", analysis_id="m1/1", agent_type="macro", metadata={"statement": "It will.", "importance": 0.5}
         )
-        done = (await memory.signals.record(given)).signal
-        [read] = (await memory.signals.about("market:m1")).signals
+        done = (await memory.record_signal(given)).signal
+        [read] = (await memory.signals("market:m1")).signals
         assert read == done
         assert read == given.model_copy(update={"id": done.id, "created_at": done.created_at})
         [row] = shared.rows("SELECT * FROM recall.agent_signals WHERE market_id = 'm1'")
@@ -51,15 +51,13 @@ async def test_what_is_recorded_is_read_at_once_with_all_its_fields(shared: Memo
 
 async def test_a_signal_again_is_one_row_and_another_in_the_same_analysis_a_conflict(shared: MemoryHarness) -> None:
     async with memory_of(shared) as memory:
-        first = await memory.signals.record(signal("market:m2", analysis_id="m2/1"))
-        again = await asyncio.gather(
-            *(memory.signals.record(signal("market:m2", analysis_id="m2/1")) for _ in range(4))
-        )
+        first = await memory.record_signal(signal("market:m2", analysis_id="m2/1"))
+        again = await asyncio.gather(*(memory.record_signal(signal("market:m2", analysis_id="m2/1")) for _ in range(4)))
         assert {one.signal.id for one in again} == {first.signal.id}
         with pytest.raises(CoreConflict):
-            await memory.signals.record(signal("market:m2", analysis_id="m2/1", confidence=0.1))
-        await memory.signals.record(signal("market:m2", analysis_id="m2/2", direction="NO"))
-        assert [one.direction for one in (await memory.signals.about("market:m2")).signals] == ["NO", "YES"]
+            await memory.record_signal(signal("market:m2", analysis_id="m2/1", confidence=0.1))
+        await memory.record_signal(signal("market:m2", analysis_id="m2/2", direction="NO"))
+        assert [one.direction for one in (await memory.signals("market:m2")).signals] == ["NO", "YES"]
     assert await project(shared) == {"changed": 0, "more": False}
     assert shared.rows("SELECT count(*) FROM recall.agent_signals WHERE market_id = 'm2'") == [{"count": 2}]
     assert not shared.rows("SELECT FROM due_row WHERE queue = 'signals'")
@@ -67,7 +65,7 @@ async def test_a_signal_again_is_one_row_and_another_in_the_same_analysis_a_conf
 
 async def test_a_signal_without_an_analysis_has_one_of_its_own(shared: MemoryHarness) -> None:
     async with memory_of(shared) as memory:
-        done = (await memory.signals.record(signal("market:m3"))).signal
+        done = (await memory.record_signal(signal("market:m3"))).signal
         kinds = shared.rows("SELECT kind FROM event WHERE analysis_id = %s ORDER BY kind", done.analysis_id)
         assert [row["kind"] for row in kinds] == ["record.Analysis", "record.Finding"]
 
@@ -92,7 +90,7 @@ async def test_a_signal_without_an_analysis_has_one_of_its_own(shared: MemoryHar
 async def test_bad_values_are_refused(shared: MemoryHarness, changes: dict[str, Any], field: str) -> None:
     async with memory_of(shared) as memory:
         with pytest.raises(BadInput) as refused:
-            await memory.signals.record(signal("market:m4", **changes))
+            await memory.record_signal(signal("market:m4", **changes))
         assert refused.value.field == field
     assert not shared.rows("SELECT FROM record_head WHERE subject_id = 'market:m4'")
 
@@ -100,7 +98,7 @@ async def test_bad_values_are_refused(shared: MemoryHarness, changes: dict[str, 
 async def test_an_agent_records_its_own_signals_alone(shared: MemoryHarness) -> None:
     async with memory_of(shared, "ann") as memory:
         with pytest.raises(PermissionDenied):
-            await memory.signals.record(signal("market:m5", "bob"))
+            await memory.record_signal(signal("market:m5", "bob"))
         with pytest.raises(StatementRejected):
             await memory._stores.database.execute(
                 "retain_signals", {"retention": RETENTION, "limit": 1}, deadline=NEVER
@@ -115,14 +113,14 @@ async def test_a_company_is_bullish_or_bearish_with_or_without_a_probability(sha
         await memory.record_finding(Finding(id="m6/1", agent="ann", direction="positive", confidence=0.7, **about))
         await memory.record_finding(Finding(id="m6/2", agent="ann", direction="negative", **about))
         await project(shared)
-        [one] = (await memory.signals.about("company:M6")).signals
+        [one] = (await memory.signals("company:M6")).signals
         assert (one.direction, one.fair_probability, one.confidence) == (SignalDirection.YES, None, 0.7)
         assert (one.agent_type, one.metadata) == ("valuation", {"statement": "Cheap."})
         about["subject_id"] = "market:m6"
         await memory.record_finding(Finding(id="m6/3", agent="ann", direction="positive", confidence=0.7, **about))
         await memory.record_finding(Finding(id="m6/4", agent="ann", probability=0.4, confidence=0.7, **about))
         await project(shared)
-        [one] = (await memory.signals.about("market:m6")).signals
+        [one] = (await memory.signals("market:m6")).signals
         assert (one.direction, one.fair_probability) == (SignalDirection.NO, 0.4)
 
 
@@ -133,13 +131,13 @@ async def test_as_of_a_moment_the_text_is_the_one_of_then(shared: MemoryHarness)
         texts: list[tuple[datetime, str]] = []
 
         async def produced() -> None:
-            found = await memory.signals.about("market:m7", limit=5)
+            found = await memory.signals("market:m7", limit=5)
             assert found.as_of is not None
             texts.append((found.as_of, format_memory(found, date_format="relative", include_metadata=True).text))
 
         await produced()
         for nth in range(3):
-            await memory.signals.record(signal("market:m7", analysis_id=f"m7/{nth}", confidence=0.5 + nth / 10))
+            await memory.record_signal(signal("market:m7", analysis_id=f"m7/{nth}", confidence=0.5 + nth / 10))
             await produced()
         finding = signal("market:m7", analysis_id="m7/1", confidence=0.6).finding("m7/1")
         corrected = finding.model_copy(update={"confidence": 0.11, "key_drivers": ("Wages",)})
@@ -153,9 +151,9 @@ async def test_as_of_a_moment_the_text_is_the_one_of_then(shared: MemoryHarness)
         applied(shared)
         shared.rows("DELETE FROM recall.agent_signals WHERE market_id = 'm7'")
         for at, text in texts:
-            then = await memory.signals.about("market:m7", limit=5, as_of=at)
+            then = await memory.signals("market:m7", limit=5, as_of=at)
             assert format_memory(then, date_format="relative", include_metadata=True).text == text
-            recorded = await memory.signals.about("market:m7", limit=5, as_of=at, clock="recorded")
+            recorded = await memory.signals("market:m7", limit=5, as_of=at, clock="recorded")
             assert recorded == then
 
 
@@ -181,18 +179,18 @@ async def test_what_no_worker_has_projected_is_read_all_the_same(
             Analysis(id="m9/1", subject_id="market:m9", kind="macro", date=datetime.now(UTC), confidence=0.7),
             findings=[Finding(id="m9/2", subject_id="market:m9b", probability=0.3, **about), first],
         )
-        live = [await memory.signals.about("market:m9")]
+        live = [await memory.signals("market:m9")]
         assert [one.fair_probability for one in live[0].signals] == [0.6]
-        assert [one.fair_probability for one in (await memory.signals.about("market:m9b")).signals] == [0.3]
+        assert [one.fair_probability for one in (await memory.signals("market:m9b")).signals] == [0.3]
         shared.rows("UPDATE due_row SET set_aside = 'It failed.' WHERE queue = 'signals'")
         await people.correct(first.model_copy(update={"probability": 0.2}), "Misread.")
         shared.rows("UPDATE due_row SET set_aside = 'It failed.' WHERE queue = 'signals'")
-        live.append(await memory.signals.about("market:m9"))
+        live.append(await memory.signals("market:m9"))
         assert [one.fair_probability for one in live[1].signals] == [0.2]
 
         async def reads() -> list[str]:
             asked.clear()
-            await memory.signals.about("market:other")
+            await memory.signals("market:other")
             return [name for name in asked if name.startswith("signals")]
 
         assert await reads() == ["signals"]
@@ -204,11 +202,11 @@ async def test_what_no_worker_has_projected_is_read_all_the_same(
         shared.rows("UPDATE due_row SET set_aside = NULL WHERE queue = 'signals'")
         await project(shared)
         assert await reads() == ["signals"]
-        live.append(await memory.signals.about("market:m9"))
+        live.append(await memory.signals("market:m9"))
         assert live[2].signals == live[1].signals
         applied(shared)
         for found in live:
-            assert await memory.signals.about("market:m9", as_of=found.as_of) == found
+            assert await memory.signals("market:m9", as_of=found.as_of) == found
 
 
 async def test_what_is_older_than_the_retention_leaves_the_table_and_not_the_journal(shared: MemoryHarness) -> None:
@@ -232,7 +230,7 @@ async def test_what_is_older_than_the_retention_leaves_the_table_and_not_the_jou
             await memory.record_finding(Finding(id=f"m8/{nth}", analysis_id=f"m8/{nth}", **about), known_at=at)
         await project(shared)
         assert await table() == ["m8/1", "m8/2"], "too old for the table from the start"
-        assert len((await memory.signals.about("market:m8", agent="ann")).signals) == 2
+        assert len((await memory.signals("market:m8", agent="ann")).signals) == 2
         async with pipelines_of(shared) as database:
             short = timedelta(days=100)
             assert await retain(database, short, until=NEVER) == {"deleted": 1, "more": False}
@@ -250,5 +248,5 @@ async def test_what_is_older_than_the_retention_leaves_the_table_and_not_the_jou
             await project(shared, short)
             assert await table() == ["m8/2"], "a rebuild brings none back"
         applied(shared)
-        then = await memory.signals.about("market:m8", agent="ann", as_of=old + timedelta(days=3))
+        then = await memory.signals("market:m8", agent="ann", as_of=old + timedelta(days=3))
         assert [one.analysis_id for one in then.signals] == ["m8/1", "m8/0"], "as it was then"

@@ -1,1 +1,0 @@
-"""The pages for people: server-rendered, without a build step, and complete without JavaScript."""

@@ -130,8 +130,7 @@ class _Build:
     def value(self, packed: bytes) -> Any:
         try:
             return _unpacked(packed, self._hook)
-        except Exception:
-            # msgpack says only that a hook failed.
+        except Exception:  # raised again, or what the hook raised: msgpack says only that a hook failed
             if self._errors:
                 raise self._errors[0] from None
             raise
@@ -144,7 +143,7 @@ class _Build:
         tag, *parts = _unpacked(inner, self._hook)
         try:
             return _BUILDERS[tag](*parts)
-        except Exception as error:
+        except Exception as error:  # a class's own code may raise anything: it is raised again, with the class's name
             named = ".".join(map(str, parts[:2])) if tag in _CLASSES else tag
             self._errors.append(
                 UnsupportedType(

@@ -60,10 +60,10 @@ class LazyCommands(TyperGroup):
 
     def load(self, name: str) -> Any:
         """
-        Return the command itself; imports its module, unless it was added to the group and stands in no table.
+        Return the command itself. The module of a command of the table is imported now.
 
         Raises:
-            KeyError: the table, or the module, has no such command.
+            KeyError: neither the table nor the program added such a command, or the module has none.
         """
         module = self._modules.get(name)
         return self.commands[name] if module is None else self.module_commands(module)[name]

@@ -197,7 +197,7 @@ def _shows_itself(home: Path, started: str) -> None:
     assert (seen["mode"], seen["away"], seen["behind_s"]) == ("normal", [], 0)
     table = imem(home, "status").stdout
     assert "neo4j" in table
-    assert "\nMode: normal.\nPipelines" in table
+    assert "\nMode: normal.\nPipelines:" in table
     assert seen["pipelines"] is not None
     assert "# TYPE sync_notices_routed_total counter" in imem(home, "metrics").stdout
     findings = json.loads(imem(home, "doctor", "--json").stdout)["findings"]
